@@ -411,6 +411,39 @@ fn a_returned_drive_that_is_trusted_at_once_is_noticed() {
     sings(Canary::ReadmitWithoutWalk, Profile::DRIVE_SWAP);
 }
 
+/// In every world drives come back while the pool serves.
+const RETURNING: Profile = Profile {
+    readmits: 1000,
+    hangs: 0,
+    crowds: 0,
+    changes: 0,
+    orders: 0,
+    swaps: 0,
+    ..Profile::DRIVE_LOSS
+};
+
+#[test]
+fn drives_that_come_back_in_service() {
+    assert_eq!(first_failure(4000..4060, RETURNING), None);
+}
+
+#[test]
+fn a_returned_drive_that_gets_too_little_is_noticed() {
+    sings(Canary::ReadmitSinceNow, RETURNING);
+}
+
+#[test]
+fn a_returned_drive_that_counts_before_it_is_flushed_is_noticed() {
+    // The power must fail, and another drive be lost, before anything else flushes it.
+    let profile = RETURNING.with_canary(Canary::ReadmitBeforeFlush);
+    assert!(first_failure(150..250, profile).is_some());
+}
+
+#[test]
+fn a_returned_drive_whose_parity_is_trusted_is_noticed() {
+    sings(Canary::ReadmitStaleParity, RETURNING);
+}
+
 /// More drives come and go than there are numbers for.
 #[test]
 fn numbers_of_drives_are_used_again() {

@@ -85,6 +85,12 @@ pub enum Canary {
     LostReadsAsZeroes,
     /// A drive that was left out and is here again counts before what is newer was written to it.
     ReadmitWithoutWalk,
+    /// It gets what is newer than its return, not than its loss.
+    ReadmitSinceNow,
+    /// It counts before what was written to it is flushed.
+    ReadmitBeforeFlush,
+    /// Its strips with parity are taken for what they should be.
+    ReadmitStaleParity,
 }
 
 impl Canary {
@@ -98,7 +104,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -124,6 +130,9 @@ impl Canary {
         Self::MoveFreesEarly,
         Self::LostReadsAsZeroes,
         Self::ReadmitWithoutWalk,
+        Self::ReadmitSinceNow,
+        Self::ReadmitBeforeFlush,
+        Self::ReadmitStaleParity,
     ];
 }
 

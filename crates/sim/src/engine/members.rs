@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_block::{BlockSize, ErrorKind, IoError};
 use ashlar_store::format::{DriveClass, MemberState, Reserve};
+use ashlar_store::{Comeback, Drives};
 
 use super::audit::{Found, Media, Pool, check_order};
 use super::drive::{Drive, Handle, Shared};
 use super::layouts::Facts;
 use super::plan::Plan;
-use super::seam::{Manage, Seat, Subject, identity};
+use super::seam::{Manage, Seat, Subject, identity, memory};
 use super::volumes::Order;
 use super::world::World;
 
@@ -125,6 +126,28 @@ impl<S: Subject> World<'_, S> {
         Ok(())
     }
 
+    /// Has a drive take part again, if one that was left out is here with what it had.
+    pub(crate) fn readmit_drive(&mut self) {
+        if self.volumes.awaits_drive() || self.has_stopped() {
+            return;
+        }
+        let Some(drive) = self.left_out() else { return };
+        let wait = self.wait_for(&self.drives[drive]);
+        let device = Handle::open(&self.drives[drive]);
+        let mut drives = Drives::new(vec![device], wait).with_buffers(memory());
+        let back = Comeback::read(&mut drives, 0);
+        // One that has no label, or another pool's, is none of this pool's.
+        let (Ok(back), false) = (back, self.rig.is_off()) else {
+            return;
+        };
+        self.forget_handles(drive);
+        let device = Handle::open(&self.drives[drive]);
+        if let Some(node) = &mut self.node {
+            node.bring(device);
+            self.order(Order::Readmit, Manage::ReadmitDrive(Box::new(back)));
+        }
+    }
+
     /// A drive that works, and that the pool has durably left out.
     fn left_out(&self) -> Option<usize> {
         let pool = Pool::read(&self.media())?;
@@ -219,6 +242,10 @@ impl<S: Subject> World<'_, S> {
     /// Whether an order that has to do with members may be refused for this reason.
     pub(crate) fn may_refuse_members(&self, order: Order, error: &IoError) -> bool {
         let text = error.to_string();
+        if order == Order::Readmit {
+            // It was removed, or added anew meanwhile; or it fails once more.
+            return text.contains("cannot take part again") || text.contains("on its way back");
+        }
         if error.kind() != ErrorKind::InvalidRequest {
             return false;
         }

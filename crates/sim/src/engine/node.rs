@@ -57,7 +57,7 @@ impl<S: Subject> Node<S> {
         self.waiting.push(Event::Manage { id, what });
     }
 
-    /// The drive that the next order to add one speaks of.
+    /// The drive that the next order to add or readmit one speaks of.
     pub(crate) fn bring(&mut self, device: Box<dyn BlockDevice>) {
         self.adding.push_back(device);
     }
@@ -116,6 +116,10 @@ impl<S: Subject> Node<S> {
                     what: Manage::AddDrive { member, .. },
                     ..
                 } => Some(usize::from(*member)),
+                Event::Manage {
+                    what: Manage::ReadmitDrive(back),
+                    ..
+                } => Some(usize::from(back.label.index)),
                 _ => None,
             };
             if let Some(member) = adds {

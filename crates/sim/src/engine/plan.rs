@@ -83,6 +83,8 @@ pub(crate) enum Fate {
     Stops { pick: u64, stops: bool },
     /// An operator does not want to wait for repair to begin.
     Repair,
+    /// An operator has a drive take part again that the pool has left out, with what it had.
+    Readmit,
 }
 
 /// What is unusual about a world.
@@ -302,8 +304,36 @@ impl Plan {
         if aside.happens(profile.shortages) {
             plan.draw_shortage(&mut aside);
         }
+        if aside.happens(profile.readmits) {
+            plan.draw_readmits(&mut aside);
+        }
         plan.trim_tiers();
         plan
+    }
+
+    /// Drives that die come back while the pool serves, and an operator has them take part again.
+    fn draw_readmits(&mut self, chance: &mut Chance) {
+        let commands = self.habits.commands;
+        let mut fates = Vec::new();
+        for &(at, fate) in &self.fates {
+            let lost = match fate {
+                Fate::Die { drive } => drive,
+                // The one that hung may answer again by then.
+                Fate::Hang { .. } | Fate::Return { .. } => {
+                    fates.push((at + chance.below(100), Fate::Readmit));
+                    continue;
+                }
+                _ => continue,
+            };
+            let back = at + 1 + chance.below(commands / 4 + 1);
+            let pause = chance.pick(&[0, 1, 20, 60]);
+            fates.push((back, Fate::Return { drive: lost }));
+            fates.push((back + pause, Fate::Readmit));
+            // It may have been too early: a drive is readmitted once it has nothing left to do.
+            fates.push((back + pause + 40, Fate::Readmit));
+        }
+        self.fates.extend(fates);
+        self.fates.sort_by_key(|(at, _)| *at);
     }
 
     /// Memory for leaves of the map: in half of the worlds less than a volume has.

@@ -39,6 +39,8 @@ pub struct Profile {
     pub orders: u32,
     /// Of a thousand worlds, those in which volumes have a hot home beside their others.
     pub tiers: u32,
+    /// Of a thousand worlds, those in which drives that died come back while the pool serves, and take part again.
+    pub readmits: u32,
     /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
 }
@@ -62,6 +64,7 @@ impl Profile {
         changes: 6,
         orders: 250,
         tiers: 300,
+        readmits: 0,
         canary: None,
     };
 
@@ -82,6 +85,7 @@ impl Profile {
         deaths: true,
         swaps: 300,
         orders: 400,
+        readmits: 500,
         ..Self::CRASH
     };
 

@@ -55,6 +55,7 @@ pub(crate) enum Order {
     Settle,
     Scrub,
     Add,
+    Readmit,
     Remove(usize),
     Reserve(Reserve),
     Stops(usize, bool),
@@ -131,7 +132,7 @@ impl Volumes {
 
     /// Whether a drive is being added.
     pub(crate) fn awaits_drive(&self) -> bool {
-        self.awaits(Order::Add)
+        self.awaits(Order::Add) || self.awaits(Order::Readmit)
     }
 
     /// Drives that the volume of this name needs.
@@ -272,6 +273,7 @@ impl<S: Subject> World<'_, S> {
             (Order::Settle, Ok(Managed::Done)) => self.audit(),
             (
                 Order::Add
+                | Order::Readmit
                 | Order::Remove(_)
                 | Order::Reserve(_)
                 | Order::Stops(..)

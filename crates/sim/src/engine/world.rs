@@ -631,6 +631,7 @@ impl<'a, S: Subject> World<'a, S> {
                 );
             }
             Fate::Hang { .. } => {}
+            Fate::Return { drive } if drive >= self.drives.len() => {}
             Fate::Return { drive } if self.members.is_pulled(drive) => {}
             Fate::Return { drive } => self.revive(drive),
             Fate::Add { size } => return self.add_drive(size),
@@ -641,6 +642,7 @@ impl<'a, S: Subject> World<'a, S> {
                     self.set_stops(volume, stops);
                 }
             }
+            Fate::Readmit => self.readmit_drive(),
             Fate::Repair => self.order(Order::Repair, Manage::Repair),
             Fate::Scrub => self.order(Order::Scrub, Manage::Scrub),
             Fate::Flip { drive } | Fate::Spoil { drive } => self.damage(drive, fate),

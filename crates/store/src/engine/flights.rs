@@ -400,6 +400,12 @@ impl Flights {
         self.fresh.first == NONE && self.slow.first == NONE
     }
 
+    /// Whether a drive has requests that it has not answered, those that were given up among them.
+    pub(super) fn has_any(&self, drive: usize) -> bool {
+        let record = self.drives.get(drive);
+        record.is_some_and(|record| record.in_flight + record.late > 0)
+    }
+
     /// Whether a drive has had a request for long and has answered nothing since.
     pub(super) fn is_slow(&self, drive: usize) -> bool {
         self.drives.get(drive).is_some_and(|record| record.is_slow)

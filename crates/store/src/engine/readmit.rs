@@ -122,8 +122,7 @@ impl Engine {
         };
         let returning = back.returning(self.roots.durable()).map_err(refuse)?;
         let member = returning.member;
-        let is_out = !self.uses(member);
-        if !is_out || self.replies(member).given_up > 0 {
+        if self.uses(member) || self.flights.has_any(member) {
             return Err(refuse(
                 "it still has requests that it has not answered".into(),
             ));
@@ -148,12 +147,23 @@ impl Engine {
         columns.any(|copy| self.rebuild.returns.is(usize::from(copy.drive)))
     }
 
+    /// Whether a segment cannot be read now, and may be once a drive is back that is on its way, or waits for that.
+    pub(super) fn may_be_readable_again(&self, segment: u32) -> bool {
+        let returns = &self.rebuild.returns;
+        let mut columns = self.segment_columns(segment).iter();
+        let has_returning = columns.any(|copy| returns.knows(usize::from(copy.drive)));
+        has_returning && !self.is_readable(segment)
+    }
+
     /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.
     pub(super) fn is_old_to_returning(&self, leaf: PageId) -> bool {
         if self.cage.sings(Canary::ReadmitWithoutWalk) {
             return self.rebuild.returns.is_walking();
         }
-        let since = self.rebuild.returns.since();
+        let mut since = self.rebuild.returns.since();
+        if self.cage.sings(Canary::ReadmitSinceNow) {
+            since = since.map(|_| self.sequence);
+        }
         since.is_some_and(|since| !self.map.has_changed_since(leaf, since))
     }
 

@@ -28,6 +28,7 @@ use super::scrub::Scrub;
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
+use crate::Canary;
 use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
 use crate::recover::Returning;
 use crate::ring::GranuleKey;
@@ -350,10 +351,22 @@ impl Engine {
 
     fn is_drained(&self) -> bool {
         let stamp = self.rebuild.stamp;
-        let older = |op: &Op| matches!(op, Op::Write(write) if write.serial < stamp);
+        // What goes through the ring, or waits to come in, has chosen no columns; and it may wait for the drive
+        // that returns, if the ring is full of what can go home only then.
+        let older = |op: &Op| match op {
+            Op::Bypass(bypass) => self.serial_of(bypass.parent()).is_some_and(|at| at < stamp),
+            _ => false,
+        };
         // A destage under way has chosen its columns, too. Under a constant load there is always one.
         let destaged = self.destage_is_idle() || self.destage_round() > self.rebuild.round;
         destaged && !self.ops.iter().any(|(_, op)| older(op))
+    }
+
+    fn serial_of(&self, write: usize) -> Option<u64> {
+        match self.ops.get(write) {
+            Some(Op::Write(write)) => Some(write.serial),
+            _ => None,
+        }
     }
 
     /// Takes on slots until enough are under way.
@@ -665,6 +678,9 @@ impl Engine {
         }
         self.rebuild.phase = Phase::Flushing;
         trace!(phase = ?self.rebuild.phase, "rebuild");
+        if self.cage.sings(Canary::ReadmitBeforeFlush) && self.rebuild.returns.is_walking() {
+            return self.record_columns();
+        }
         let mut drives = self.active();
         drives.extend(self.rebuild.returns.member());
         self.rebuild.pending = drives.len();

@@ -4,7 +4,8 @@
 //! and flushed, on all drives in service before it was recorded. Which sequence that is says the *older* of the
 //! drive's two roots: the newer one may have been cut short, and with it the numbers of what others never saw. A
 //! root is begun only when the one before is durable on all members in service, so the older one is in the past of
-//! every other drive of that time, too.
+//! every other drive of that time, too. If the older one is not the one before the newer, nothing is known, and
+//! all that is on the drive is looked at.
 
 use ashlar_block::Geometry;
 
@@ -98,12 +99,15 @@ impl Comeback {
         if !serves(newer, drive) {
             return Err("it was emptied and removed".into());
         }
-        if newer.generation != older.generation + 1 || !share_drives(newest, newer) {
+        if !share_drives(newest, newer) {
             return Err("it went on without those that are in service now".into());
         }
+        // After it was back, or became a member, one root was written to it, and the other is of another time:
+        // the sequences below that may have been given again since.
+        let is_before = newer.generation == older.generation + 1;
         Ok(Returning {
             member: index,
-            since: older.next_sequence,
+            since: if is_before { older.next_sequence } else { 0 },
             geometry: self.geometry,
             class: self.label.class,
         })

@@ -1,8 +1,8 @@
 //! Drives that were left out and are here again with what they had.
 
 use crate::common::{Bench, Medium, Seen, fill, small_sizes};
-use ashlar_block::{ErrorKind, Operation};
-use ashlar_store::format::MemberState;
+use ashlar_block::{BlockRange, ErrorKind, Operation, Request};
+use ashlar_store::format::{Member, MemberState};
 use ashlar_store::{Event, ImportOptions, Layout, Manage, Sizes};
 use std::time::Duration;
 
@@ -261,29 +261,28 @@ fn a_drive_knows_another_as_left_out_that_is_back() {
     check(&mut bench, volume);
 }
 
+/// A drive joins, and the one with the lowest number leaves.
+fn replace_one(bench: &mut Bench) -> usize {
+    bench.add_drive(32 << 20);
+    let members = bench.engine.members();
+    let is_active = |member: &Member| member.state == MemberState::Active;
+    let member = members.iter().position(is_active).unwrap();
+    bench.manage(Manage::RemoveDrive { member }).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    member
+}
+
 /// More drives join than there are numbers, one in place of another.
 #[test]
 fn numbers_of_drives_that_are_out_are_used_again() {
     let mut bench = Bench::new(2, 32 << 20);
     let volume = bench.volume(512, 2);
     for round in 0..80u64 {
-        bench
-            .write(volume, round % 16, &fill(3, round as u8 | 1))
-            .unwrap();
-        bench.add_drive(32 << 20);
-        let members = bench.engine.members();
-        let mut serving = members
-            .iter()
-            .filter(|one| one.state == MemberState::Active);
-        let oldest = serving.next().map(|one| one.drive).unwrap();
-        let member = members.iter().position(|one| one.drive == oldest).unwrap();
-        bench.manage(Manage::RemoveDrive { member }).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        let data = fill(3, round as u8 | 1);
+        bench.write(volume, round % 16, &data).unwrap();
+        let member = replace_one(&mut bench);
         assert!(!bench.engine.uses(member), "round {round}");
-        assert_eq!(
-            bench.read(volume, round % 16, 3).unwrap(),
-            fill(3, round as u8 | 1)
-        );
+        assert_eq!(bench.read(volume, round % 16, 3).unwrap(), data);
     }
     assert_eq!(bench.engine.members().len(), 64);
     let last = bench.read(volume, 0, 16).unwrap();
@@ -299,6 +298,54 @@ fn numbers_of_drives_that_are_out_are_used_again() {
     assert!(bench.read(volume, 0, 16).unwrap() == last);
 }
 
+/// What the old drive answers must not be taken for the new one's, nor be waited for in vain.
+#[test]
+fn a_number_is_used_again_once_its_old_drive_has_answered() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(512, 2);
+    while bench.engine.members().len() < 64 {
+        replace_one(&mut bench);
+    }
+    let number = bench
+        .engine
+        .next_member()
+        .expect("a number of one that is out");
+    let old = usize::from(number);
+    let medium = bench.media.len();
+    bench.add_drive(32 << 20);
+    // Half of all reads are this drive's.
+    for at in 0..16 {
+        bench.write(volume, at * 16, &slot(at, 0)).unwrap();
+    }
+    bench.manage(Manage::Settle).unwrap();
+    bench.seen.held.set(Some(|op| op == Operation::Read));
+    for at in 0..16 {
+        let buffer = bench.buffers.get(4096).expect("buffer");
+        bench.begin(
+            volume,
+            Request::read(1, BlockRange::new(at * 16, 1), buffer),
+        );
+    }
+    // Only those: what is read from now on is answered.
+    bench.seen.held.set(Some(|_| false));
+    bench.seen.broken.set(Some(medium));
+    bench.write(volume, 0, &fill(1, 7)).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    let state = bench.engine.members()[old].state;
+    assert_eq!(state, MemberState::Excluded);
+    // The reads go to other copies.
+    bench.pass(2_000_000_000);
+    bench.manage(Manage::Repair).unwrap();
+    bench.manage(Manage::Settle).unwrap();
+    assert!(bench.engine.replies(old).oldest.is_some(), "it has reads");
+    assert_ne!(bench.engine.next_member(), Some(number));
+    bench.seen.held.set(None);
+    bench.run(Event::Tick);
+    assert_eq!(bench.engine.next_member(), Some(number));
+}
+
+/// Of two drives that were left out one after the other, the later one alone has what the earlier one lacks, and
+/// the ring what is newer still.
 #[test]
 fn two_drives_that_were_left_out_one_after_the_other_come_back() {
     let layout = Layout::Mirror { copies: 2 };
@@ -319,17 +366,51 @@ fn two_drives_that_were_left_out_one_after_the_other_come_back() {
         bench.write(volume, at * 16 + 5, &fill(1, 77)).unwrap();
     }
     bench.manage(Manage::Settle).unwrap();
+    for at in (0..SLOTS).step_by(4) {
+        bench.write(volume, at * 16 + 9, &fill(1, 99)).unwrap();
+    }
     drop(bench);
-    // Drive 3, now the third of those that are here.
-    drop(Bench::open_with(without(&one_away, 2), &degraded()).expect("import without two"));
+    // Drive 2 is the second of those that are here: segments that both are in cannot be read.
+    let two_away = without(&one_away, 1);
+    drop(Bench::open_with(two_away, &degraded()).expect("import without two"));
     let mut bench = Bench::open_with(media, &degraded()).expect("import with both");
-    bench.run(Event::Tick);
+    // What the ring has is to go home at once.
+    bench.manage(Manage::Settle).unwrap();
     for member in bench.engine.members() {
         assert_eq!(member.state, MemberState::Active);
     }
     for at in 0..SLOTS {
         let mut expected = slot(at, 0);
         expected[5 * 4096..6 * 4096].fill(77);
+        if at % 4 == 0 {
+            expected[9 * 4096..10 * 4096].fill(99);
+        }
         assert!(bench.read(volume, at * 16, 16).unwrap() == expected, "{at}");
+    }
+}
+
+/// One root was written to it when it was back, and then it is lost again.
+#[test]
+fn a_drive_that_is_lost_again_at_once_comes_back() {
+    for layout in LAYOUTS {
+        let (bench, volume) = full(layout);
+        let media = bench.media;
+        let mut away = Bench::open_with(without(&media, AWAY), &degraded()).expect("import");
+        change(&mut away, volume);
+        drop(away);
+        // Just as far as the root that says that it is back.
+        let mut bench = Bench::open_with(media, &degraded()).expect("import with it");
+        bench.run(Event::Tick);
+        assert!(is_back(&bench), "{layout}");
+        bench.seen.broken.set(Some(AWAY));
+        bench.write(volume, 230 * 16, &slot(230, 3)).unwrap();
+        assert!(!is_back(&bench), "{layout}");
+        bench.seen.broken.set(None);
+        bench.readmit(AWAY).expect("readmitted");
+        assert!(is_back(&bench), "{layout}");
+        bench.write(volume, 230 * 16, &slot(230, 0)).unwrap();
+        bench.manage(Manage::Settle).unwrap();
+        check(&mut bench, volume);
+        all_is_there_twice(&bench.media, volume);
     }
 }

@@ -155,6 +155,10 @@ impl Engine {
             let leaf = self.granules_of(key).start / LEAF_GRANULES;
             return self.load(leaf_id(key.volume, leaf), Waiter::Destage);
         };
+        // What else the slot has may be on a drive alone that is on its way back. The ring keeps what it has.
+        if home != 0 && self.may_be_readable_again(segment_and_slot(home).0) {
+            return;
+        }
         if !self.locks.try_lock(key) {
             return;
         }

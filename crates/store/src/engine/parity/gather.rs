@@ -7,6 +7,7 @@ use std::ops::Range;
 use slab::Slab;
 
 use super::row::{Row, Wanted};
+use crate::Canary;
 use crate::engine::Engine;
 use crate::engine::class::Shape;
 use crate::engine::invariant::invariant;
@@ -234,7 +235,8 @@ impl Engine {
                 *crc = known;
             }
         }
-        let is_walk = matches!(wish.who, For::Walk { .. });
+        let is_walk =
+            matches!(wish.who, For::Walk { .. }) && !self.cage.sings(Canary::ReadmitStaleParity);
         let returning =
             |copy: &ChunkCopy| is_walk && self.rebuild.returns.is(usize::from(copy.drive));
         let gather = Gather {

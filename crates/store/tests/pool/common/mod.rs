@@ -54,6 +54,8 @@ pub struct Seen {
     pub writes: Rc<RefCell<Vec<(usize, u64, Operation)>>>,
     /// Faults by drive.
     pub faults: [Rc<Cell<Fault>>; 8],
+    /// A drive, of any number, that cannot be written.
+    pub broken: Rc<Cell<Option<usize>>>,
     /// Blocks of drives that cannot be read until they are written.
     pub unreadable: Rc<RefCell<BTreeSet<(usize, u64)>>>,
     /// Blocks of drives that cannot be written.
@@ -95,6 +97,9 @@ impl Memory {
         let fault = self.seen.faults.get(self.number).and_then(|f| f.get());
         if let Some((_, kind)) = fault.filter(|(hits, _)| hits(request.op)) {
             return Err(IoError::new(kind, "as told"));
+        }
+        if self.seen.broken.get() == Some(self.number) && request.op != Operation::Read {
+            return Err(IoError::new(ErrorKind::Media, "as told"));
         }
         let mut unreadable = self.seen.unreadable.borrow_mut();
         let first = request.range.start.0;
