@@ -1,9 +1,9 @@
 //! `ashlar nvme discover` and `identify`.
 
-use ashlar_initiator::{Host, discover, identify, local_host};
 use ashlar_nvme::fabrics::{AddressFamily, TransportType};
 use ashlar_nvme::identify::{IdentifyController, IdentifyNamespace};
 use ashlar_nvme::log::DiscoveryEntry;
+use ashlar_nvme_initiator::{Host, discover, identify, local_host};
 use serde_json::{Value, json};
 
 use crate::args::{NvmeCommand, NvmeOptions};

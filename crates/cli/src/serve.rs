@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use ashlar_device::Spec;
 use ashlar_nvme::fabrics::Nqn;
+use ashlar_nvme_target::server::{
+    CoreDeath, Export, ReservationFile, ServeError, Server, ServerConfig,
+};
+use ashlar_nvme_target::{HostAccess, Reservations, Timeouts};
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
-use ashlar_target::server::{CoreDeath, Export, ReservationFile, ServeError, Server, ServerConfig};
-use ashlar_target::{HostAccess, Reservations, Timeouts};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

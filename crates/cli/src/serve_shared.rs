@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ashlar_nvme::log::AnaState;
-use ashlar_target::Shared;
-use ashlar_target::server::Control;
+use ashlar_nvme_target::Shared;
+use ashlar_nvme_target::server::Control;
 
 use crate::args::SharedArguments;
 use crate::exit::Failure;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ashlar_block::{BlockSize, ErrorKind};
 use ashlar_device::{OpenError, Spec, open_with};
-use ashlar_initiator::{Remote, local_host, url};
+use ashlar_nvme_initiator::{Remote, local_host, url};
 use ashlar_reactor::Opener;
 
 use crate::exit::Failure;

@@ -28,12 +28,12 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "a device knows neither volumes nor protocols",
     ),
     (
-        "target",
+        "nvme-target",
         &["block", "nvme", "reactor"],
         "a target does not know where blocks go",
     ),
     (
-        "initiator",
+        "nvme-initiator",
         &["block", "nvme", "reactor"],
         "an initiator is a device, not a server",
     ),
@@ -65,8 +65,17 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
     (
         "node",
         &[
-            "block", "cache", "cluster", "copy", "nvme", "plain", "replica", "store", "target",
-            "device", "reactor",
+            "block",
+            "cache",
+            "cluster",
+            "copy",
+            "nvme",
+            "plain",
+            "replica",
+            "store",
+            "nvme-target",
+            "device",
+            "reactor",
         ],
         "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary stands above it",
     ),
@@ -98,8 +107,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         &[
             "block",
             "nvme",
-            "target",
-            "initiator",
+            "nvme-target",
+            "nvme-initiator",
             "device",
             "replica",
             "store",
@@ -116,8 +125,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "nvme",
             "reactor",
             "device",
-            "target",
-            "initiator",
+            "nvme-target",
+            "nvme-initiator",
             "lab",
             "oltp",
             "sim",
@@ -149,8 +158,8 @@ const MAY_BE_UNSAFE: &[(&str, &str)] = &[
 /// that takes its I/O, time and randomness as parameters, so that the simulator runs what ships.
 const DRIVERS: &[(&str, &str)] = &[
     ("crates/replica/src/", "driver"),
-    ("crates/target/src/", "server"),
-    ("crates/initiator/src/", "driver"),
+    ("crates/nvme-target/src/", "server"),
+    ("crates/nvme-initiator/src/", "driver"),
 ];
 
 const LONGEST_FILE: usize = 800;

@@ -41,7 +41,7 @@ mod control;
 mod daemon;
 mod dir;
 mod files;
-mod keeper;
+mod manager;
 pub mod model;
 pub mod pool;
 mod replica;
@@ -58,7 +58,9 @@ pub use config::{Config, ConfigPool};
 pub use control::Control;
 pub use daemon::{AttachSocket, Daemon, Ready};
 pub use dir::{ATTACH_SOCKET, NodeDir};
-pub use keeper::{Dismissal, Keeper, LocalRefusal, LocalUser, LocalWish, MakeLocal, OpenDevice};
+pub use manager::{
+    Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal, OpenDevice, PoolManager,
+};
 pub use state::{DriveEntry, PoolEntry, ReplicaEntry, RuleEntry, State, StateFile, VolumeAccess};
 pub use token::Token;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool, Gather, Geometry, Moment, REGION_BYTES};
-use ashlar_target::{
+use ashlar_nvme_target::{
     Action, ConnectionId, Core, HostAccess, NamespaceConfig, SubsystemConfig, Target, Timeouts,
 };
 use uuid::Uuid;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BufferPool, Completion, Geometry, Moment, REGION_BYTES};
-use ashlar_initiator::controller::{Association, NamespaceFacts, Purpose};
-use ashlar_initiator::reconnect::{Session, Unflushed};
-use ashlar_initiator::{Config, Host, Replay};
 use ashlar_nvme::pdu::Digests;
+use ashlar_nvme_initiator::controller::{Association, NamespaceFacts, Purpose};
+use ashlar_nvme_initiator::reconnect::{Session, Unflushed};
+use ashlar_nvme_initiator::{Config, Host, Replay};
 
 use crate::cores::NQN;
 use crate::env::Env;

@@ -1,7 +1,7 @@
 //! A host's sockets: what the initiator's driver does, over simulated connections.
 
 use ashlar_block::Gather;
-use ashlar_initiator::{Failure, Streams, Wish};
+use ashlar_nvme_initiator::{Failure, Streams, Wish};
 
 use crate::env::{Env, Receive, Sending};
 use crate::net::LinkId;

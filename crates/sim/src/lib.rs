@@ -3,7 +3,7 @@
 //! # Where it stands
 //!
 //! Beside a write's way, not on it: it takes the state machines that ship (the target's
-//! [`Core`](ashlar_target::Core), the initiator's [`Session`](ashlar_initiator::reconnect::Session))
+//! [`Core`](ashlar_nvme_target::Core), the initiator's [`Session`](ashlar_nvme_initiator::reconnect::Session))
 //! and plays everything around them: sockets, devices, threads, time, and the users' requests.
 //!
 //! ```text

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_block::{
     BlockRange, BufferPool, Completion, Durability, ErrorKind, Geometry, Moment, Operation, Request,
 };
-use ashlar_initiator::Replay;
+use ashlar_nvme_initiator::Replay;
 
 use crate::content;
 use crate::env::Env;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Geometry, Moment};
-use ashlar_initiator::reconnect::Unflushed;
+use ashlar_nvme_initiator::reconnect::Unflushed;
 
 use crate::chance::Chance;
 use crate::content;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ashlar_block::BlockSize;
 use ashlar_device::Spec;
+use ashlar_nvme_target::server::{CoreDeath, Export, Server, ServerConfig};
+use ashlar_nvme_target::{HostAccess, Timeouts};
 use ashlar_reactor::{Options, available_cores};
-use ashlar_target::server::{CoreDeath, Export, Server, ServerConfig};
-use ashlar_target::{HostAccess, Timeouts};
 
 use super::load::Plan;
 use super::{Host, Load, Wait};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ashlar_attach::{Folder, PathStatus, Paths, ServerOptions, State};
 use ashlar_block::ErrorKind;
-use ashlar_initiator::{Config, PathBoard, PathReport, Remote, local_host, url};
+use ashlar_nvme_initiator::{Config, PathBoard, PathReport, Remote, local_host, url};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use ashlar_attach::{Fabrics, Local, Namespace};
 use ashlar_block::ErrorKind;
-use ashlar_initiator::controller::NamespaceFacts;
-use ashlar_initiator::{Config, Host, Remote, local_host, url};
 use ashlar_node::ATTACH_SOCKET;
 use ashlar_node::client::Endpoint;
 use ashlar_node::model::{LayoutSpec, VolumeName, VolumeState, VolumeStatus};
+use ashlar_nvme_initiator::controller::NamespaceFacts;
+use ashlar_nvme_initiator::{Config, Host, Remote, local_host, url};
 
 use super::allowance::{Allowance, GONE};
 use crate::args::AttachArguments;

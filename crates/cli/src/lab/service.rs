@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use ashlar_lab::{LabError, PoolStack, PrepareOptions, Service, Services};
+use ashlar_nvme_target::server::{CoreDeath, Export, Server, ServerConfig};
+use ashlar_nvme_target::{HostAccess, Timeouts};
 use ashlar_reactor::{Options, available_cores};
-use ashlar_target::server::{CoreDeath, Export, Server, ServerConfig};
-use ashlar_target::{HostAccess, Timeouts};
 
 use super::pools;
 use super::stacks::LocalStacks;

@@ -40,7 +40,7 @@ impl FromStr for LogFilter {
                 Some((part, _)) => {
                     return Err(format!(
                         "`{part}` is no part of this program: they are called ashlar_node, ashlar_store, \
-                         ashlar_target, ashlar_attach …"
+                         ashlar_nvme_target, ashlar_attach …"
                     ));
                 }
             };
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn a_filter_is_a_level_and_exceptions_by_part() {
         let some = filter("warn, ashlar_store=debug,ashlar_store::engine=off");
-        assert!(some.would_enable("ashlar_node::keeper", &Level::WARN));
-        assert!(!some.would_enable("ashlar_node::keeper", &Level::INFO));
+        assert!(some.would_enable("ashlar_node::manager", &Level::WARN));
+        assert!(!some.would_enable("ashlar_node::manager", &Level::INFO));
         assert!(some.would_enable("ashlar_store::ring", &Level::DEBUG));
         assert!(!some.would_enable("ashlar_store::engine::append", &Level::ERROR));
         assert!(!filter("off").would_enable("ashlar_node", &Level::ERROR));

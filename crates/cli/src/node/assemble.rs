@@ -1,14 +1,14 @@
-//! What is behind `ashlar node`: a running target, and the keeper of the pools on its cores.
+//! What is behind `ashlar node`: a running target, and the pool manager of the pools on its cores.
 
 use std::sync::Arc;
 
 use ashlar_block::BlockSize;
 use ashlar_cluster::Cluster;
 use ashlar_device::Spec;
-use ashlar_node::{Config, Control, Daemon, Keeper};
+use ashlar_node::{Config, Control, Daemon, PoolManager};
+use ashlar_nvme_target::Timeouts;
+use ashlar_nvme_target::server::{CoreDeath, Server, ServerConfig};
 use ashlar_reactor::{Options, available_cores, raise_file_limit};
-use ashlar_target::Timeouts;
-use ashlar_target::server::{CoreDeath, Server, ServerConfig};
 
 use super::local;
 use crate::exit::Failure;
@@ -34,16 +34,16 @@ pub(crate) fn assemble(
     });
     let server = server.map_err(Failure::environment)?;
     let open = Box::new(|spec: &Spec| crate::stack::open(spec, BlockSize::B4096));
-    let keeper = Keeper::new(&server, daemon.state(), config, open, cluster)?;
+    let manager = PoolManager::new(&server, daemon.state(), config, open, cluster)?;
     let no_thread = |error| Failure::environment(format!("cannot start a thread: {error}"));
-    keeper.watch_files(&daemon.alarm()).map_err(no_thread)?;
-    keeper.watch_rules(&daemon.alarm()).map_err(no_thread)?;
+    manager.watch_files(&daemon.alarm()).map_err(no_thread)?;
+    manager.watch_rules(&daemon.alarm()).map_err(no_thread)?;
     server.control().welcome();
-    local::listen(daemon, &keeper)?;
+    local::listen(daemon, &manager)?;
     let wait = move || server.wait().map_err(|error| error.to_string());
     let thread = daemon.alarm().spawn("target", wait);
     thread.map_err(no_thread)?;
-    Ok(keeper)
+    Ok(manager)
 }
 
 fn cores(config: &Config) -> Result<Vec<usize>, Failure> {

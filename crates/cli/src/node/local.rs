@@ -1,4 +1,4 @@
-//! Attachments that the daemon serves itself: what a guardian wants, as the keeper is told.
+//! Attachments that the daemon serves itself: what a guardian wants, as the pool manager is told.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use ashlar_attach::local::{Guest, Listener, Over, Owner, Refusal, Session, Wish};
 use ashlar_block::{IoError, Moment};
-use ashlar_node::{Daemon, Dismissal, Keeper, LocalRefusal, LocalUser, LocalWish};
+use ashlar_node::{Daemon, Dismissal, LocalRefusal, LocalUser, LocalWish, PoolManager};
+use ashlar_nvme_target::server::Resident;
 use ashlar_reactor::{Handle, Opener};
-use ashlar_target::server::Resident;
 
 use crate::exit::Failure;
 
 /// Takes attachments from now on; the pools are in service.
-pub(super) fn listen(daemon: &Daemon, keeper: &Arc<Keeper>) -> Result<(), Failure> {
+pub(super) fn listen(daemon: &Daemon, manager: &Arc<PoolManager>) -> Result<(), Failure> {
     let socket = daemon.attach_socket()?;
     let lender = Lender {
-        keeper: keeper.clone(),
+        manager: manager.clone(),
         lent: Mutex::default(),
     };
     let listener = Listener::new(Arc::new(lender));
@@ -31,7 +31,7 @@ pub(super) fn listen(daemon: &Daemon, keeper: &Arc<Keeper>) -> Result<(), Failur
         .map_err(|error| Failure::environment(format!("cannot start a thread: {error}")))
 }
 
-/// A session as the keeper knows it.
+/// A session as the pool manager knows it.
 struct Lent(Arc<Session>);
 
 impl LocalUser for Lent {
@@ -67,7 +67,7 @@ impl Resident for Settled {
 type Sessions = BTreeMap<String, (Arc<Session>, Arc<dyn LocalUser>)>;
 
 struct Lender {
-    keeper: Arc<Keeper>,
+    manager: Arc<PoolManager>,
     /// By the identity of the volume.
     lent: Mutex<Sessions>,
 }
@@ -78,7 +78,7 @@ impl Lender {
     }
 }
 
-/// A wish in the keeper's words.
+/// A wish in the pool manager's words.
 fn local(wish: &Wish) -> Result<LocalWish, Refusal> {
     let wrong = |why: String| Refusal {
         why,
@@ -106,7 +106,7 @@ fn refused(refusal: LocalRefusal) -> Refusal {
 impl Owner for Lender {
     fn may(&self, wish: &Wish) -> Result<(), Refusal> {
         let wish = local(wish)?;
-        self.keeper.may_use_locally(&wish).map_err(refused)
+        self.manager.may_use_locally(&wish).map_err(refused)
     }
 
     fn serve(&self, wish: &Wish, fuse: OwnedFd, session: Arc<Session>) -> Result<(), Refusal> {
@@ -118,7 +118,7 @@ impl Owner for Lender {
             let settled: Result<Box<dyn Resident>, IoError> = Ok(Box::new(Settled(guest)));
             settled
         };
-        self.keeper
+        self.manager
             .use_locally(&wanted, user.clone(), Box::new(make))
             .map_err(refused)?;
         self.lent().insert(wish.identity.clone(), (session, user));
@@ -141,7 +141,7 @@ impl Owner for Lender {
         let gone = lent.remove(&wish.identity);
         drop(lent);
         if let (Some((_, user)), Ok(wish)) = (gone, local(wish)) {
-            self.keeper.left_locally(wish.uuid, &user);
+            self.manager.left_locally(wish.uuid, &user);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use ashlar_initiator::local_host;
+use ashlar_nvme_initiator::local_host;
 use rustix::process::Signal;
 
 use crate::common::{can_attach, eventually, send};

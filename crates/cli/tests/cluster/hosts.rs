@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ashlar_initiator::{discover, local_host};
 use ashlar_nvme::command::GetLogPage;
 use ashlar_nvme::event::{AsyncEvent, notices};
 use ashlar_nvme::fabrics::DISCOVERY_NQN;
@@ -16,6 +15,7 @@ use ashlar_nvme::reservation::{
     ReservationType,
 };
 use ashlar_nvme::{Command, Status};
+use ashlar_nvme_initiator::{discover, local_host};
 use rustix::process::Signal;
 
 use crate::common::{PATIENCE, eventually, is_there, ok, send};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ashlar_block::{BlockDevice, BlockRange, Checked, Completion, Durability, Request};
-use ashlar_initiator::{Remote, RemoteDevice, local_host, url};
+use ashlar_nvme_initiator::{Remote, RemoteDevice, local_host, url};
 use ashlar_reactor::{Options, Reactor};
 
 use crate::common::eventually;

@@ -9,8 +9,8 @@ use ashlar_block::{
     BlockDevice, BlockSize, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
 };
 use ashlar_cache::{Cache, Header, Layout, Side};
+use ashlar_nvme_target::server::Resident;
 use ashlar_reactor::{Handle, Mailbox, Opener};
-use ashlar_target::server::Resident;
 use slab::Slab;
 use uuid::Uuid;
 

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use ashlar_block::{Completion, ErrorKind, Geometry, IoError, Request};
 use ashlar_cluster::PeerSocket;
+use ashlar_nvme_target::{Answer, Petition, ReservationDecider};
 use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_replica::quorum::Reply;
 use ashlar_replica::{Ask, Incarnation, Members, NodeId, Position, Revision, Wish};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Comeback, Manage, Managed, Status};
-use ashlar_target::{Answer, Petition, ReservationDecider};
 use uuid::Uuid;
 
-use super::host::Traffic;
+use super::driver::Traffic;
 use super::pace::Progress;
 use super::sound::Doubts;
 use crate::replica::{Outside, ReplicaPlan, ReplicaView};

@@ -1,12 +1,12 @@
 //! A pool on its core: the engine's driver, and the volumes as devices.
 //!
-//! The engine and the drives live on one core's thread, in a [`Host`]. A volume opened on that
+//! The engine and the drives live on one core's thread, in a [`EngineDriver`]. A volume opened on that
 //! thread calls it directly; one opened on another core sends its commands by mail. The control
 //! plane speaks to it through a [`PoolLink`].
 
 mod class;
 mod created;
-mod host;
+mod driver;
 mod link;
 mod news;
 mod pace;
@@ -16,7 +16,7 @@ mod sound;
 mod volume;
 
 pub use created::CreatedFiles;
-pub use host::{Host, Operations, Traffic, VolumeTraffic};
+pub use driver::{EngineDriver, Operations, Traffic, VolumeTraffic};
 pub(crate) use link::{CopyDecider, RemotePort, ReplicaMail};
 pub use link::{PoolLink, View};
 pub use pace::{Progress, Reclaim};

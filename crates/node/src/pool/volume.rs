@@ -9,7 +9,7 @@ use ashlar_block::{
 use ashlar_reactor::{Handle, Opener};
 use ashlar_replica::Origin;
 
-use super::host::Host;
+use super::driver::EngineDriver;
 use super::link::{Mail, PoolLink, RemotePort};
 
 /// A volume, to be opened on any core.
@@ -54,7 +54,7 @@ impl Opener for VolumeOpener {
     fn open(&self, reactor: &Handle) -> Result<Box<dyn BlockDevice>, IoError> {
         let geometry = Opener::geometry(self);
         let description = Opener::describe(self);
-        Ok(match Host::here(&self.link) {
+        Ok(match EngineDriver::here(&self.link) {
             Some(host) => {
                 let port = host.borrow_mut().add_port();
                 let is_copy = host.borrow().is_copy(self.number);
@@ -84,7 +84,7 @@ impl Opener for VolumeOpener {
 
 /// A volume on its engine's own core.
 struct Local {
-    host: Rc<RefCell<Host>>,
+    host: Rc<RefCell<EngineDriver>>,
     port: usize,
     is_copy: bool,
     volume: u32,

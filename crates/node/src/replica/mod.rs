@@ -1,12 +1,12 @@
 //! A replicated volume on its pool's core: the driver of [`ashlar_replica`] over [`ashlar_copy`].
 //!
 //! ```text
-//! connection ─▶ the volume's device ─▶ pool::Host ─▶ Replicated ─┬─▶ Copy ─▶ Engine ─▶ drives
+//! connection ─▶ the volume's device ─▶ pool::EngineDriver ─▶ Replicated ─┬─▶ Copy ─▶ Engine ─▶ drives
 //!                                                   │            └─▶ Stream ─▶ the other nodes
-//!                                       Outside: quorum, dialling, news ─▶ keeper::replicas
+//!                                       Outside: quorum, dialling, news ─▶ manager::replicas
 //! ```
 //!
-//! It lives in its pool's [`Host`](crate::pool::Host), which hands it commands of hosts, mail of the control plane and
+//! It lives in its pool's [`EngineDriver`](crate::pool::EngineDriver), which hands it commands of hosts, mail of the control plane and
 //! what the engine has completed.
 
 mod commands;

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ashlar_nvme::Status;
+use ashlar_nvme_target::{Answer, DecidedReservations, News, Petition, Table, Verdict, Wants};
 use ashlar_replica::{
     CommandId, Content, Event, HostOperation, Label, Origin, Outcome, Registrant,
 };
-use ashlar_target::{Answer, DecidedReservations, News, Petition, Table, Verdict, Wants};
 use bytes::Bytes;
 
 use super::words;

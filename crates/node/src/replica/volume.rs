@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
 use ashlar_copy::{Copy, EngineLocal, plane};
+use ashlar_nvme_target::DecidedReservations;
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
@@ -16,7 +17,6 @@ use ashlar_replica::{
     ShardId, Surroundings, VolumeId, Wish,
 };
 use ashlar_store::{Engine, Outbox};
-use ashlar_target::DecidedReservations;
 use tracing::{info, warn};
 
 use self::connections::Peer;
@@ -77,7 +77,7 @@ pub(crate) enum News {
     /// Commands have come by another node for a while.
     Elsewhere(Position),
     /// Hosts that may be connected here are to be told what has become of their reservations.
-    Reserved(ashlar_target::News),
+    Reserved(ashlar_nvme_target::News),
     /// The copies in sync are these now.
     InSync(Positions),
     /// Who has copies from now on.

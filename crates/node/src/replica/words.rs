@@ -6,7 +6,7 @@
 
 use ashlar_nvme::reservation::{Ask, Notification};
 use ashlar_nvme::{Command, Status};
-use ashlar_target::{News, Verdict, Wants};
+use ashlar_nvme_target::{News, Verdict, Wants};
 
 /// Bytes that are neither.
 #[derive(Debug)]

@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ashlar_block::{BufferPool, Gather, IoBuffer, Moment};
-use ashlar_initiator::queue_pair::{Data, Finished, QueuePair, Settings, Submission};
 use ashlar_nvme::command::SglDescriptor;
 use ashlar_nvme::pdu::{self, C2hData, DataDigest, Digests, Framing, IcResp, R2t, Role};
 use ashlar_nvme::stream::{Header, Limits, Receiver, Step};
 use ashlar_nvme::{Command, Completion, Status};
+use ashlar_nvme_initiator::queue_pair::{Data, Finished, QueuePair, Settings, Submission};
 
 use super::input::Input;
 
@@ -262,7 +262,7 @@ impl Controller {
             self.pair.direct_done(buffer, 0);
         }
         self.listen();
-        self.pair.fail(ashlar_initiator::Failure::Closed);
+        self.pair.fail(ashlar_nvme_initiator::Failure::Closed);
         let mut ended = Vec::new();
         self.pair.abandon(|finished| ended.push(finished));
         ended.into_iter().for_each(|finished| self.ended(finished));

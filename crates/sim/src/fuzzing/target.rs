@@ -6,7 +6,7 @@ use ashlar_nvme::command::SglDescriptor;
 use ashlar_nvme::fabrics::{CNTLID_DYNAMIC, Cc, Connect, ConnectData, property};
 use ashlar_nvme::pdu::{self, DataDigest, Digests, Framing, H2cData, IcReq, Role};
 use ashlar_nvme::stream::{Header, Limits, Receiver, Step};
-use ashlar_target::ConnectionId;
+use ashlar_nvme_target::ConnectionId;
 
 use super::input::Input;
 use crate::bench::Bench;

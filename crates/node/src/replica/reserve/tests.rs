@@ -10,7 +10,7 @@ use super::*;
 
 struct Nowhere;
 
-impl ashlar_target::ReservationDecider for Nowhere {
+impl ashlar_nvme_target::ReservationDecider for Nowhere {
     fn decide(&self, _: Petition, _: Answer) {}
 }
 
@@ -62,7 +62,7 @@ impl Pair {
 
     fn ask(&mut self, host: u8, wants: Wants) -> Verdict {
         let owner = &mut self.nodes[self.owner];
-        let (answer, taken) = ashlar_target::answer_to();
+        let (answer, taken) = ashlar_nvme_target::answer_to();
         assert!(
             owner
                 .take(petition(host, wants), Asker::Here(answer))
@@ -197,7 +197,7 @@ fn what_was_not_committed_is_not_granted_and_does_not_count() {
     let wants = register(1, RegisterAction::Register);
     for outcome in [Outcome::PathGone, Outcome::Stale, Outcome::NotOwner] {
         let owner = &mut pair.nodes[pair.owner];
-        let (answer, taken) = ashlar_target::answer_to();
+        let (answer, taken) = ashlar_nvme_target::answer_to();
         assert!(
             owner
                 .take(petition(1, wants), Asker::Here(answer))
@@ -228,7 +228,7 @@ fn what_was_not_committed_is_not_granted_and_does_not_count() {
 fn a_node_that_does_not_own_the_volume_asks_the_one_that_does() {
     let (mut asks, mut pair) = (node(), Pair::new());
     for (host, wants) in script(ReservationType::WriteExclusiveRegistrants, 5) {
-        let (answer, taken) = ashlar_target::answer_to();
+        let (answer, taken) = ashlar_nvme_target::answer_to();
         let event = asks.take(petition(host, wants), Asker::Here(answer));
         let Some(Event::Host {
             command,
@@ -246,7 +246,7 @@ fn a_node_that_does_not_own_the_volume_asks_the_one_that_does() {
         assert_eq!(taken().expect("a verdict"), verdict);
     }
     // Without an answer it is not known what has become of it.
-    let (answer, taken) = ashlar_target::answer_to();
+    let (answer, taken) = ashlar_nvme_target::answer_to();
     let event = asks.take(petition(1, Wants::Report), Asker::Here(answer));
     let Some(Event::Host { command, .. }) = event else {
         panic!("it is sent");
@@ -259,7 +259,7 @@ fn a_node_that_does_not_own_the_volume_asks_the_one_that_does() {
 fn what_waits_when_ownership_is_lost_fails_on_this_path() {
     let mut node = node();
     node.learn(&[0; GRANULE]).expect("a table");
-    let (answer, taken) = ashlar_target::answer_to();
+    let (answer, taken) = ashlar_nvme_target::answer_to();
     assert!(
         node.take(petition(1, Wants::Report), Asker::Here(answer))
             .is_none()

@@ -1,8 +1,8 @@
 //! What hosts want reserved, and what of theirs has come to other nodes.
 
 use ashlar_block::Provenance;
+use ashlar_nvme_target::{Answer, Petition};
 use ashlar_replica::{CommandId, Event, HostOperation, Outcome, Registrant};
-use ashlar_target::{Answer, Petition};
 
 use super::{Ground, News, Replicated};
 use crate::replica::reserve::Asker;

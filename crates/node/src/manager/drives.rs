@@ -1,0 +1,290 @@
+//! Drives that join a pool, are replaced or leave it.
+
+use std::collections::BTreeMap;
+
+use ashlar_store::{Layout, Manage, MemberStatus, Status};
+use tracing::warn;
+
+use super::pools::engine;
+use super::status::name_of;
+use super::{Kept, KnownDrive, LivePool, PoolManager, live};
+use crate::model::{ControlError, PoolStatus, ReplaceDrive};
+use crate::pool::{CreatedFiles, Joined, add, fit, open_drives, readmit};
+
+/// What the engine says where a removal only lacks another drive.
+const LACKS_A_DRIVE: &str = "add one first";
+
+impl PoolManager {
+    pub(super) fn refuse_drives_in_use(
+        &self,
+        pools: &BTreeMap<String, Kept>,
+        wanted: &[String],
+    ) -> Result<(), ControlError> {
+        for (name, kept) in pools {
+            let Kept::Live(pool) = kept else { continue };
+            let view = pool.link.view().ok();
+            // One that is out of service is closed, and free for something else.
+            let is_out = |index: usize| {
+                let member = view
+                    .as_ref()
+                    .and_then(|view| view.status.members.get(index));
+                member.is_some_and(|member| !member.in_service && !member.returning)
+            };
+            let theirs = pool.drives.iter().enumerate();
+            let theirs = theirs.filter(|(index, drive)| drive.is_here && !is_out(*index));
+            let theirs = theirs.map(|(_, drive)| drive).chain(&pool.joining);
+            let theirs: Vec<_> = theirs.map(|drive| &drive.spec).collect();
+            if let Some(drive) = wanted.iter().find(|drive| theirs.contains(drive)) {
+                return Err(ControlError::conflict(format!(
+                    "drive {drive} is in pool {name}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns what has become of drives whose joining was not answered in time.
+    pub(super) fn take_in(&self, name: &str, kept: &mut Kept) {
+        let Kept::Live(pool) = kept else { return };
+        if pool.joining.is_empty() {
+            return;
+        }
+        // As long as it does not answer, nobody knows.
+        let Ok(view) = pool.link.view() else { return };
+        pool.take_in(&view.status.members);
+        if let Err(error) = self.remember(name, pool) {
+            warn!(pool = name, "pool {name}: {}", error.message);
+        }
+    }
+
+    fn take_in_all(&self, pools: &mut BTreeMap<String, Kept>) {
+        for (name, kept) in pools {
+            self.take_in(name, kept);
+        }
+    }
+
+    pub(super) fn grow_pool(
+        &self,
+        name: &str,
+        spec: &str,
+        destroy_data: bool,
+        created: CreatedFiles,
+    ) -> Result<PoolStatus, ControlError> {
+        let mut pools = self.lock();
+        self.take_in_all(&mut pools);
+        self.refuse_drives_in_use(&pools, &[spec.to_owned()])?;
+        let pool = live(&pools, name)?;
+        let drives = open_drives(&[spec.to_owned()], self.opening(false))?;
+        if !destroy_data && let Some(id) = readmit(&pool.link, &drives)? {
+            created.keep();
+            let is_it = |known: &&mut KnownDrive| known.id == id;
+            if let Some(Kept::Live(pool)) = pools.get_mut(name)
+                && let (Some(known), Some(drive)) =
+                    (pool.drives.iter_mut().find(is_it), drives.first())
+            {
+                *known = KnownDrive::open(id, drive);
+                self.remember(name, pool)?;
+            }
+            return Ok(self.pool_status(name, &pools[name]));
+        }
+        // Before it is a member: after a crash the pool must be found with it.
+        let enlisted = || self.remember_with(name, pool, Some(spec));
+        let joined = match add(&pool.link, &drives, destroy_data, enlisted) {
+            Ok(joined) => joined,
+            Err(error) => {
+                self.remember(name, pool)?;
+                return Err(error);
+            }
+        };
+        created.keep();
+        let (id, late) = match joined {
+            Joined::Member(id) => (id, None),
+            Joined::Unknown(id, error) => (id, Some(error)),
+        };
+        if let (Some(Kept::Live(pool)), Some(drive)) = (pools.get_mut(name), drives.first()) {
+            pool.joining.push(KnownDrive::open(id, drive));
+            if let Some(mut error) = late {
+                error.message = format!(
+                    "{}: drive {spec} may become a member of pool {name} yet, and is kept for it; `pool status` \
+                     tells",
+                    error.message
+                );
+                return Err(error);
+            }
+            let view = pool.link.view().map_err(engine)?;
+            pool.take_in(&view.status.members);
+            self.remember(name, pool)?;
+        }
+        Ok(self.pool_status(name, &pools[name]))
+    }
+
+    /// Adds a drive and removes another. A removal that would be refused is refused before the new
+    /// drive is touched.
+    pub(super) fn swap_drive(
+        &self,
+        name: &str,
+        request: &ReplaceDrive,
+    ) -> Result<PoolStatus, ControlError> {
+        let member = self.member(name, &request.old)?;
+        let created = CreatedFiles::watch(std::slice::from_ref(&request.new));
+        self.refuse_unfit(name, member, request)?;
+        if !self.may_carry_stripe(name, member)? {
+            self.grow_pool(name, &request.new, request.destroy_data, created)?;
+            return self.evacuate(name, member);
+        }
+        // Only the engine knows where such a volume is, and it is asked by an order: one that it
+        // takes is carried out.
+        match self.evacuate(name, member) {
+            Err(error) if error.message.contains(LACKS_A_DRIVE) => {
+                self.grow_pool(name, &request.new, request.destroy_data, created)?;
+                self.evacuate(name, member)
+            }
+            Err(error) => Err(error),
+            Ok(_) => self
+                .grow_pool(name, &request.new, request.destroy_data, created)
+                .map_err(|mut error| {
+                    error.message = format!(
+                        "{} (drive {} is being emptied all the same)",
+                        error.message, request.old
+                    );
+                    error
+                }),
+        }
+    }
+
+    /// Refuses what can be told to fail without a change of anything.
+    fn refuse_unfit(
+        &self,
+        name: &str,
+        member: usize,
+        request: &ReplaceDrive,
+    ) -> Result<(), ControlError> {
+        let mut pools = self.lock();
+        self.take_in_all(&mut pools);
+        let new = [request.new.clone()];
+        self.refuse_drives_in_use(&pools, &new)?;
+        fit(
+            &open_drives(&new, self.opening(false))?,
+            request.destroy_data,
+        )?;
+        let view = live(&pools, name)?.link.view().map_err(engine)?;
+        refuse_too_few(&view.status, member, &request.old)
+    }
+
+    /// Whether a part of a pass-through volume may be on a drive, from which nothing takes it away.
+    fn may_carry_stripe(&self, name: &str, member: usize) -> Result<bool, ControlError> {
+        let status = live(&self.lock(), name)?.link.view();
+        let status = status.map_err(engine)?.status;
+        let mut volumes = status.volumes.iter();
+        let has_some = volumes.any(|volume| matches!(volume.layout, Layout::Stripe { .. }));
+        Ok(has_some && status.members.get(member).is_some_and(|one| one.holds))
+    }
+
+    pub(super) fn empty_drive(&self, name: &str, drive: &str) -> Result<PoolStatus, ControlError> {
+        let member = self.member(name, drive)?;
+        self.evacuate(name, member)
+    }
+
+    fn evacuate(&self, name: &str, member: usize) -> Result<PoolStatus, ControlError> {
+        if let Err(mut error) = self.order(name, Manage::RemoveDrive { member }) {
+            if let Ok(pool) = live(&self.lock(), name) {
+                error.message = with_name(&error.message, member, &name_of(pool, member));
+            }
+            return Err(error);
+        }
+        let mut pools = self.lock();
+        if let Some(Kept::Live(pool)) = pools.get_mut(name) {
+            if let Some(drive) = pool.drives.get_mut(member) {
+                drive.removed = true;
+            }
+            self.remember_drives(pool)?;
+        }
+        match pools.get(name) {
+            Some(kept) => Ok(self.pool_status(name, kept)),
+            None => Err(ControlError::not_found(format!("there is no pool {name}"))),
+        }
+    }
+
+    /// The member that a text names: by identity, or as the drive was named.
+    fn member(&self, name: &str, drive: &str) -> Result<usize, ControlError> {
+        let mut pools = self.lock();
+        self.take_in_all(&mut pools);
+        let pool = live(&pools, name)?;
+        let view = pool.link.view().map_err(engine)?;
+        let members = view.status.members.iter().enumerate();
+        let is_it = |(index, member): &(usize, &MemberStatus)| {
+            let known = pool.drives.get(*index);
+            member.drive.to_string() == drive || known.is_some_and(|known| known.spec == drive)
+        };
+        // A drive that was removed and added again has been a member twice.
+        let found = members
+            .filter(is_it)
+            .filter(|(index, member)| !is_gone(pool, *index, member));
+        found
+            .max_by_key(|(index, member)| (member.in_service, *index))
+            .map(|(index, _)| index)
+            .ok_or_else(|| ControlError::not_found(format!("pool {name} has no drive {drive}")))
+    }
+}
+
+impl LivePool {
+    /// Puts drives that have become members among those that are known by index. The engine takes
+    /// or refuses a drive at once, so that an answer to a later question settles it.
+    pub(super) fn take_in(&mut self, members: &[MemberStatus]) {
+        let joining = std::mem::take(&mut self.joining);
+        for (index, member) in members.iter().enumerate() {
+            let place = self.drives.get_mut(index);
+            if place.as_ref().is_some_and(|known| known.id == member.drive) {
+                continue;
+            }
+            let known = joining.iter().find(|known| known.id == member.drive);
+            let known = known.cloned();
+            let known = known.unwrap_or_else(|| KnownDrive::missing(member.drive, None));
+            match place {
+                // The number was another's, which is out.
+                Some(place) => *place = known,
+                None => self.drives.push(known),
+            }
+        }
+    }
+}
+
+/// Whether a drive was removed as it was to be: nothing is on it any more, and it is nobody's concern.
+pub(super) fn is_gone(pool: &LivePool, index: usize, member: &MemberStatus) -> bool {
+    let removed = pool.drives.get(index).is_some_and(|drive| drive.removed);
+    removed && !member.in_service && !member.holds
+}
+
+/// Refuses a replacement after which the pool would have fewer drives than what it holds takes. One
+/// that is out of service may always be replaced.
+pub(super) fn refuse_too_few(
+    status: &Status,
+    member: usize,
+    old: &str,
+) -> Result<(), ControlError> {
+    if !status.members.get(member).is_some_and(|one| one.in_service) {
+        return Ok(());
+    }
+    let others = status.members.iter().enumerate();
+    let others = others.filter(|(index, one)| *index != member && one.in_service && !one.leaving);
+    let staying = others.count() + 1;
+    let homes = status.homes.iter().filter(|home| home.used_bytes > 0);
+    let columns = homes.map(|home| match home.layout {
+        Layout::Mirror { copies } => usize::from(copies),
+        Layout::Parity { data, parity } => usize::from(data) + usize::from(parity),
+        Layout::Stripe { .. } => 1,
+    });
+    let needed = columns.max().unwrap_or(1).max(status.log_copies.into());
+    if staying >= needed {
+        return Ok(());
+    }
+    Err(ControlError::usage(format!(
+        "with another in place of drive {old} the pool has {staying} drives, and what it holds needs \
+         {needed}: add one first"
+    )))
+}
+
+/// A text of the engine, which knows drives by their indices, with a drive's name.
+fn with_name(text: &str, member: usize, name: &str) -> String {
+    text.replace(&format!("drive {member} "), &format!("drive {name} "))
+}

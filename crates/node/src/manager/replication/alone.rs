@@ -1,0 +1,184 @@
+//! A copy that was not in sync goes on alone, because an operator says that all others are lost.
+//!
+//! The volume's key names it as the only copy in sync, in a new epoch that its process owns. Others that come back are
+//! copied in full: what they hold of writes that are missing here must not come back to life granule by granule.
+
+use ashlar_replica::quorum::{Question, Reply};
+use ashlar_replica::{Key, OwnerId, Position, Positions};
+use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
+use tracing::warn;
+
+use super::reseat::Read;
+use super::{CopyPlace, CopyVolume, Replication};
+use crate::manager::pools::engine;
+use crate::manager::{Kept, PoolManager};
+use crate::model::{ControlError, ErrorKind, RunAlone, VolumeName, VolumeStatus};
+use crate::pool::{PoolLink, ReplicaMail};
+use crate::replica::ReplicaView;
+
+impl PoolManager {
+    /// Has this node's copy serve without the others.
+    pub(in crate::manager) fn run_alone(
+        &self,
+        name: &VolumeName,
+        request: &RunAlone,
+    ) -> Result<VolumeStatus, ControlError> {
+        let replication = self.replication()?;
+        let status = self.one_volume(name)?;
+        let place = self.place_of(status.uuid)?;
+        let look = |reply| ReplicaMail::Look { reply };
+        let view = place.pool.ask_replica(place.number, look).map_err(engine)?;
+        let view = view.ok_or_else(|| {
+            ControlError::environment(format!("the copy of {name} here is not in service"))
+        })?;
+        let newest = replication.may_run_alone(&place, &view)?;
+        if !request.accept_data_loss {
+            return Err(ControlError::refused(format!(
+                "what was written to volume {name} since this node's copy was in sync is lost for good if it goes on \
+                 alone. --accept-data-loss says that this is meant"
+            )));
+        }
+        warn!(
+            volume = place.name,
+            "volume {}: this copy goes on alone", place.name
+        );
+        self.restart_alone(replication, &place, (&view, newest))?;
+        self.await_owner(name, |owner| owner.is_some())
+    }
+
+    fn restart_alone(
+        &self,
+        replication: &Replication,
+        place: &CopyPlace,
+        (view, newest): (&ReplicaView, Read),
+    ) -> Result<(), ControlError> {
+        let mut pools = self.lock();
+        let Some(Kept::Live(pool)) = pools.get_mut(&place.pool_name) else {
+            return Err(ControlError::environment(
+                "its pool is not in service any more",
+            ));
+        };
+        let stop = |reply| ReplicaMail::Stop { reply };
+        pool.link.ask_replica(place.number, stop).map_err(engine)?;
+        // As the key says that is changed: what this copy was told of others may be old.
+        let others = newest.key.members.positions().without(view.position);
+        let marked = mark_all(&pool.link, place.number, (view, others));
+        let named = marked.and_then(|()| replication.name_only(place, (view.position, newest)));
+        let named =
+            named.and_then(|()| self.forgive_image(replication, place.pool_id, place.volume));
+        let seen = pool.link.view().map_err(engine)?;
+        let mut known = seen.status.volumes.iter();
+        let found = known.find(|one| one.number == place.number);
+        let (found, identity) = found
+            .and_then(|one| Some((one, one.replica?)))
+            .ok_or_else(|| ControlError::internal("the copy is gone"))?;
+        // Whatever became of it, the copy is in service again.
+        let copy = CopyVolume::of(found, &place.pool_name);
+        let reservations = place.reservations.clone();
+        let pool = (&*pool, &place.pool_name[..]);
+        let started = self.start_replica(pool, &copy, identity, reservations);
+        named.and(started)
+    }
+}
+
+/// The others lack everything, as this copy knows durably.
+fn mark_all(
+    link: &PoolLink,
+    volume: u32,
+    (view, others): (&ReplicaView, Positions),
+) -> Result<(), ControlError> {
+    let change = |absent: Positions| ReplicaChange {
+        promise: ReplicaPromise {
+            epoch: view.promised.0,
+            session: view.session.0,
+            absent: absent.bits(),
+        },
+        marks_uncertain: false,
+        marks: std::iter::once(0..view.granules).collect(),
+        own: OwnPlane::Until(Committed::default()),
+    };
+    // Marks are for copies that are newly absent, so none is absent at first.
+    for absent in [Positions::NONE, others] {
+        let change = change(absent);
+        let what = Manage::ChangeReplica { volume, change };
+        link.manage(what).map_err(engine)?;
+    }
+    Ok(())
+}
+
+impl Replication {
+    /// Refused while a copy that has more could serve.
+    fn may_run_alone(&self, place: &CopyPlace, view: &ReplicaView) -> Result<Read, ControlError> {
+        let conflict = |why: String| Err(ControlError::conflict(why));
+        if view.owns.is_some() {
+            return conflict(format!("this node serves volume {}", place.name));
+        }
+        let newest = self.read_newest(place.volume)?;
+        let key = &newest.key;
+        if key.members.get(view.position).map(|member| member.node) != Some(self.cluster.me()) {
+            return conflict(format!(
+                "the copy of volume {} here is none of the volume's any more: its place was given up",
+                place.name
+            ));
+        }
+        if key.members.get(view.position).map(|member| member.replica) != Some(view.uuid) {
+            return conflict(format!(
+                "the copy of volume {} here has not been in sync yet: what the volume holds was never here in full",
+                place.name
+            ));
+        }
+        if key.in_sync.has(view.position) && !view.is_old_image {
+            return conflict(format!(
+                "the copy of volume {} here is in sync: it serves by itself as soon as the other copies in sync are \
+                 known to be away",
+                place.name
+            ));
+        }
+        let there = |at: &Position| view.connected.has(*at);
+        match key.in_sync.without(view.position).iter().find(there) {
+            Some(at) => conflict(format!(
+                "node {} is there and has a copy that is in sync: look there, with `pool status` and `volume show`",
+                view.members
+                    .get(at)
+                    .map_or_else(String::new, |node| self.node_name(node))
+            )),
+            None => Ok(newest),
+        }
+    }
+
+    /// The key names this process's copy as the only one.
+    fn name_only(
+        &self,
+        place: &CopyPlace,
+        (me, Read { revision, key }): (Position, Read),
+    ) -> Result<(), ControlError> {
+        let epoch = key
+            .epoch
+            .next()
+            .ok_or_else(|| ControlError::internal("no epoch is left"))?;
+        let alone = Key {
+            epoch,
+            owner: OwnerId {
+                node: self.cluster.me(),
+                incarnation: self.cluster.incarnation(),
+            },
+            in_sync: Positions::NONE.with(me),
+            forced: key.forced.saturating_add(1),
+            ..key
+        };
+        let question = Question::Swap {
+            revision,
+            value: alone.encode(),
+        };
+        match self.ask(place.volume, question) {
+            Reply::Swapped(_) => Ok(()),
+            Reply::Holds(_) => Err(ControlError::conflict(
+                "the volume's key has changed meanwhile: look again with `volume show`",
+            )),
+            Reply::Unknown => Err(ControlError::new(
+                ErrorKind::Environment,
+                "the quorum does not say whether it has taken the change: `volume show` tells, in a moment",
+            )),
+        }
+    }
+}

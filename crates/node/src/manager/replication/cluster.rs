@@ -1,0 +1,338 @@
+//! The cluster as this node sees it, and nodes that are drained.
+
+use std::time::Duration;
+
+use ashlar_cluster::{ClusterStatus, NodeConfig, QuorumStatus};
+use ashlar_replica::{NodeId, Position};
+use rustix::process::{Signal, getpid, kill_process};
+use tracing::info;
+
+use super::orders::Order;
+use super::{CopyPlace, LOOK_EVERY, Replication, told};
+use crate::manager::PoolManager;
+use crate::model::{
+    ClusterEvent, ClusterToken, ClusterView, ControlError, DrainNode, DrainReply, ForgetNode,
+    KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, QuorumOfCluster,
+    QuorumRole, VolumeOfCluster,
+};
+use crate::pool::ReplicaMail;
+use crate::replica::ReplicaView;
+
+/// How long one volume may take until another node serves it.
+const MOVE_WAIT: Duration = Duration::from_secs(5);
+/// How long the answer may take to arrive that this node has left.
+const LAST_ANSWER: Duration = Duration::from_millis(500);
+
+impl Replication {
+    fn node(&self, node: &NodeConfig, status: &ClusterStatus) -> NodeOfCluster {
+        let peers = &status.peers;
+        let mut members = status.quorum.members.iter();
+        let votes = members.any(|member| status.quorum.is_local && member.name == node.name);
+        let mut roles = vec![NodeRole::Storage];
+        roles.extend(votes.then_some(NodeRole::Quorum));
+        let is_this = node.id == self.cluster.me();
+        let peer = peers.iter().find(|peer| peer.id == node.id);
+        let drained = match is_this {
+            true => Some(self.is_drained()),
+            // A node that does not answer is not asked twice.
+            false if peer.is_some_and(|peer| peer.reachable) => self.asks_whether_drained(node.id),
+            false => None,
+        };
+        NodeOfCluster {
+            name: node.name.clone(),
+            id: node.id.0,
+            is_this,
+            roles,
+            state: match drained {
+                Some(true) => NodeState::Drained,
+                Some(false) => NodeState::Up,
+                None => NodeState::Unreachable,
+            },
+            reason: peer.and_then(|peer| peer.problem.clone().or(peer.refused.clone())),
+            replication: node.replication.to_string(),
+            portal: node.portal.map(|portal| portal.to_string()),
+            incarnation: match is_this {
+                true => Some(self.cluster.incarnation().0),
+                false => peer.and_then(|peer| peer.incarnation).map(|life| life.0),
+            },
+        }
+    }
+
+    pub(super) fn asks_whether_drained(&self, node: NodeId) -> Option<bool> {
+        let answer = self.order(node, &Order::IsDrained).ok()?;
+        answer.as_bool()
+    }
+}
+
+impl PoolManager {
+    /// The cluster, as this node sees it.
+    pub(in crate::manager) fn cluster_view(&self) -> Result<ClusterView, ControlError> {
+        let replication = self.replication()?;
+        let status = replication.cluster.status();
+        let config = replication.cluster.config();
+        let nodes = config.nodes.iter();
+        let nodes = nodes.map(|node| replication.node(node, &status)).collect();
+        Ok(ClusterView {
+            name: status.name,
+            id: status.id,
+            nodes,
+            quorum: quorum_of(status.quorum),
+            witnesses: status.witnesses,
+            volumes: self.volumes_of_cluster()?,
+        })
+    }
+
+    /// Makes a token with which a machine can join.
+    pub(in crate::manager) fn new_token(
+        &self,
+        request: &NewToken,
+    ) -> Result<ClusterToken, ControlError> {
+        let lasts = Duration::from_secs(request.seconds);
+        let made = self.replication()?.cluster.token(lasts).map_err(told)?;
+        Ok(ClusterToken {
+            token: made.token,
+            expires: made.expires,
+        })
+    }
+
+    /// Takes a node that is gone, or a witness, out of the cluster.
+    pub(in crate::manager) fn forget_member(
+        &self,
+        request: &ForgetNode,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let node = &request.node;
+        replication.cluster.forget(node).map_err(told)?;
+        let text = format!("node {node} was forgotten");
+        info!("{text}");
+        replication.events.add("forgotten", None, text);
+        Ok(())
+    }
+
+    /// Takes this node out of its cluster, and ends the daemon.
+    pub(in crate::manager) fn leave_for_good(&self) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let copies: Vec<String> = self.copies().into_iter().map(|copy| copy.name).collect();
+        if !copies.is_empty() {
+            return Err(ControlError::conflict(format!(
+                "this node has copies of {}: have another node take its place first: `ashlar node replace {} --with NODE`",
+                copies.join(", "),
+                replication.node_name(replication.cluster.me())
+            )));
+        }
+        replication.cluster.leave().map_err(told)?;
+        info!("this node has left its cluster; the daemon ends");
+        let end = || {
+            std::thread::sleep(LAST_ANSWER);
+            if let Err(error) = kill_process(getpid(), Signal::TERM) {
+                tracing::error!("the daemon does not end by itself: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("leave".into()).spawn(end);
+        let no_thread =
+            |error| ControlError::environment(format!("cannot start a thread: {error}"));
+        thread.map(drop).map_err(no_thread)
+    }
+
+    fn volumes_of_cluster(&self) -> Result<Vec<VolumeOfCluster>, ControlError> {
+        let of = |place: CopyPlace| {
+            let own = self.own_account(place.volume)?;
+            Ok(VolumeOfCluster {
+                volume: place.name,
+                uuid: place.volume,
+                replication: self.completed_by_owner(place.volume, own),
+            })
+        };
+        self.copies().into_iter().map(of).collect()
+    }
+
+    /// Has others serve a node's volumes, or lets it serve again.
+    pub(in crate::manager) fn drain_node(
+        &self,
+        request: &DrainNode,
+    ) -> Result<DrainReply, ControlError> {
+        let replication = self.replication()?;
+        let config = replication.cluster.config();
+        let node = config.node(&request.node).ok_or_else(|| {
+            let name = &config.name;
+            ControlError::usage(format!("cluster {name} has no node {}", request.node))
+        })?;
+        if node.id == replication.cluster.me() {
+            return self.drain_here(request.drain);
+        }
+        let drain = request.drain;
+        let answer = replication.order(node.id, &Order::Drain { drain })?;
+        serde_json::from_value(answer).map_err(|error| ControlError::internal(error.to_string()))
+    }
+
+    /// Drains this node: first all volumes that can, then it counts as drained if none is left.
+    pub(super) fn drain_here(&self, drain: bool) -> Result<DrainReply, ControlError> {
+        let replication = self.replication()?;
+        let mut reply = DrainReply::default();
+        if drain {
+            self.drain_services();
+            for place in self.copies() {
+                match self.give_away(&place) {
+                    Ok(false) => {}
+                    Ok(true) => reply.moved.push(place.name),
+                    Err(error) => reply.kept.push(KeptVolume {
+                        volume: place.name,
+                        reason: error.message,
+                    }),
+                }
+            }
+        }
+        let drained = drain && reply.kept.is_empty();
+        self.state.update(|state| state.drained = drained)?;
+        let (kind, text) = match (drain, drained) {
+            (true, true) => ("drained", "this node is drained: others serve its volumes"),
+            (true, false) => return Ok(reply),
+            (false, _) => ("undrained", "this node may serve volumes again"),
+        };
+        info!("{text}");
+        replication.events.add(kind, None, text.to_owned());
+        Ok(reply)
+    }
+
+    /// Has another node serve a volume, if this one does.
+    fn give_away(&self, place: &CopyPlace) -> Result<bool, ControlError> {
+        let view = || {
+            let look = |reply| ReplicaMail::Look { reply };
+            let view = place.pool.ask_replica(place.number, look);
+            let view = view.map_err(crate::manager::pools::engine)?;
+            view.ok_or_else(|| ControlError::environment("its copy here is not in service"))
+        };
+        let seen = view()?;
+        if seen.owns.is_none() {
+            return Ok(false);
+        }
+        let to = heir(&seen).ok_or_else(|| self.no_heir(&seen))?;
+        place
+            .pool
+            .post_to_replica(place.number, ReplicaMail::Move { to });
+        let begun = std::time::Instant::now();
+        while view()?.owns.is_some() {
+            if begun.elapsed() > MOVE_WAIT {
+                let seconds = MOVE_WAIT.as_secs();
+                let why = format!("{to} has not taken it over within {seconds} s");
+                return Err(ControlError::environment(why));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(true)
+    }
+
+    fn no_heir(&self, view: &ReplicaView) -> ControlError {
+        let name = |node| match &self.replication {
+            Some(replication) => replication.node_name(node),
+            None => node.to_string(),
+        };
+        let others = view.members.iter().filter(|(at, _)| *at != view.position);
+        let others = others.map(|(at, node)| {
+            let left = view.missing_bytes.get(at.index()).copied().unwrap_or(0);
+            match view.connected.has(at) {
+                true => format!(
+                    "the copy on {} is not in sync: {left} bytes are left",
+                    name(node)
+                ),
+                false => format!("node {} is not reached", name(node)),
+            }
+        });
+        let why: Vec<String> = others.collect();
+        ControlError::conflict(why.join("; "))
+    }
+
+    /// What has happened here since then.
+    pub(in crate::manager) fn events_after(
+        &self,
+        number: u64,
+    ) -> Result<Vec<ClusterEvent>, ControlError> {
+        Ok(self.replication()?.events.after(number))
+    }
+
+    /// A copy's name for people, by its volume.
+    pub(super) fn name_of(&self, volume: uuid::Uuid) -> Option<String> {
+        let mut known = self.copies().into_iter();
+        known
+            .find(|copy| copy.volume == volume)
+            .map(|copy| copy.name)
+    }
+}
+
+fn quorum_of(quorum: QuorumStatus) -> QuorumOfCluster {
+    let role = |role| match role {
+        ashlar_cluster::QuorumRole::Leader => QuorumRole::Leader,
+        ashlar_cluster::QuorumRole::Voter => QuorumRole::Voter,
+        ashlar_cluster::QuorumRole::Learner => QuorumRole::Learner,
+        ashlar_cluster::QuorumRole::Unreachable => QuorumRole::Unreachable,
+    };
+    let members = quorum.members.into_iter().map(|member| MemberOfQuorum {
+        name: member.name,
+        endpoint: member.endpoint,
+        role: role(member.role),
+        reason: member.problem,
+    });
+    let members: Vec<MemberOfQuorum> = members.collect();
+    QuorumOfCluster {
+        endpoints: quorum.endpoints,
+        reachable: quorum.reachable,
+        reason: quorum.problem,
+        local: quorum.is_local,
+        advice: match quorum.reachable {
+            true => advice(quorum.is_local, &members),
+            false => Some(revival(quorum.is_local, members.len())),
+        },
+        members,
+    }
+}
+
+/// What brings a quorum back that does not answer.
+fn revival(is_local: bool, members: usize) -> String {
+    let majority = members / 2 + 1;
+    match (is_local, members) {
+        (true, 1..) => format!(
+            "start the machines of its members (`ashlar node --dir DIR`, `ashlar witness --dir DIR`), {majority} of \
+             {members} have to run"
+        ),
+        (true, 0) => "start the machines of its members (`ashlar node --dir DIR`, `ashlar witness --dir DIR`): more \
+                      than half have to run"
+            .to_owned(),
+        (false, _) => "look at etcd: more than half of its members have to run, and to be reached from here; \
+                       until then volumes are served where they are, and no node takes one over"
+            .to_owned(),
+    }
+}
+
+/// What keeps a quorum from surviving the end of a machine.
+fn advice(is_local: bool, members: &[MemberOfQuorum]) -> Option<String> {
+    let away = members
+        .iter()
+        .filter(|one| one.role == QuorumRole::Unreachable);
+    let away: Vec<&str> = away.map(|member| member.name.as_str()).collect();
+    let votes = |one: &&MemberOfQuorum| matches!(one.role, QuorumRole::Leader | QuorumRole::Voter);
+    let voters = members.iter().filter(votes).count();
+    if !away.is_empty() {
+        return Some(format!(
+            "{} of its {} members does not answer: {}; start it (`ashlar node --dir DIR`, or `ashlar witness --dir \
+             DIR`, there), or if it is gone for good `ashlar node forget NODE`, and let another join (`ashlar cluster \
+             token`)",
+            away.len(),
+            members.len(),
+            away.join(", ")
+        ));
+    }
+    match (is_local, voters) {
+        (false, _) | (true, 3..) => None,
+        (true, _) if members.len() < 3 => Some(format!(
+            "{voters} voting of 3 that it needs to survive a machine's end: let another node join, or a witness \
+             (`ashlar cluster token`, then `ashlar witness --join TOKEN`)"
+        )),
+        (true, _) => Some("a member is catching up, and votes soon".to_owned()),
+    }
+}
+
+/// Who can take a volume over at once.
+pub(super) fn heir(view: &ReplicaView) -> Option<Position> {
+    let can = |at: &Position| !view.absent.has(*at) && view.connected.has(*at);
+    Position::all().find(can)
+}

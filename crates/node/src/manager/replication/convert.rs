@@ -1,0 +1,174 @@
+//! A volume of one node gets copies on others, in service.
+//!
+//! ```text
+//! empty copies elsewhere ─▶ the key: in sync is what is here ─▶ what is here becomes a copy that knows what the others
+//! lack: everything ─▶ hosts come back to a subsystem that several nodes serve ─▶ resync
+//! ```
+//!
+//! Whatever is interrupted: the volume here is either as it was, or a copy that is in sync by itself. An order that is
+//! given again goes on.
+
+use ashlar_replica::Position;
+use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
+use uuid::Uuid;
+
+use super::CopyVolume;
+use super::make::{NewCopy, first_key};
+use super::orders::Order;
+use crate::manager::pools::engine;
+use crate::manager::serve::{nqn, served};
+use crate::manager::volumes::{GRANULE, REGISTER};
+use crate::manager::{Kept, PoolManager};
+use crate::model::{
+    ControlError, CreateVolume, LayoutSpec, ReplicateVolume, VolumeName, VolumeState, VolumeStatus,
+};
+use crate::pool::PoolLink;
+
+impl PoolManager {
+    /// Gives a volume copies on other nodes.
+    pub(in crate::manager) fn replicate(
+        &self,
+        name: &VolumeName,
+        request: &ReplicateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        let replication = self.replication()?;
+        let status = self.one_volume(name)?;
+        if status.replication.is_some() {
+            return self.change_copies(name, request, &status);
+        }
+        if request.replicas < 2 {
+            return Err(ControlError::usage(format!(
+                "volume {name} has one copy, on this node: --replicas 2 or 3 gives it more"
+            )));
+        }
+        self.may_replicate(name, &status)?;
+        let wanted = CreateVolume {
+            replicas: request.replicas,
+            nodes: request.nodes.clone(),
+            ..wanted(name, &status)
+        };
+        let members = replication.choose(&wanted)?;
+        let copies = NewCopy::of(&wanted, status.uuid, &members)?;
+        let key = first_key(&copies, 1).map_err(ControlError::usage)?;
+        let (ours, others) = match copies.split_first() {
+            Some(parts) => parts,
+            None => return Err(ControlError::internal("no copies")),
+        };
+        let mut result = others.iter().try_for_each(|copy| {
+            let order = Order::MakeCopy(Box::new(copy.clone()));
+            replication.order(copy.node(), &order).map(drop)
+        });
+        if result.is_ok() {
+            result = replication.put_first_key(status.uuid, &key);
+        }
+        if let Err(error) = result {
+            let volume = status.uuid;
+            for copy in others {
+                // What was not made is not there.
+                let _ = replication.order(copy.node(), &Order::DropCopy { volume });
+            }
+            let _ = replication.cluster.delete_key(volume);
+            return Err(error);
+        }
+        self.become_copy(name, status.uuid, ours)?;
+        for copy in others {
+            let volume = status.uuid;
+            replication.order(copy.node(), &Order::StartCopy { volume })?;
+        }
+        self.await_owner(name, |owner| owner.is_some())
+    }
+
+    fn may_replicate(&self, name: &VolumeName, status: &VolumeStatus) -> Result<(), ControlError> {
+        let conflict = |why: &str| Err(ControlError::conflict(format!("volume {name} {why}")));
+        if status.cache.is_some() {
+            return conflict("caches a device of this machine, which other nodes do not have");
+        }
+        if matches!(status.layout, LayoutSpec::Stripe { .. }) {
+            return conflict("is a stripe: it keeps no log, which copies on other nodes need");
+        }
+        if !matches!(status.state, VolumeState::Online | VolumeState::Degraded) {
+            return conflict("is not in service");
+        }
+        match self.local_host(&status.nqn) {
+            Some(_) => conflict(
+                "is attached on this machine in process: `detach` it, and attach it again afterwards",
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// What is here becomes the first copy. Its hosts lose their connections, and come back.
+    fn become_copy(
+        &self,
+        name: &VolumeName,
+        volume: Uuid,
+        copy: &NewCopy,
+    ) -> Result<(), ControlError> {
+        let mut pools = self.lock();
+        let Some(Kept::Live(pool)) = pools.get_mut(&name.pool) else {
+            return Err(ControlError::environment(format!(
+                "pool {} is not in service any more",
+                name.pool
+            )));
+        };
+        let view = pool.link.view().map_err(engine)?;
+        let found = view.status.volumes.iter().find(|one| one.uuid == volume);
+        let found = found.ok_or_else(|| {
+            ControlError::not_found(format!("there is no volume {name} any more"))
+        })?;
+        self.remember_copy(pool.id, volume, &copy.members)?;
+        let (nqn, away) = (nqn(volume), format!("replication of {volume}"));
+        self.target.target().expect(&away, vec![nqn.clone()]);
+        let made = self.target.remove(&nqn).map_err(served).and_then(|()| {
+            pool.volumes.remove(&found.number);
+            let identity = copy.identity();
+            make_first(&pool.link, found.number, copy)?;
+            self.take_up_copy(
+                pool,
+                &name.pool,
+                &CopyVolume::of(found, &name.pool),
+                identity,
+            )
+        });
+        self.target.target().expect_no_more(&away);
+        made
+    }
+}
+
+/// What a volume would have to be asked for to be as it is.
+pub(super) fn wanted(name: &VolumeName, status: &VolumeStatus) -> CreateVolume {
+    CreateVolume {
+        grain_bytes: Some(status.grain_bytes),
+        class: status.class,
+        hot: status.tier.as_ref().map(|tier| tier.hot),
+        hot_share_percent: status.tier.as_ref().map(|tier| tier.share_percent),
+        when_degraded: status.when_degraded,
+        allow_hosts: status.allow_hosts.clone(),
+        allow_any_host: status.allow_any_host,
+        ..CreateVolume::new(name, status.bytes, status.layout)
+    }
+}
+
+/// Makes a volume that holds something a copy that knows the others to lack all of it.
+fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), ControlError> {
+    let identity = copy.identity();
+    let granules = copy.wanted.bytes / GRANULE + REGISTER;
+    let what = Manage::ResizeVolume { volume, granules };
+    link.manage(what).map_err(engine)?;
+    let what = Manage::MakeReplica { volume, identity };
+    link.manage(what).map_err(engine)?;
+    let all = copy.members.positions();
+    let others = Position::new(copy.position.into()).map_or(all, |own| all.without(own));
+    let change = ReplicaChange {
+        promise: ReplicaPromise {
+            epoch: 1,
+            session: 0,
+            absent: others.bits(),
+        },
+        marks_uncertain: false,
+        marks: std::iter::once(0..granules).collect(),
+        own: OwnPlane::Until(Committed::default()),
+    };
+    let what = Manage::ChangeReplica { volume, change };
+    link.manage(what).map(drop).map_err(engine)
+}

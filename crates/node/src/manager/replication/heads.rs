@@ -1,0 +1,175 @@
+//! Old images: a pool that has come back with less than it had, because its drives were restored from a copy.
+//!
+//! The quorum remembers how far each pool with copies had come, a little behind ([`Head`]). A pool that has less when it
+//! is imported has lost acknowledged writes: none of its copies counts as in sync, or serves, before it was copied in
+//! full. What is younger than the quorum's memory is found by the proof that follows a loss of power everywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
+use std::time::Duration;
+
+use ashlar_cluster::{Head, Kind, Problem};
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::{CopyVolume, Replication, told};
+use crate::PoolManager;
+use crate::manager::LivePool;
+use crate::model::ControlError;
+use crate::pool::ReplicaMail;
+
+/// How often the quorum is told how far pools have come.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Begins to tell the quorum.
+pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<()> {
+    let watch = move || {
+        let mut told = BTreeMap::new();
+        loop {
+            std::thread::sleep(EVERY);
+            let Some(manager) = manager.upgrade() else {
+                return;
+            };
+            manager.take_up_waiting();
+            manager.tell_heads(&mut told);
+        }
+    };
+    let thread = std::thread::Builder::new().name("heads".into());
+    thread.spawn(watch).map(drop)
+}
+
+impl Replication {
+    /// Changes what is remembered of a pool, if there is something to change.
+    fn change_head(
+        &self,
+        pool: Uuid,
+        mut change: impl FnMut(&mut Head),
+    ) -> Result<Head, ControlError> {
+        loop {
+            let held = self.cluster.head(pool).map_err(told)?;
+            let mut next = held.clone();
+            change(&mut next.head);
+            if next == held {
+                return Ok(held.head);
+            }
+            match self.cluster.put_head(pool, &next) {
+                Ok(()) => return Ok(next.head),
+                // Made anew from what is held now.
+                Err(problem) if problem.kind == Kind::Conflict => {}
+                Err(problem) => return Err(told(problem)),
+            }
+        }
+    }
+}
+
+impl PoolManager {
+    /// Whether a volume's copy in a pool that comes into service is of an older image. That is remembered before
+    /// anything is written to it.
+    ///
+    /// # Errors
+    /// The quorum does not answer: the copy must wait.
+    pub(super) fn is_old_image(
+        &self,
+        replication: &Replication,
+        pool: &LivePool,
+        volume: &CopyVolume,
+    ) -> Result<bool, ControlError> {
+        // Once for all its copies: the pool's count goes on, and the quorum's follows it.
+        let published = pool.unjudged.get();
+        let all = self.state.read();
+        let all = all.replicas.iter().filter(|known| known.pool == pool.id);
+        let all: Vec<Uuid> = all.map(|known| known.volume).chain([volume.uuid]).collect();
+        let mut lacks = 0;
+        let head = replication.change_head(pool.id, |head| {
+            lacks = published.map_or(0, |published| head.published.saturating_sub(published));
+            if let (1.., Some(published)) = (lacks, published) {
+                let old: BTreeSet<Uuid> = all.iter().chain(&head.old).copied().collect();
+                // From here on the marks say it, not the count: it will be passed long after the copies are sound.
+                *head = Head {
+                    old: old.into_iter().collect(),
+                    published,
+                };
+            }
+        })?;
+        pool.unjudged.set(None);
+        if lacks > 0 {
+            let text = format!(
+                "pool {} is an older image of itself: {lacks} changes that it had made durable are not there. Its copies \
+                 of replicated volumes are copied in full from other nodes",
+                volume.pool()
+            );
+            warn!(volume = volume.name, "{text}");
+            let events = &replication.events;
+            events.add("old_image", Some(volume.name.clone()), text);
+        }
+        Ok(head.old.contains(&volume.uuid))
+    }
+
+    /// A volume's copy counts as it is, because an operator has said so.
+    pub(super) fn forgive_image(
+        &self,
+        replication: &Replication,
+        pool: Uuid,
+        volume: Uuid,
+    ) -> Result<(), ControlError> {
+        let forgive = |head: &mut Head| head.old.retain(|old| *old != volume);
+        replication.change_head(pool, forgive).map(drop)
+    }
+
+    fn tell_heads(&self, told: &mut BTreeMap<Uuid, Seen>) {
+        let Ok(replication) = self.replication() else {
+            return;
+        };
+        let seen = self.heads_now();
+        let is_news = |(pool, seen): &(&Uuid, &Seen)| told.get(pool) != Some(seen);
+        let pools: Vec<Uuid> = seen.iter().filter(is_news).map(|(pool, _)| *pool).collect();
+        for pool in pools {
+            match self.tell_head(replication, pool) {
+                Ok(Some(seen)) => _ = told.insert(pool, seen),
+                Ok(None) => {}
+                Err(problem) => debug!("{problem}"),
+            }
+        }
+    }
+
+    /// What was read is read before the pool is looked at, and must still be held: a pool that was exported and has come
+    /// back as an older image meanwhile is marked in between, and what was seen before says nothing of it.
+    fn tell_head(&self, replication: &Replication, pool: Uuid) -> Result<Option<Seen>, Problem> {
+        let mut held = replication.cluster.head(pool)?;
+        let Some(seen) = self.heads_now().remove(&pool) else {
+            return Ok(None);
+        };
+        let before = held.head.clone();
+        held.head.old.retain(|volume| !seen.sound.contains(volume));
+        held.head.published = held.head.published.max(seen.published);
+        if held.head != before {
+            replication.cluster.put_head(pool, &held)?;
+        }
+        Ok(Some(seen))
+    }
+
+    /// Pools with copies in service.
+    fn heads_now(&self) -> BTreeMap<Uuid, Seen> {
+        let mut pools: BTreeMap<Uuid, Seen> = BTreeMap::new();
+        for place in self.copies() {
+            let look = |reply| ReplicaMail::Look { reply };
+            let Ok(Some(view)) = place.pool.ask_replica(place.number, look) else {
+                continue;
+            };
+            let seen = pools.entry(place.pool_id).or_default();
+            seen.published = seen.published.max(view.published);
+            if !view.is_old_image {
+                seen.sound.insert(place.volume);
+            }
+        }
+        pools
+    }
+}
+
+/// A pool as it is now.
+#[derive(Default, PartialEq, Eq)]
+struct Seen {
+    published: u64,
+    /// Volumes whose copies here are what they should be.
+    sound: BTreeSet<Uuid>,
+}

@@ -1,0 +1,513 @@
+//! Replicated volumes made, deleted and moved: the same on each of their nodes.
+
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use ashlar_replica::quorum::{Question, Reply};
+use ashlar_replica::{
+    Epoch, Incarnation, Key, MemberId, Members, NodeId, OwnerId, Position, Positions, ReplicaUuid,
+    Revision, Seats,
+};
+use ashlar_store::{Manage, Managed, ReplicaIdentity, VolumeInfo};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::orders::{Order, not_here};
+use super::{CopyVolume, LOOK_EVERY, Replication, refused, told};
+use crate::VolumeAccess;
+use crate::manager::pools::engine;
+use crate::manager::serve::served;
+use crate::manager::volumes::{REGISTER, plan_of};
+use crate::manager::{Dismissal, Kept, PoolManager, live};
+use crate::model::{
+    ControlError, CreateVolume, DeleteVolume, HostList, LayoutSpec, MoveVolume, VolumeName,
+    VolumeStatus,
+};
+use crate::pool::ReplicaMail;
+
+/// How long an order to a peer may take.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a new volume may take until a node serves it, and a move until another does.
+const SERVED_WAIT: Duration = Duration::from_secs(15);
+
+/// That of a key which no process has owned.
+const FIRST_EPOCH: Epoch = Epoch(1);
+
+/// A copy of a volume that holds nothing yet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewCopy {
+    /// The volume, as it was asked for.
+    pub(super) wanted: CreateVolume,
+    /// Its identity: the same on all nodes.
+    volume: Uuid,
+    /// The copy's place in `members`.
+    pub(super) position: u8,
+    /// The copy's own identity.
+    replica: Uuid,
+    /// Its node.
+    node: NodeId,
+    pub(super) members: Seats<NodeId>,
+}
+
+impl NewCopy {
+    /// Those of a new volume.
+    pub(super) fn of(
+        wanted: &CreateVolume,
+        volume: Uuid,
+        nodes: &[NodeId],
+    ) -> Result<Vec<Self>, ControlError> {
+        let members = Seats::first(nodes.iter().copied()).map_err(ControlError::usage)?;
+        let one = |(at, node)| Self::at(wanted, volume, (at, node), members);
+        Ok(members.iter().map(one).collect())
+    }
+
+    /// That of a node at a place of its own.
+    pub(super) fn at(
+        wanted: &CreateVolume,
+        volume: Uuid,
+        (position, node): (Position, NodeId),
+        members: Seats<NodeId>,
+    ) -> Self {
+        Self {
+            wanted: wanted.clone(),
+            volume,
+            position: position.index() as u8,
+            replica: Uuid::new_v4(),
+            node,
+            members,
+        }
+    }
+
+    pub(super) const fn node(&self) -> NodeId {
+        self.node
+    }
+
+    pub(super) const fn identity(&self) -> ReplicaIdentity {
+        ReplicaIdentity {
+            position: self.position,
+            uuid: self.replica,
+        }
+    }
+}
+
+/// The first key: no process owns it yet, and so many copies, from the first on, have everything.
+pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Result<Key, String> {
+    let member = |copy: &NewCopy| MemberId {
+        node: copy.node(),
+        replica: ReplicaUuid(copy.replica.into_bytes()),
+    };
+    Ok(Key {
+        epoch: FIRST_EPOCH,
+        owner: OwnerId {
+            node: copies[0].node(),
+            incarnation: Incarnation(0),
+        },
+        in_sync: Positions::first(in_sync),
+        members: Members::first(copies.iter().map(member))?,
+        forced: 0,
+    })
+}
+
+impl Replication {
+    /// Asks the quorum, and waits.
+    pub(super) fn ask(&self, volume: Uuid, question: Question) -> Reply {
+        let (sender, receiver) = channel();
+        self.cluster.ask(volume, question, move |reply| {
+            // Who asked may have gone.
+            let _ = sender.send(reply);
+        });
+        receiver.recv().unwrap_or(Reply::Unknown)
+    }
+
+    /// A volume's key.
+    pub(super) fn read_key(&self, volume: Uuid) -> Result<Option<Key>, ControlError> {
+        match self.ask(volume, Question::Read) {
+            Reply::Holds(None) => Ok(None),
+            Reply::Holds(Some(held)) => {
+                let key = Key::decode(&held.value);
+                key.map(Some)
+                    .map_err(|error| ControlError::environment(error.to_string()))
+            }
+            Reply::Swapped(_) | Reply::Unknown => Err(ControlError::environment(
+                "the quorum does not answer: `ashlar volume show` works on, changes of who has copies do not",
+            )),
+        }
+    }
+
+    pub(super) fn put_first_key(&self, volume: Uuid, key: &Key) -> Result<(), ControlError> {
+        let question = Question::Swap {
+            revision: Revision(0),
+            value: key.encode(),
+        };
+        match self.ask(volume, question) {
+            Reply::Swapped(_) => Ok(()),
+            // It may have been put all the same.
+            _ if self.read_key(volume)?.as_ref() == Some(key) => Ok(()),
+            _ => Err(ControlError::environment(format!(
+                "the quorum does not take the key of volume {volume}"
+            ))),
+        }
+    }
+
+    pub(super) fn order(
+        &self,
+        to: NodeId,
+        order: &Order,
+    ) -> Result<serde_json::Value, ControlError> {
+        self.order_within(ORDER_TIMEOUT, to, order)
+    }
+
+    pub(super) fn order_within(
+        &self,
+        limit: Duration,
+        to: NodeId,
+        order: &Order,
+    ) -> Result<serde_json::Value, ControlError> {
+        let name = self.node_name(to);
+        let words = serde_json::to_value(order)
+            .map_err(|error| ControlError::internal(error.to_string()))?;
+        let answer = self.cluster.order(to, &words, limit);
+        answer.map_err(|error| refused(&name, error))
+    }
+
+    /// Which nodes get a copy, this one first.
+    pub(super) fn choose(&self, request: &CreateVolume) -> Result<Vec<NodeId>, ControlError> {
+        let (config, me) = (self.cluster.config(), self.cluster.me());
+        let wanted = usize::from(request.replicas);
+        if request.nodes.is_empty() {
+            let others = config.nodes.iter().map(|node| node.id);
+            let others = others.filter(|&node| node != me);
+            let others = others.filter(|&node| self.asks_whether_drained(node) == Some(false));
+            let chosen: Vec<NodeId> = std::iter::once(me).chain(others).take(wanted).collect();
+            if chosen.len() < wanted {
+                let text = format!(
+                    "{wanted} replicas need {wanted} nodes: of the {} of cluster {}, {} are reached and not drained",
+                    config.nodes.len(),
+                    config.name,
+                    chosen.len()
+                );
+                return Err(match config.nodes.len() < wanted {
+                    true => ControlError::usage(text),
+                    false => ControlError::environment(text),
+                });
+            }
+            return Ok(chosen);
+        }
+        let mut chosen = Vec::new();
+        for name in &request.nodes {
+            let node = config.node(name).ok_or_else(|| {
+                ControlError::usage(format!("cluster {} has no node {name}", config.name))
+            })?;
+            if chosen.contains(&node.id) {
+                return Err(ControlError::usage(format!("node {name} is named twice")));
+            }
+            chosen.push(node.id);
+        }
+        let mine = chosen.iter().position(|&node| node == me);
+        let mine = mine.ok_or_else(|| {
+            let names = request.nodes.join(", or ");
+            ControlError::usage(format!("this node gets no copy: order it at {names}"))
+        })?;
+        chosen[..=mine].rotate_right(1);
+        Ok(chosen)
+    }
+}
+
+impl PoolManager {
+    /// Makes a volume with copies on several nodes, and waits until it is served.
+    pub(in crate::manager) fn make_replicated(
+        &self,
+        request: &CreateVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        let replication = self.replication()?;
+        if matches!(request.layout, LayoutSpec::Stripe { .. }) {
+            return Err(ControlError::usage(
+                "layout stripe keeps no log, which copies on other nodes need: take mirror or parity",
+            ));
+        }
+        let members = replication.choose(request)?;
+        let volume = Uuid::new_v4();
+        let copies = NewCopy::of(request, volume, &members)?;
+        let key = first_key(&copies, copies.len()).map_err(ControlError::usage)?;
+        let mut result = copies.iter().try_for_each(|copy| {
+            self.order_of(
+                replication,
+                copy.node(),
+                Order::MakeCopy(Box::new(copy.clone())),
+            )
+        });
+        if result.is_ok() {
+            result = replication.put_first_key(volume, &key);
+        }
+        if let Err(error) = result {
+            for copy in &copies {
+                // What was not made is not there; what cannot be reached is found by `volume list` there.
+                let _ = self.order_of(replication, copy.node(), Order::DropCopy { volume });
+            }
+            return Err(error);
+        }
+        for copy in &copies {
+            self.order_of(replication, copy.node(), Order::StartCopy { volume })?;
+            // The first has the volume before others could want it: a machine that is busy does not decide where it is.
+            if copy.position == 0 {
+                // If it has not by then, another takes it as well.
+                let _ = self.await_key(volume, |key| key.epoch > FIRST_EPOCH);
+            }
+        }
+        let name = VolumeName::new(&request.pool, &request.name)?;
+        self.await_owner(&name, |owner| owner.is_some())
+    }
+
+    /// Does something here, or has a peer do it.
+    pub(super) fn order_of(
+        &self,
+        replication: &Replication,
+        node: NodeId,
+        order: Order,
+    ) -> Result<(), ControlError> {
+        match node == replication.cluster.me() {
+            true => self.obey(node, order).map(drop),
+            false => replication.order(node, &order).map(drop),
+        }
+    }
+
+    /// Waits until a volume has the owner that is wanted.
+    pub(super) fn await_owner(
+        &self,
+        name: &VolumeName,
+        is_wanted: impl Fn(Option<&str>) -> bool,
+    ) -> Result<VolumeStatus, ControlError> {
+        let begun = Instant::now();
+        loop {
+            let status = self.one_volume(name)?;
+            let known = status.replication.as_ref();
+            let owner = known.and_then(|known| known.owner.as_deref());
+            if is_wanted(owner) {
+                return Ok(status);
+            }
+            if begun.elapsed() > SERVED_WAIT {
+                let owner = owner.unwrap_or("no node");
+                return Err(ControlError::environment(format!(
+                    "volume {name} is served by {owner} after {} s: `volume show {name}` says more",
+                    SERVED_WAIT.as_secs()
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY * 5);
+        }
+    }
+
+    pub(super) fn make_copy(&self, copy: &NewCopy) -> Result<(), ControlError> {
+        self.replication()?;
+        let wanted = &copy.wanted;
+        self.await_name(&wanted.pool, &wanted.name);
+        let pools = self.lock();
+        let pool = live(&pools, &wanted.pool)?;
+        let view = pool.link.view().map_err(engine)?;
+        let taken = |volume: &VolumeInfo| volume.name == wanted.name && !volume.deleting;
+        if view.status.volumes.iter().any(taken) {
+            let why = format!("there is a volume {}/{} already", wanted.pool, wanted.name);
+            return Err(ControlError::conflict(why));
+        }
+        let mut plan = plan_of(wanted, copy.volume, &view)?;
+        plan.granules += REGISTER;
+        let access = VolumeAccess {
+            pool: pool.id,
+            volume: copy.volume,
+            allow_hosts: wanted.allow_hosts.clone(),
+            allow_any_host: wanted.allow_any_host,
+        };
+        self.state.update(|state| state.put_volume(access))?;
+        self.remember_copy(pool.id, copy.volume, &copy.members)?;
+        let made = pool.link.manage(Manage::CreateVolume(plan)).map_err(engine);
+        let made = made.and_then(|made| match made {
+            Managed::Volume(volume) => {
+                let identity = copy.identity();
+                let what = Manage::MakeReplica { volume, identity };
+                let done = pool.link.manage(what).map_err(engine);
+                done.inspect_err(|_| {
+                    // What is left of it is deleted at the next try, or by hand.
+                    let _ = pool.link.manage(Manage::DeleteVolume { volume });
+                })
+            }
+            _ => Err(ControlError::internal("an answer to another question")),
+        });
+        if let Err(error) = made {
+            self.state
+                .update(|state| state.forget_volume(pool.id, copy.volume))?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Brings a copy that was made into service.
+    pub(super) fn start_copy(&self, volume: Uuid) -> Result<(), ControlError> {
+        let mut pools = self.lock();
+        if self.is_copy(volume) {
+            return Ok(());
+        }
+        for (name, kept) in pools.iter_mut() {
+            let Kept::Live(pool) = kept else { continue };
+            let view = pool.link.view().map_err(engine)?;
+            let mut known = view.status.volumes.iter();
+            let Some(found) = known.find(|one| one.uuid == volume && !one.deleting) else {
+                continue;
+            };
+            let Some(identity) = found.replica else {
+                return Err(ControlError::conflict(format!(
+                    "volume {volume} is no copy"
+                )));
+            };
+            let copy = CopyVolume::of(found, name);
+            return self.take_up_copy(pool, name, &copy, identity);
+        }
+        Err(not_here(volume))
+    }
+
+    /// Deletes this node's copy, in service or not.
+    pub(super) fn drop_copy(&self, volume: Uuid) -> Result<(), ControlError> {
+        let mut pools = self.lock();
+        for kept in pools.values_mut() {
+            let Kept::Live(pool) = kept else { continue };
+            let view = pool.link.view().map_err(engine)?;
+            let mut known = view.status.volumes.iter();
+            let Some(found) = known.find(|one| one.uuid == volume && !one.deleting) else {
+                continue;
+            };
+            self.forget_copy(volume);
+            if let Some(gone) = pool.volumes.remove(&found.number) {
+                let why = Dismissal::ForGood("the volume was deleted".into());
+                self.send_away(&gone.nqn, why)?;
+                self.target.remove(&gone.nqn).map_err(served)?;
+            }
+            let (number, id) = (found.number, pool.id);
+            let what = Manage::DeleteVolume { volume: number };
+            pool.link.manage(what).map_err(engine)?;
+            return self.state.update(|state| state.forget_volume(id, volume));
+        }
+        Err(not_here(volume))
+    }
+
+    /// Deletes a replicated volume on all its nodes.
+    pub(in crate::manager) fn drop_replicated(
+        &self,
+        name: &VolumeName,
+        request: &DeleteVolume,
+    ) -> Result<(), ControlError> {
+        let status = self.one_volume(name)?;
+        request.allowed_on(&status)?;
+        if status.replication.is_none() {
+            // One that is not in service here: a copy of a pool, or brought from another node.
+            return self.drop_copy(status.uuid);
+        }
+        let replication = self.replication()?;
+        let volume = status.uuid;
+        if replication.is_unseated(volume)? {
+            // The others' volume is not this node's any more.
+            return self.drop_copy(volume);
+        }
+        self.each_other(volume, |node| {
+            match replication.order(node, &Order::DropCopy { volume }) {
+                Err(error) if error.kind != crate::model::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        })?;
+        self.drop_copy(volume)?;
+        replication.cluster.delete_key(volume).map_err(told)
+    }
+
+    /// Lets hosts connect to a replicated volume on all its nodes, or not any more.
+    pub(in crate::manager) fn tell_peers_hosts(
+        &self,
+        volume: Uuid,
+        list: &HostList,
+        disconnect: bool,
+    ) -> Result<(), ControlError> {
+        let order = Order::SetHosts {
+            volume,
+            hosts: list.hosts.clone(),
+            any_host: list.any_host,
+            disconnect,
+        };
+        self.order_others(volume, &order)
+    }
+
+    /// Lets the hosts connect to a volume's copy on a node that may connect here.
+    pub(super) fn tell_hosts_of(
+        &self,
+        name: &VolumeName,
+        node: NodeId,
+    ) -> Result<(), ControlError> {
+        let status = self.one_volume(name)?;
+        let order = Order::SetHosts {
+            volume: status.uuid,
+            hosts: status.allow_hosts,
+            any_host: status.allow_any_host,
+            disconnect: false,
+        };
+        self.order_of(self.replication()?, node, order)
+    }
+
+    /// Has another node serve a volume.
+    pub(in crate::manager) fn move_replicated(
+        &self,
+        name: &VolumeName,
+        request: &MoveVolume,
+    ) -> Result<VolumeStatus, ControlError> {
+        let replication = self.replication()?;
+        let status = self.one_volume(name)?;
+        let Some(known) = &status.replication else {
+            return Err(ControlError::conflict(format!(
+                "volume {name} has one copy, on this node: it cannot move"
+            )));
+        };
+        let config = replication.cluster.config();
+        let to = config.node(&request.to).ok_or_else(|| {
+            ControlError::usage(format!(
+                "cluster {} has no node {}",
+                config.name, request.to
+            ))
+        })?;
+        let copy = known.replicas.iter().find(|one| one.node == request.to);
+        let copy = copy.ok_or_else(|| {
+            ControlError::conflict(format!("node {} has no copy of volume {name}", request.to))
+        })?;
+        let owner = known.owner.as_deref().ok_or_else(|| {
+            ControlError::environment(format!("volume {name} is served by no node at present"))
+        })?;
+        if owner == request.to {
+            return Ok(status);
+        }
+        if copy.state != crate::model::ReplicaState::InSync {
+            return Err(ControlError::conflict(format!(
+                "the copy on node {} is not in sync: {} bytes are missing there",
+                request.to, copy.resync_bytes_left
+            )));
+        }
+        let owner = config
+            .node(owner)
+            .map_or(replication.cluster.me(), |node| node.id);
+        let order = Order::Move {
+            volume: status.uuid,
+            to: to.id,
+        };
+        self.order_of(replication, owner, order)?;
+        self.await_owner(name, |owner| owner == Some(&request.to))
+    }
+
+    /// Hands a volume over, if this node owns it.
+    pub(super) fn give_copy(&self, volume: Uuid, to: NodeId) -> Result<(), ControlError> {
+        self.with_copy(volume, |pool, number| {
+            let view = self.replica_view(pool, number)?;
+            let view = view.filter(|view| view.serves).ok_or_else(|| {
+                ControlError::conflict("this node does not serve the volume any more")
+            })?;
+            let place = view.members.find(|node| node == to);
+            let place = place
+                .ok_or_else(|| ControlError::conflict(format!("{to} has no copy of the volume")))?;
+            pool.link
+                .post_to_replica(number, ReplicaMail::Move { to: place });
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,453 @@
+//! Volumes with copies on several nodes: their copies in service, and what peers order.
+//!
+//! ```text
+//! quorum, peers ◀─ Cluster ◀── Link (Outside) ◀── Replicated, on the pool's core
+//!       │                        │ news
+//!       ╰─ Local ─▶ PoolManager ◀─────╯ a thread: paths of hosts, what is shown
+//! ```
+
+mod alone;
+mod cluster;
+mod convert;
+mod events;
+mod follow;
+mod heads;
+mod link;
+mod make;
+mod news;
+mod orders;
+mod replace;
+mod reseat;
+mod services;
+mod show;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod waiting;
+
+pub(super) use self::orders::Peers;
+pub(super) use self::services::ClusterNodes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
+use ashlar_nvme::log::AnaState;
+use ashlar_nvme_target::{DecidedReservations, Shared};
+use ashlar_replica::{NodeId, Position, ReplicaUuid, Seats};
+use ashlar_store::{ReplicaIdentity, VolumeInfo};
+use uuid::Uuid;
+
+use self::cluster::heir;
+use self::events::Events;
+use self::link::Link;
+use self::news::{Item, Shown};
+use super::pools::engine;
+use super::serve::served;
+use super::{LivePool, PoolManager};
+use crate::model::{ControlError, ErrorKind};
+use crate::pool::{CopyDecider, PoolLink, ReplicaMail};
+use crate::replica::{ReplicaPlan, ReplicaView};
+use crate::service::Services;
+use crate::{ReplicaEntry, StateFile};
+
+/// Ids of controllers that each member makes: hosts refuse a second controller of the same id.
+const CONTROLLERS: u16 = 20_000;
+/// How long a node that ends waits for others to take its volumes over.
+const HAND_OVER_WAIT: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A node's part in its cluster.
+pub(super) struct Replication {
+    cluster: Cluster,
+    news: Sender<Item>,
+    /// The copies that are here, for peers that call on the cluster's thread: it must not wait for a pool.
+    places: Mutex<BTreeMap<Uuid, CopyPlace>>,
+    /// Copies that could not come into service, and may yet.
+    waiting: Mutex<BTreeSet<Uuid>>,
+    events: Arc<Events>,
+    /// As it is remembered.
+    state: Arc<StateFile>,
+    /// What is known of volumes besides their copies' own account.
+    shown: Arc<Mutex<BTreeMap<Uuid, Shown>>>,
+    /// Who keeps services on volumes, and hears what other nodes say of them.
+    services: OnceLock<Weak<Services>>,
+}
+
+/// Where a copy is.
+#[derive(Clone)]
+struct CopyPlace {
+    volume: Uuid,
+    /// POOL/VOLUME.
+    name: String,
+    pool_name: String,
+    pool_id: Uuid,
+    pool: PoolLink,
+    number: u32,
+    /// What is reserved of it.
+    reservations: DecidedReservations,
+}
+
+/// A volume of a live pool that is a copy.
+#[derive(Clone)]
+pub(super) struct CopyVolume {
+    pub(super) number: u32,
+    pub(super) uuid: Uuid,
+    pub(super) name: String,
+}
+
+impl CopyVolume {
+    pub(super) fn of(volume: &VolumeInfo, pool: &str) -> Self {
+        Self {
+            number: volume.number,
+            uuid: volume.uuid,
+            name: format!("{pool}/{}", volume.name),
+        }
+    }
+
+    /// Its pool's name.
+    fn pool(&self) -> &str {
+        self.name.split('/').next().unwrap_or_default()
+    }
+}
+
+impl Replication {
+    fn shown(&self) -> MutexGuard<'_, BTreeMap<Uuid, Shown>> {
+        // Single insertions and removals.
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<Uuid, CopyPlace>> {
+        // Single insertions and removals.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
+        // Single insertions and removals.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.state.read().drained
+    }
+
+    /// Where other nodes serve a volume.
+    fn others_portals(&self, members: &Seats<NodeId>) -> Vec<SocketAddr> {
+        let config = self.cluster.config();
+        let others = members.iter().map(|(_, node)| node);
+        let others = others.filter(|&node| node != self.cluster.me());
+        let others = others.filter_map(|node| config.node_by_id(node)?.portal);
+        others.collect()
+    }
+
+    fn node_name(&self, node: NodeId) -> String {
+        let config = self.cluster.config();
+        let known = config.node_by_id(node);
+        known.map_or_else(|| node.to_string(), |known| known.name.clone())
+    }
+}
+
+fn told(problem: Problem) -> ControlError {
+    let kind = match problem.kind {
+        ashlar_cluster::Kind::Usage => ErrorKind::Usage,
+        ashlar_cluster::Kind::NotFound => ErrorKind::NotFound,
+        ashlar_cluster::Kind::Conflict => ErrorKind::Conflict,
+        ashlar_cluster::Kind::Refused => ErrorKind::Refused,
+        ashlar_cluster::Kind::Unauthorized => ErrorKind::Unauthorized,
+        ashlar_cluster::Kind::Environment => ErrorKind::Environment,
+        ashlar_cluster::Kind::Internal => ErrorKind::Internal,
+    };
+    ControlError::new(kind, problem.message)
+}
+
+/// What a peer has said to an order, with the peer's name.
+fn refused(node: &str, error: OrderError) -> ControlError {
+    match error {
+        OrderError::Unreachable(why) => ControlError::environment(format!("node {node}: {why}")),
+        OrderError::Refused { kind, message } => {
+            told(Problem::new(kind, format!("node {node}: {message}")))
+        }
+    }
+}
+
+impl PoolManager {
+    /// Takes part in a cluster: copies come into service, and peers are let in.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub(super) fn join_cluster(
+        manager: &Weak<Self>,
+        cluster: Cluster,
+        state: Arc<StateFile>,
+    ) -> Result<Replication, ControlError> {
+        let (shown, events) = (Arc::default(), Arc::<Events>::default());
+        let news = news::start(manager.clone(), Arc::clone(&shown), events.clone());
+        let news = news.map_err(|error| {
+            ControlError::environment(format!("cannot start a thread: {error}"))
+        })?;
+        heads::start(manager.clone()).map_err(|error| {
+            ControlError::environment(format!("cannot start a thread: {error}"))
+        })?;
+        Ok(Replication {
+            cluster,
+            news,
+            places: Mutex::default(),
+            waiting: Mutex::default(),
+            events,
+            state,
+            shown,
+            services: OnceLock::new(),
+        })
+    }
+
+    /// The cluster's part.
+    ///
+    /// # Errors
+    /// Usage: the node is in no cluster.
+    fn replication(&self) -> Result<&Replication, ControlError> {
+        self.replication.as_ref().ok_or_else(|| {
+            ControlError::usage(
+                "this node is in no cluster: make one with `ashlar cluster init`, or join one with `ashlar cluster join`",
+            )
+        })
+    }
+
+    /// How hosts reach a copy, until its replica says more.
+    fn shared(
+        &self,
+        replication: &Replication,
+        members: &Seats<NodeId>,
+        position: Position,
+    ) -> Shared {
+        let first = position.index() as u16 * CONTROLLERS + 1;
+        Shared {
+            controller_ids: first..=first + CONTROLLERS - 1,
+            state: AnaState::Inaccessible,
+            portals: replication.others_portals(members),
+            // Connections of other cores than the pool's are not asked for labels.
+            is_fenced: self.target.cores() == 1,
+            quiesce: Duration::ZERO,
+        }
+    }
+
+    /// Serves a copy and brings it into service. Hosts get to it when it owns the volume.
+    pub(super) fn take_up_copy(
+        &self,
+        pool: &mut LivePool,
+        pool_name: &str,
+        volume: &CopyVolume,
+        identity: ReplicaIdentity,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication().map_err(|error| {
+            let why = format!("volume {} has copies on other nodes. {error}", volume.name);
+            ControlError::environment(why)
+        })?;
+        let members = self.members_of(replication, pool.id, volume)?;
+        let shared = self.shared_of(replication, &members, (volume, identity))?;
+        let access = self.state.read().access(pool.id, volume.uuid).cloned();
+        let reservations = DecidedReservations::new(Arc::new(CopyDecider {
+            pool: pool.link.clone(),
+            volume: volume.number,
+        }));
+        let shared = (shared, reservations.clone());
+        self.serve_shared(pool, volume, access.as_ref(), shared)?;
+        let started = self.start_replica((pool, pool_name), volume, identity, reservations);
+        if let Err(error) = &started {
+            let trouble = error.message.clone();
+            replication.shown().entry(volume.uuid).or_default().alarm = Some(trouble);
+            if let Some(gone) = pool.volumes.remove(&volume.number) {
+                self.target.remove(&gone.nqn).map_err(served)?;
+            }
+        }
+        started
+    }
+
+    /// Why a volume that has copies on other nodes is not in service here.
+    pub(super) fn why_no_copy(&self, volume: Uuid) -> String {
+        let Some(replication) = &self.replication else {
+            return "it has copies on other nodes, and this one is in no cluster: start it as the node that it was, or \
+                    have it join that cluster"
+                .to_owned();
+        };
+        let shown = replication.shown().get(&volume).cloned();
+        let why = shown.and_then(|shown| shown.alarm);
+        why.unwrap_or_else(|| "its copy is not in service on this node".to_owned())
+    }
+
+    /// How hosts reach a copy, if it can be one.
+    fn shared_of(
+        &self,
+        replication: &Replication,
+        members: &Seats<NodeId>,
+        (volume, identity): (&CopyVolume, ReplicaIdentity),
+    ) -> Result<Shared, ControlError> {
+        let place = Position::new(identity.position.into());
+        let place = place.filter(|&place| members.get(place).is_some());
+        let place = place.ok_or_else(|| {
+            ControlError::environment(format!(
+                "volume {}: this is its copy {}, which it has not",
+                volume.name, identity.position
+            ))
+        })?;
+        Ok(self.shared(replication, members, place))
+    }
+
+    /// Brings a copy that is served into service.
+    fn start_replica(
+        &self,
+        (pool, pool_name): (&LivePool, &str),
+        volume: &CopyVolume,
+        identity: ReplicaIdentity,
+        reservations: DecidedReservations,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let members = self.members_of(replication, pool.id, volume)?;
+        let plan = ReplicaPlan {
+            name: volume.name.clone(),
+            volume: volume_id(volume.uuid),
+            node: replication.cluster.me(),
+            incarnation: replication.cluster.incarnation(),
+            uuid: ReplicaUuid(identity.uuid.into_bytes()),
+            members,
+            reservations: reservations.clone(),
+            is_old_image: self.is_old_image(replication, pool, volume)?,
+        };
+        let link = Link {
+            cluster: replication.cluster.clone(),
+            volume: volume.uuid,
+            number: volume.number,
+            pool: pool.link.clone(),
+            news: replication.news.clone(),
+        };
+        let started = pool
+            .link
+            .ask_replica(volume.number, |reply| ReplicaMail::Start {
+                plan,
+                outside: Box::new(link),
+                reply,
+            });
+        started.map_err(engine)?.map_err(ControlError::internal)?;
+        replication.places().insert(
+            volume.uuid,
+            CopyPlace {
+                volume: volume.uuid,
+                name: volume.name.clone(),
+                pool_name: pool_name.to_owned(),
+                pool_id: pool.id,
+                pool: pool.link.clone(),
+                number: volume.number,
+                reservations,
+            },
+        );
+        Ok(())
+    }
+
+    /// The copies that are here.
+    fn copies(&self) -> Vec<CopyPlace> {
+        let replication = self.replication.as_ref();
+        replication.map_or_else(Vec::new, |known| known.places().values().cloned().collect())
+    }
+
+    /// Whether a volume that is in service here has copies on other nodes.
+    pub(super) fn is_copy(&self, volume: Uuid) -> bool {
+        let replication = self.replication.as_ref();
+        replication.is_some_and(|known| known.places().contains_key(&volume))
+    }
+
+    /// A copy goes out of service.
+    fn forget_copy(&self, volume: Uuid) {
+        if let Some(replication) = &self.replication {
+            replication.places().remove(&volume);
+            replication.shown().remove(&volume);
+        }
+    }
+
+    /// The copies of a pool that goes out of service.
+    pub(super) fn forget_copies_of(&self, pool: &str) {
+        if let Some(replication) = &self.replication {
+            replication
+                .places()
+                .retain(|_, place| place.pool_name != pool);
+        }
+    }
+
+    /// Who has copies: as remembered, or as the volume's key says.
+    fn members_of(
+        &self,
+        replication: &Replication,
+        pool: Uuid,
+        volume: &CopyVolume,
+    ) -> Result<Seats<NodeId>, ControlError> {
+        if let Some(known) = self.state.read().replica(pool, volume.uuid) {
+            let seats = Seats::try_from(known.members.clone()).map_err(ControlError::internal)?;
+            return Ok(seats.map(NodeId));
+        }
+        let key = replication.read_key(volume.uuid)?.ok_or_else(|| {
+            ControlError::environment(format!(
+                "volume {}: who has its other copies is neither remembered nor in the quorum",
+                volume.name
+            ))
+        })?;
+        let members = key.members.map(|member| member.node);
+        self.remember_copy(pool, volume.uuid, &members)?;
+        Ok(members)
+    }
+
+    fn remember_copy(
+        &self,
+        pool: Uuid,
+        volume: Uuid,
+        members: &Seats<NodeId>,
+    ) -> Result<(), ControlError> {
+        let members = Vec::from(members.map(|node| node.0));
+        self.state.update(|state| {
+            let stays = state.replica(pool, volume).is_some_and(|known| known.stays);
+            state.put_replica(ReplicaEntry {
+                pool,
+                volume,
+                members,
+                stays,
+            });
+        })
+    }
+
+    fn replica_view(
+        &self,
+        pool: &LivePool,
+        number: u32,
+    ) -> Result<Option<ReplicaView>, ControlError> {
+        let look = |reply| ReplicaMail::Look { reply };
+        pool.link.ask_replica(number, look).map_err(engine)
+    }
+
+    /// Has other nodes take over what a pool's copies own, as far as that is quick: hosts go on there.
+    pub(super) fn hand_over(&self, pool: &LivePool) {
+        let begun = Instant::now();
+        let mut owned = self.owned(pool);
+        for (number, view) in &owned {
+            if let Some(to) = heir(view) {
+                pool.link.post_to_replica(*number, ReplicaMail::Move { to });
+            }
+        }
+        while !owned.is_empty() && begun.elapsed() < HAND_OVER_WAIT {
+            std::thread::sleep(LOOK_EVERY);
+            owned = self.owned(pool);
+            owned.retain(|(_, view)| !view.connected.is_empty());
+        }
+    }
+
+    fn owned(&self, pool: &LivePool) -> Vec<(u32, ReplicaView)> {
+        if self.replication.is_none() {
+            return Vec::new();
+        }
+        let numbers = pool.volumes.keys().copied();
+        let views = numbers.filter_map(|number| {
+            let view = self.replica_view(pool, number).ok()??;
+            view.owns.is_some().then_some((number, view))
+        });
+        views.collect()
+    }
+}

@@ -1,0 +1,254 @@
+//! What copies say on their cores becomes paths of hosts, lines of the log, and what is shown. On a thread of its own,
+//! for a core must not wait for another.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use ashlar_nvme::log::AnaState;
+use ashlar_replica::{Alarm, Epoch, NodeId, Position, Positions};
+use tracing::{error, info, warn};
+use uuid::Uuid;
+
+use super::events::Events;
+use super::follow::Patience;
+use crate::PoolManager;
+use crate::manager::serve::nqn;
+use crate::model::{FailoverCause, FailoverStatus};
+use crate::replica::{Cause, Failover, News};
+
+/// News of a volume.
+pub(in crate::manager) struct Item {
+    pub(super) volume: Uuid,
+    pub(super) news: News,
+}
+
+/// What is known of a volume besides its copy's own account.
+#[derive(Clone, Debug, Default)]
+pub(in crate::manager) struct Shown {
+    /// As this node's last term began.
+    pub(super) last_failover: Option<FailoverStatus>,
+    /// What is wrong.
+    pub(super) alarm: Option<String>,
+    /// The epoch since which this node serves it, where hosts reach it by now.
+    pub(super) serves: Option<Epoch>,
+    /// The copies in sync, as this node knew when it served last.
+    pub(super) in_sync: Positions,
+    /// How long it stays here.
+    pub(super) patience: Patience,
+    /// Why it was given to this node, if that was for its hosts.
+    pub(super) followed: Option<String>,
+}
+
+const UNSEATED: &str = "this node's copy is none of the volume's any more: its place was given up. What it holds is old; \
+                        `volume delete --destroy-data` here deletes it, and nothing of the others";
+
+type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
+
+/// Begins to follow news.
+pub(super) fn start(
+    manager: Weak<PoolManager>,
+    shown: All,
+    events: Arc<Events>,
+) -> io::Result<Sender<Item>> {
+    let (sender, receiver) = channel();
+    let follow = move || follow(&manager, &receiver, (&shown, &events));
+    std::thread::Builder::new()
+        .name("replication".into())
+        .spawn(follow)?;
+    Ok(sender)
+}
+
+fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (&All, &Events)) {
+    // It ends with the last that could send.
+    for Item { volume, news } in news {
+        let Some(manager) = manager.upgrade() else {
+            return;
+        };
+        if let News::Elsewhere(by) = news {
+            manager.follow_hosts(volume, by);
+            continue;
+        }
+        if let News::Reserved(news) = news {
+            manager.tell_reserved(volume, &news);
+            continue;
+        }
+        if let News::Members(members) = &news {
+            manager.take_seats(volume, members);
+        }
+        let names = |positions| manager.names_at(volume, positions);
+        if let Some((kind, text)) = event_of(&news, names) {
+            events.add(kind, manager.name_of(volume), text);
+        }
+        let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.entry(volume).or_default();
+        let path = learn(volume, known, &news);
+        if matches!(news, News::Stops(_) | News::Failed(_)) {
+            known.serves = None;
+        }
+        drop(all);
+        if let Some(state) = path {
+            manager.set_path(volume, state);
+        }
+        // Who asks for that connects at once.
+        if let News::Serves { epoch, .. } = news {
+            let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            all.entry(volume).or_default().serves = Some(epoch);
+        }
+        if !matches!(news, News::InSync(_) | News::Alarm(_)) {
+            manager.services_look();
+        }
+    }
+}
+
+/// What an operator may want to know of it.
+fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'static str, String)> {
+    Some(match news {
+        // Another node's.
+        News::Forwards(_) | News::Reserved(_) | News::Elsewhere(_) => return None,
+        News::Serves { epoch, failover } => (
+            "serves",
+            format!("this node serves it from {epoch} on: {failover}"),
+        ),
+        News::Stops(epoch) => (
+            "stops",
+            format!("this node does not serve it any more: {epoch}"),
+        ),
+        News::Isolated(true) => (
+            "isolated",
+            "no word of the other copies: hosts are sent to other paths".to_owned(),
+        ),
+        News::Isolated(false) => ("connected", "hosts are served again".to_owned()),
+        News::InSync(positions) => ("in_sync", format!("in sync: {}", names(*positions))),
+        News::Members(members) => (
+            "copies",
+            format!("its copies are on {} nodes now", members.count()),
+        ),
+        News::Unseated => ("unseated", UNSEATED.to_owned()),
+        News::Alarm(alarm @ Alarm::Diverged { .. }) => ("diverged", alarm_text(alarm)),
+        News::Alarm(alarm) => ("alarm", alarm_text(alarm)),
+        News::Failed(why) => ("failed", format!("its copy here is out of service: {why}")),
+    })
+}
+
+/// Notes what is new; how hosts reach the volume from now on, if that has changed.
+fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
+    match news {
+        News::Serves { failover, .. } => {
+            known.alarm = None;
+            if failover.cause != Cause::Start {
+                known.patience.took(Instant::now());
+            }
+            if failover.cause != Cause::Move {
+                known.followed = None;
+            }
+            known.last_failover = failover_status(*failover).or(known.last_failover);
+            Some(AnaState::Optimized)
+        }
+        News::Stops(_) | News::Forwards(false) | News::Isolated(true) => {
+            Some(AnaState::Inaccessible)
+        }
+        News::Isolated(false) => Some(AnaState::Optimized),
+        News::Forwards(true) => Some(AnaState::NonOptimized),
+        News::Reserved(_) | News::Elsewhere(_) | News::Members(_) => None,
+        News::Unseated => {
+            warn!(%volume, "volume {volume}: {UNSEATED}");
+            known.alarm = Some(UNSEATED.to_owned());
+            Some(AnaState::Inaccessible)
+        }
+        News::InSync(positions) => {
+            known.in_sync = *positions;
+            info!(%volume, "volume {volume}: in sync are {}", positions_text(*positions));
+            None
+        }
+        News::Alarm(alarm) => {
+            let text = alarm_text(alarm);
+            if known.alarm.as_ref() != Some(&text) {
+                warn!(%volume, "volume {volume}: {text}");
+                known.alarm = Some(text);
+            }
+            None
+        }
+        News::Failed(why) => {
+            error!(%volume, "volume {volume}: its copy here is out of service: {why}");
+            known.alarm = Some(why.clone());
+            Some(AnaState::Inaccessible)
+        }
+    }
+}
+
+fn failover_status(failover: Failover) -> Option<FailoverStatus> {
+    let gap = failover.gap?;
+    Some(FailoverStatus {
+        gap_ms: u64::try_from(gap.as_millis()).unwrap_or(u64::MAX),
+        cause: match failover.cause {
+            Cause::Start => FailoverCause::Start,
+            Cause::Move => FailoverCause::Move,
+            Cause::Death => FailoverCause::Death,
+            Cause::Silence => FailoverCause::Silence,
+        },
+    })
+}
+
+impl PoolManager {
+    /// The nodes that have these copies, as far as this node remembers them.
+    fn names_at(&self, volume: Uuid, positions: Positions) -> String {
+        let state = self.state.read();
+        let known = state.replicas.iter().find(|known| known.volume == volume);
+        let members = known.map_or(&[][..], |known| &known.members);
+        let name = |at: Position| {
+            let node = members.get(at.index()).copied().flatten();
+            let replication = self.replication.as_ref();
+            match node.zip(replication) {
+                Some((node, replication)) => replication.node_name(NodeId(node)),
+                None => at.to_string(),
+            }
+        };
+        let names: Vec<String> = positions.iter().map(name).collect();
+        names.join(", ")
+    }
+}
+
+fn positions_text(positions: Positions) -> String {
+    let names: Vec<String> = positions.iter().map(|one| one.to_string()).collect();
+    names.join(", ")
+}
+
+fn alarm_text(alarm: &Alarm) -> String {
+    match alarm {
+        Alarm::StoreIsOld { stored, promised } => format!(
+            "the quorum says {stored}, and {promised} was promised here: it comes from a backup. No copy serves until \
+             the newer key is put back"
+        ),
+        Alarm::KeyUnreadable(why) => why.clone(),
+        Alarm::Differs { position, leaf } => {
+            format!("{position} differs in {leaf} from what it should be: it is copied again")
+        }
+        Alarm::Diverged { position, leaf } => format!(
+            "{position} was in sync, and is not equal to this copy in {leaf}: it does not count as in sync until it \
+             was given this copy's content and every leaf is proven"
+        ),
+        Alarm::LocalFailed => {
+            "this pool cannot read or write what it should, or does not answer: another copy serves"
+                .into()
+        }
+        Alarm::OldImage => "this copy is an old image: it is copied in full".into(),
+    }
+}
+
+impl PoolManager {
+    fn tell_reserved(&self, volume: Uuid, news: &ashlar_nvme_target::News) {
+        if let Err(error) = self.target.tell_reserved(&nqn(volume), news) {
+            warn!(%volume, "volume {volume}: hosts are not told of reservations: {error}");
+        }
+    }
+
+    fn set_path(&self, volume: Uuid, state: AnaState) {
+        // One that is being deleted has no path any more.
+        if let Err(error) = self.target.set_path(&nqn(volume), None, state) {
+            warn!(%volume, "volume {volume}: its paths do not change: {error}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What nodes order of each other.
+
+use std::sync::Weak;
+
+use ashlar_cluster::{Kind, Local, OrderError, PeerSocket, volume_id};
+use ashlar_replica::{Incarnation, MemberId, NodeId, Revision, VolumeId};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::CopyPlace;
+use super::make::NewCopy;
+use crate::PoolManager;
+use crate::manager::pools::engine;
+use crate::manager::{Kept, LivePool, live};
+use crate::model::{ControlError, ErrorKind, HostChange, ReplicationStatus, SetHosts, VolumeName};
+use crate::pool::ReplicaMail;
+use crate::service::Words;
+
+/// An order to a peer.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "order", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Order {
+    /// Make a copy of a volume that holds nothing yet.
+    MakeCopy(Box<NewCopy>),
+    /// Bring it into service: the volume's key is there.
+    StartCopy { volume: Uuid },
+    /// Delete it.
+    DropCopy { volume: Uuid },
+    /// These hosts may connect.
+    SetHosts {
+        volume: Uuid,
+        hosts: Vec<String>,
+        any_host: bool,
+        disconnect: bool,
+    },
+    /// Hand over, if you own it.
+    Move { volume: Uuid, to: NodeId },
+    /// Change who has copies, if you own it and the key is still this.
+    Reseat {
+        volume: Uuid,
+        revision: Revision,
+        members: Vec<Option<MemberId>>,
+    },
+    /// Look who has copies.
+    LookAtSeats { volume: Uuid },
+    /// One node's copy is to take the place of another's, if you own it.
+    Replace {
+        volume: Uuid,
+        old: NodeId,
+        new: NodeId,
+    },
+    /// Say whether it follows its hosts.
+    SetFollow { volume: Uuid, follow: bool },
+    /// It is yours, because of its hosts.
+    Followed { volume: Uuid, reason: String },
+    /// Compare copies in sync, if you own it.
+    Verify { volume: Uuid },
+    /// Have others serve all you own, or be as others again.
+    Drain { drain: bool },
+    /// Say whether you are drained.
+    IsDrained,
+    /// Say what you know of it.
+    Show { volume: Uuid },
+    /// About services.
+    Service { words: Box<Words> },
+}
+
+/// The answer to [`Order::Show`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ShowReply {
+    pub(super) status: ReplicationStatus,
+}
+
+/// A manager, as its peers see it.
+pub(in crate::manager) struct Peers(pub(in crate::manager) Weak<PoolManager>);
+
+fn kind_of(kind: ErrorKind) -> Kind {
+    match kind {
+        ErrorKind::Usage => Kind::Usage,
+        ErrorKind::NotFound => Kind::NotFound,
+        ErrorKind::Conflict => Kind::Conflict,
+        ErrorKind::Refused => Kind::Refused,
+        ErrorKind::Unauthorized => Kind::Unauthorized,
+        ErrorKind::Environment => Kind::Environment,
+        ErrorKind::Internal => Kind::Internal,
+    }
+}
+
+pub(super) fn not_here(volume: Uuid) -> ControlError {
+    ControlError::not_found(format!("there is no copy of volume {volume} here"))
+}
+
+fn json(answer: &impl Serialize) -> Result<Value, ControlError> {
+    serde_json::to_value(answer).map_err(|error| ControlError::internal(error.to_string()))
+}
+
+impl Local for Peers {
+    fn accepted(&self, from: NodeId, volume: VolumeId, stream: PeerSocket) {
+        let Some(manager) = self.0.upgrade() else {
+            return;
+        };
+        let mut known = manager.copies().into_iter();
+        match known.find(|copy| volume_id(copy.volume) == volume) {
+            Some(copy) => {
+                let mail = ReplicaMail::Accepted { from, stream };
+                copy.pool.post_to_replica(copy.number, mail);
+            }
+            None => info!("{from} connects to a volume that is not here: {volume}"),
+        }
+    }
+
+    fn order(&self, from: NodeId, request: Value) -> Result<Value, OrderError> {
+        let gone = || OrderError::Unreachable("the node is ending".into());
+        let manager = self.0.upgrade().ok_or_else(gone)?;
+        let order: Order =
+            serde_json::from_value(request).map_err(|error| OrderError::Refused {
+                kind: Kind::Usage,
+                message: format!("this version does not know the order: {error}"),
+            })?;
+        manager
+            .obey(from, order)
+            .map_err(|error| OrderError::Refused {
+                kind: kind_of(error.kind),
+                message: error.message,
+            })
+    }
+
+    fn dead(&self, node: NodeId, incarnation: Incarnation) {
+        let Some(manager) = self.0.upgrade() else {
+            return;
+        };
+        warn!("{node} is certified dead, up to {incarnation}");
+        for copy in manager.copies() {
+            let mail = ReplicaMail::Dead { node, incarnation };
+            copy.pool.post_to_replica(copy.number, mail);
+        }
+    }
+}
+
+impl PoolManager {
+    pub(super) fn obey(&self, from: NodeId, order: Order) -> Result<Value, ControlError> {
+        let done = || Ok(Value::Null);
+        match order {
+            Order::MakeCopy(copy) => {
+                info!(target: crate::ORDERS, "{from}: make a copy of volume {}/{}", copy.wanted.pool, copy.wanted.name);
+                self.make_copy(&copy)?;
+                done()
+            }
+            Order::StartCopy { volume } => {
+                self.start_copy(volume)?;
+                done()
+            }
+            Order::DropCopy { volume } => {
+                info!(target: crate::ORDERS, "{from}: delete the copy of volume {volume}");
+                self.drop_copy(volume)?;
+                done()
+            }
+            Order::SetHosts {
+                volume,
+                hosts,
+                any_host,
+                disconnect,
+            } => {
+                let change = HostChange::Set(SetHosts {
+                    allow_hosts: hosts,
+                    allow_any_host: any_host,
+                    disconnect,
+                });
+                self.set_copy_hosts(volume, &change)?;
+                done()
+            }
+            Order::Move { volume, to } => {
+                info!(target: crate::ORDERS, "{from}: volume {volume} is to go to {to}");
+                self.give_copy(volume, to)?;
+                done()
+            }
+            Order::Reseat {
+                volume,
+                revision,
+                members,
+            } => {
+                info!(target: crate::ORDERS, "{from}: volume {volume} is to have other copies");
+                self.reseat_here(volume, revision, members)?;
+                done()
+            }
+            Order::LookAtSeats { volume } => {
+                self.look_at_seats(volume)?;
+                done()
+            }
+            Order::Replace { volume, old, new } => json(&self.replace_copy(volume, (old, new))?),
+            Order::SetFollow { volume, follow } => {
+                self.set_follow_here(volume, follow)?;
+                done()
+            }
+            Order::Followed { volume, reason } => {
+                self.note_followed(volume, reason)?;
+                done()
+            }
+            Order::Verify { volume } => {
+                self.begin_proof(volume)?;
+                done()
+            }
+            Order::Service { words } => self.hear_of_services(*words),
+            Order::Drain { drain } => {
+                info!(target: crate::ORDERS, "{from}: drain: {drain}");
+                json(&self.drain_here(drain)?)
+            }
+            Order::IsDrained => json(&self.replication()?.is_drained()),
+            Order::Show { volume } => {
+                let status = self.own_account(volume)?;
+                json(&ShowReply { status })
+            }
+        }
+    }
+
+    /// In service or not: one that waits for that must not let hosts in which have been revoked meanwhile.
+    fn set_copy_hosts(&self, volume: Uuid, change: &HostChange) -> Result<(), ControlError> {
+        let pools = self.lock();
+        for (pool_name, kept) in pools.iter() {
+            let Kept::Live(pool) = kept else { continue };
+            let view = pool.link.view().map_err(engine)?;
+            let mut known = view.status.volumes.iter();
+            let found = known.find(|one| one.uuid == volume && !one.deleting);
+            if let Some(found) = found {
+                let name = VolumeName::new(pool_name, &found.name)?;
+                let status = self.volume_status(pool, pool_name, found, &view);
+                let list = change.applied_to(&status)?;
+                return self.set_hosts(&pools, &name, list).map(drop);
+            }
+        }
+        Err(not_here(volume))
+    }
+
+    pub(super) fn place_of(&self, volume: Uuid) -> Result<CopyPlace, ControlError> {
+        let mut known = self.copies().into_iter();
+        let found = known.find(|copy| copy.volume == volume);
+        found.ok_or_else(|| not_here(volume))
+    }
+
+    /// The pool and number of a copy that is here.
+    pub(super) fn with_copy<T>(
+        &self,
+        volume: Uuid,
+        act: impl FnOnce(&LivePool, u32) -> Result<T, ControlError>,
+    ) -> Result<T, ControlError> {
+        let place = self.place_of(volume)?;
+        let pools = self.lock();
+        act(live(&pools, &place.pool_name)?, place.number)
+    }
+}

@@ -1,0 +1,319 @@
+//! What services must know of replicated volumes: who has them, who could, and what other nodes say.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ashlar_replica::{NodeId, Position};
+use serde_json::Value;
+
+use super::orders::Order;
+use super::{CopyPlace, LOOK_EVERY, Replication, refused};
+use crate::manager::PoolManager;
+use crate::model::{ControlError, MoveVolume, VolumeName};
+use crate::service::{Answer, OneNode, Owner, Ownership, Services, Words, one_copy};
+
+/// How long another node may take to answer what it is told of services.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// A new service is made when another node has looked at it.
+const OFFER_WITHIN: Duration = Duration::from_secs(10);
+/// How long this node may take to let volumes go.
+const GIVEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// The nodes of a cluster, as services see them.
+pub(in crate::manager) struct ClusterNodes {
+    manager: Arc<PoolManager>,
+    /// For volumes with one copy, here.
+    alone: OneNode,
+}
+
+impl ClusterNodes {
+    pub(in crate::manager) fn of(manager: Arc<PoolManager>) -> Self {
+        let alone = OneNode::new(manager.clone());
+        Self { manager, alone }
+    }
+
+    fn replication(&self) -> Result<&Replication, ControlError> {
+        self.manager.replication()
+    }
+
+    fn copy(&self, name: &VolumeName) -> Option<CopyPlace> {
+        let name = name.to_string();
+        let mut copies = self.manager.copies().into_iter();
+        copies.find(|copy| copy.name == name)
+    }
+
+    /// The copies of all of these that are here.
+    fn all_copies(&self, volumes: &[VolumeName]) -> Option<Vec<CopyPlace>> {
+        volumes.iter().map(|name| self.copy(name)).collect()
+    }
+
+    /// The epoch since which this node serves a copy.
+    fn serves(&self, copy: &CopyPlace) -> Option<u64> {
+        let replication = self.replication().ok()?;
+        let epoch = replication.shown().get(&copy.volume)?.serves?;
+        Some(epoch.0.into())
+    }
+
+    fn names(&self, nodes: &[NodeId]) -> Vec<String> {
+        let replication = self.replication();
+        let name = |&node: &NodeId| replication.as_ref().ok().map(|known| known.node_name(node));
+        nodes.iter().filter_map(name).collect()
+    }
+}
+
+/// A volume with one copy among volumes with several.
+fn mixed(one: &VolumeName, several: &VolumeName) -> ControlError {
+    ControlError::conflict(format!(
+        "volume {one} has one copy, on this node, and volume {several} is replicated: a service on both could never \
+         run elsewhere. Make {one} with --replicas 2, or a service for each"
+    ))
+}
+
+impl Ownership for ClusterNodes {
+    fn node(&self) -> String {
+        let replication = self.replication();
+        replication.map_or_else(
+            |_| self.alone.node(),
+            |known| known.node_name(known.cluster.me()),
+        )
+    }
+
+    fn peers(&self) -> Vec<String> {
+        let Ok(replication) = self.replication() else {
+            return Vec::new();
+        };
+        let (config, me) = (replication.cluster.config(), replication.cluster.me());
+        let others = config.nodes.iter().filter(|node| node.id != me);
+        others.map(|node| node.name.clone()).collect()
+    }
+
+    fn owner(&self, volumes: &[VolumeName]) -> Owner {
+        if volumes.iter().all(|name| self.copy(name).is_none()) && self.is_here_alone(volumes) {
+            return self.alone.owner(volumes);
+        }
+        let mut epochs = 0;
+        for name in volumes {
+            let Some(copy) = self.copy(name) else {
+                return Owner::Unusable {
+                    why: format!("no copy of volume {name} is in service on this node"),
+                };
+            };
+            match self.serves(&copy) {
+                Some(epoch) => epochs += epoch,
+                None => {
+                    return Owner::Unusable {
+                        why: format!(
+                            "volume {name} is not served by this node, nor is it known by which"
+                        ),
+                    };
+                }
+            }
+        }
+        Owner::Here { epoch: epochs }
+    }
+
+    fn silence(&self, volumes: &[VolumeName]) -> Option<Duration> {
+        let replication = self.replication().ok()?;
+        let copies = self.all_copies(volumes)?;
+        let shown = replication.shown();
+        let gap = |copy: &CopyPlace| {
+            shown
+                .get(&copy.volume)?
+                .last_failover
+                .map(|last| last.gap_ms)
+        };
+        let longest = copies.iter().filter_map(gap).max();
+        longest.map(Duration::from_millis)
+    }
+
+    fn nodes(&self, volumes: &[VolumeName]) -> Result<Vec<String>, ControlError> {
+        let mut statuses = Vec::new();
+        for name in volumes {
+            statuses.push((name, self.manager.one_volume(name)?.replication));
+        }
+        let mut known: Option<(&VolumeName, Vec<String>, Option<String>)> = None;
+        for (name, replication) in &statuses {
+            let several = statuses.iter().find(|(_, known)| known.is_some());
+            let Some(replication) = replication else {
+                match several {
+                    Some((several, _)) => return Err(mixed(name, several)),
+                    None => continue,
+                }
+            };
+            let nodes: Vec<String> = replication
+                .replicas
+                .iter()
+                .map(|one| one.node.clone())
+                .collect();
+            let owner = replication.owner.clone();
+            let Some((first, first_nodes, first_owner)) = &known else {
+                known = Some((name, nodes, owner));
+                continue;
+            };
+            let is_same = nodes.len() == first_nodes.len()
+                && nodes.iter().all(|node| first_nodes.contains(node));
+            if !is_same {
+                return Err(ControlError::conflict(format!(
+                    "volume {first} has copies on {}, and volume {name} on {}: a service needs its volumes on the same nodes",
+                    first_nodes.join(", "),
+                    nodes.join(", ")
+                )));
+            }
+            if owner != *first_owner {
+                let served = |owner: &Option<String>| {
+                    owner
+                        .clone()
+                        .map_or_else(|| "no node".into(), |owner| format!("node {owner}"))
+                };
+                return Err(ControlError::conflict(format!(
+                    "volume {first} is served by {}, and volume {name} by {}: a service needs both on one node (`ashlar volume move {name} --to {}`)",
+                    served(first_owner),
+                    served(&owner),
+                    first_owner.as_deref().unwrap_or("NODE")
+                )));
+            }
+        }
+        Ok(known.map(|(_, nodes, _)| nodes).unwrap_or_default())
+    }
+
+    fn takers(&self, volumes: &[VolumeName]) -> Vec<String> {
+        let (Ok(replication), Some(copies)) = (self.replication(), self.all_copies(volumes)) else {
+            return Vec::new();
+        };
+        let shown = replication.shown();
+        let state = replication.state.read();
+        let place_of = |copy: &CopyPlace, node: NodeId| {
+            let known = state
+                .replicas
+                .iter()
+                .find(|one| one.volume == copy.volume)?;
+            let place = known
+                .members
+                .iter()
+                .position(|&member| member == Some(node.0))?;
+            Position::new(place)
+        };
+        let is_in_sync = |copy: &CopyPlace, node: NodeId| match (
+            place_of(copy, node),
+            shown.get(&copy.volume),
+        ) {
+            (Some(place), Some(known)) => known.serves.is_some() && known.in_sync.has(place),
+            _ => false,
+        };
+        let config = replication.cluster.config();
+        let nodes = config.nodes.iter();
+        let others = nodes.filter(|node| node.id != replication.cluster.me());
+        let able = others.filter(|node| copies.iter().all(|copy| is_in_sync(copy, node.id)));
+        let able: Vec<NodeId> = able.map(|node| node.id).collect();
+        drop(shown);
+        self.names(&able)
+    }
+
+    fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let config = replication.cluster.config();
+        let to = config.node(to).ok_or_else(|| {
+            ControlError::usage(format!("cluster {} has no node {to}", config.name))
+        })?;
+        let copies = self.all_copies(volumes).ok_or_else(|| one_copy(volumes))?;
+        // All at once: what has moved is of no use without the others.
+        for copy in &copies {
+            self.manager.give_copy(copy.volume, to.id)?;
+        }
+        let begun = Instant::now();
+        while copies.iter().any(|copy| self.serves(copy).is_some()) {
+            if begun.elapsed() > GIVEN_WITHIN {
+                return Err(ControlError::environment(format!(
+                    "node {} has not taken all volumes over within {} s",
+                    to.name,
+                    GIVEN_WITHIN.as_secs()
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    fn gather(&self, volumes: &[VolumeName]) -> Result<(), ControlError> {
+        let Some(copies) = self.all_copies(volumes) else {
+            return Ok(());
+        };
+        let has_first = copies
+            .first()
+            .is_some_and(|copy| self.serves(copy).is_some());
+        if !has_first {
+            return Ok(());
+        }
+        let to = MoveVolume { to: self.node() };
+        for (name, copy) in volumes.iter().zip(&copies) {
+            if self.serves(copy).is_none() {
+                self.manager.move_replicated(name, &to)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&self, node: &str, words: Words) -> Result<Answer, ControlError> {
+        let replication = self.replication()?;
+        let config = replication.cluster.config();
+        let to = config.node(node).ok_or_else(|| {
+            ControlError::not_found(format!("cluster {} has no node {node}", config.name))
+        })?;
+        let limit = match &words {
+            Words::Offer { .. } => OFFER_WITHIN,
+            _ => ANSWER_WITHIN,
+        };
+        let internal = |error: serde_json::Error| ControlError::internal(error.to_string());
+        let words = Box::new(words);
+        let order = serde_json::to_value(Order::Service { words }).map_err(internal)?;
+        let answer = replication.cluster.order(to.id, &order, limit);
+        let answer = answer.map_err(|error| refused(node, error))?;
+        serde_json::from_value(answer).map_err(internal)
+    }
+}
+
+impl ClusterNodes {
+    /// Whether these are volumes with one copy.
+    fn is_here_alone(&self, volumes: &[VolumeName]) -> bool {
+        let status = |name| self.manager.one_volume(name);
+        volumes
+            .iter()
+            .all(|name| !status(name).is_ok_and(|status| status.replication.is_some()))
+    }
+}
+
+impl PoolManager {
+    pub(in crate::manager) fn hear_for(&self, services: &Arc<Services>) {
+        if let Some(replication) = &self.replication {
+            // Once: a daemon has one.
+            let _ = replication.services.set(Arc::downgrade(services));
+        }
+    }
+
+    fn services(&self) -> Option<Arc<Services>> {
+        self.replication.as_ref()?.services.get()?.upgrade()
+    }
+
+    /// Who has volumes has changed.
+    pub(super) fn services_look(&self) {
+        if let Some(services) = self.services() {
+            services.look();
+        }
+    }
+
+    /// Services leave in order, with their volumes: what stays is told with the volumes that stay.
+    pub(super) fn drain_services(&self) {
+        if let Some(services) = self.services() {
+            services.drain();
+        }
+    }
+
+    pub(super) fn hear_of_services(&self, words: Words) -> Result<Value, ControlError> {
+        let services = self.replication()?.services.get();
+        let services = services.and_then(std::sync::Weak::upgrade);
+        let services = services
+            .ok_or_else(|| ControlError::environment("the node is coming up, or ending"))?;
+        let answer = services.answer(words)?;
+        serde_json::to_value(answer).map_err(|error| ControlError::internal(error.to_string()))
+    }
+}

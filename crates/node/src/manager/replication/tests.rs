@@ -1,0 +1,219 @@
+//! Nodes of one process over a quorum in memory.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use ashlar_cluster::{Cluster, ClusterConfig, Key, Memory, NodeConfig, QuorumConfig, Trust};
+use ashlar_replica::{NodeId, Position, Revision};
+
+use super::CopyPlace;
+use crate::Control;
+use crate::manager::tests::Room;
+use crate::model::{
+    CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState, ReplicateVolume,
+    RunAlone, SetHosts, VolumeName, VolumeStatus,
+};
+use crate::pool::ReplicaMail;
+
+const SIZE: u64 = 8 << 20;
+
+/// Nodes, each with a pool tank.
+struct Nodes {
+    quorum: Memory,
+    rooms: Vec<Room>,
+}
+
+impl Nodes {
+    fn new(count: u32) -> Self {
+        let quorum = Memory::default();
+        let address = || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            listener.local_addr().expect("an address")
+        };
+        let node = |id: u32| NodeConfig {
+            id: NodeId(id),
+            name: format!("n{id}"),
+            replication: address(),
+            portal: None,
+        };
+        let config = ClusterConfig {
+            name: "test".into(),
+            nodes: (1..=count).map(node).collect(),
+            quorum: QuorumConfig::Memory(quorum.clone()),
+            trust: Trust::Key(Key::new(&[1; 32]).expect("a key")),
+        };
+        let rooms = config.nodes.iter().map(|node| {
+            let cluster = Cluster::start(config.clone(), &node.name).expect("it starts");
+            let room = Room::of(Some(cluster));
+            room.tank(2);
+            room
+        });
+        let rooms = rooms.collect();
+        Self { quorum, rooms }
+    }
+
+    /// Volume tank/db with copies on the first nodes.
+    fn volume(&self, replicas: u8) -> VolumeName {
+        let name = VolumeName::new("tank", "db").expect("a name");
+        let layout = LayoutSpec::Mirror { copies: 2 };
+        let nodes = (1..=replicas).map(|id| format!("n{id}")).collect();
+        let request = CreateVolume {
+            replicas,
+            nodes,
+            ..CreateVolume::new(&name, SIZE, layout)
+        };
+        self.rooms[0].manager.create_volume(request).expect("made");
+        assert_eq!(self.owner(&name), 0, "who is asked has it first");
+        self.await_all(&name, replicas);
+        name
+    }
+
+    /// A node's pool goes out of service. Its drives.
+    fn export(&self, node: usize) -> Vec<String> {
+        let manager = &self.rooms[node].manager;
+        let drives = manager.pool("tank").expect("there").drives;
+        let exported = manager.export_pool("tank", ExportPool { force: true });
+        exported.expect("exported");
+        drives.into_iter().map(|drive| drive.spec).collect()
+    }
+
+    fn import(&self, node: usize, drives: Vec<String>) {
+        let request = ImportPool {
+            drives,
+            ..ImportPool::default()
+        };
+        let imported = self.rooms[node].manager.import_pool("tank", request);
+        imported.expect("the pool itself is in service");
+    }
+
+    /// As if a copy had been made while this node was away: it does not know of the other's.
+    fn forget(&self, node: usize, other: usize) -> CopyPlace {
+        let place = self.rooms[node].manager.copies().remove(0);
+        let replication = self.rooms[node].manager.replication();
+        let newest = replication.expect("in a cluster").read_newest(place.volume);
+        let other = Position::new(other).expect("a place");
+        let mail = ReplicaMail::Seats {
+            revision: Revision(u64::MAX),
+            members: newest.expect("read").key.members.without(other),
+        };
+        place.pool.post_to_replica(place.number, mail);
+        until("it knows of one other", || {
+            let look = |reply| ReplicaMail::Look { reply };
+            let view = place.pool.ask_replica(place.number, look).expect("asked");
+            view.expect("a copy").members.count() == 2
+        });
+        place
+    }
+
+    fn look(&self, node: usize, name: &VolumeName) -> VolumeStatus {
+        self.rooms[node].manager.volume(name).expect("there")
+    }
+
+    fn owner(&self, name: &VolumeName) -> usize {
+        let owner = || {
+            let mut known = self.rooms.iter();
+            let owner = known.find_map(|room| {
+                let status = room.manager.volume(name).ok()?.replication?;
+                status.owner
+            })?;
+            let number: usize = owner.strip_prefix('n')?.parse().ok()?;
+            Some(number - 1)
+        };
+        until("a node serves it", || owner().is_some());
+        owner().expect("it does")
+    }
+
+    /// Waits until so many copies are in sync.
+    fn await_all(&self, name: &VolumeName, replicas: u8) {
+        until("all copies are in sync", || {
+            let status = self.look(self.owner(name), name);
+            let known = status.replication.map(|known| known.replicas);
+            let known = known.unwrap_or_default();
+            let in_sync = known.iter().filter(|one| one.state == ReplicaState::InSync);
+            in_sync.count() == usize::from(replicas)
+        });
+    }
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_copy_whose_quorum_was_away_at_import_comes_into_service_when_it_answers() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let volume = nodes.look(0, &name).uuid;
+    let other = &nodes.rooms[1].manager;
+    let drives = nodes.export(1);
+    nodes.quorum.set_away(true);
+    nodes.import(1, drives);
+    assert!(!other.is_copy(volume));
+    nodes.quorum.set_away(false);
+    until("it is in service", || other.is_copy(volume));
+    nodes.await_all(&name, 2);
+}
+
+/// What the others lack is marked for all that the key names, though this node was told of fewer.
+#[test]
+fn a_copy_that_goes_on_alone_marks_all_others_of_the_key() {
+    let nodes = Nodes::new(3);
+    let name = nodes.volume(3);
+    let drives = nodes.export(1);
+    nodes.export(2);
+    nodes.await_all(&name, 1);
+    nodes.export(0);
+    nodes.import(1, drives);
+    let place = nodes.forget(1, 2);
+    let alone = RunAlone {
+        accept_data_loss: true,
+    };
+    let manager = &nodes.rooms[1].manager;
+    manager
+        .run_alone(&name, &alone)
+        .expect("it is the only one");
+    let look = |reply| ReplicaMail::Look { reply };
+    let view = place.pool.ask_replica(place.number, look).expect("asked");
+    let missing = view.expect("a copy").missing_bytes;
+    let all = SIZE + 4096;
+    assert_eq!((missing[0], missing[2]), (all, all));
+}
+
+#[test]
+fn hosts_lose_a_copy_that_the_node_which_is_asked_was_not_told_of() {
+    let nodes = Nodes::new(3);
+    let name = nodes.volume(3);
+    nodes.forget(1, 2);
+    let hosts = vec!["nqn.2014-08.org.test:host".to_owned()];
+    let change = SetHosts {
+        allow_hosts: hosts.clone(),
+        ..SetHosts::default()
+    };
+    nodes.rooms[1]
+        .manager
+        .change_hosts(&name, HostChange::Set(change))
+        .expect("changed");
+    for node in 0..3 {
+        assert_eq!(nodes.look(node, &name).allow_hosts, hosts, "node {node}");
+    }
+}
+
+#[test]
+fn a_copy_that_was_taken_away_can_be_given_again_at_once() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    for replicas in [1, 2, 1, 2] {
+        let owner = nodes.owner(&name);
+        let request = ReplicateVolume {
+            replicas,
+            nodes: Vec::new(),
+        };
+        let changed = nodes.rooms[owner].manager.replicate_volume(&name, request);
+        changed.unwrap_or_else(|error| panic!("{replicas}: {error}"));
+        nodes.await_all(&name, replicas);
+    }
+}
