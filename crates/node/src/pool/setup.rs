@@ -364,15 +364,28 @@ pub fn readmit(link: &PoolLink, drives: &[OpenDrive]) -> Result<Option<Uuid>, Co
         back.rename(&mut all, 0, &name).map_err(refused)?;
         Ok(back)
     })?;
-    let readmitted = link.readmit(back, drive.opener.clone());
+    let readmitted = link.readmit(back.clone(), drive.opener.clone());
     readmitted.map_err(|error| {
+        // One whose pool has not answered yet may be taken, and is to have the name then.
+        let is_refused = error.kind() != ErrorKind::Timeout;
         let mut error = trouble(&error);
+        if is_refused && let Err(why) = rename_back(drives, &back) {
+            error.message.push_str(&why);
+        }
         error
             .message
             .push_str("; --destroy-data adds it anew, without what it holds");
         error
     })?;
     Ok(Some(label.drive))
+}
+
+/// Gives a drive that was refused the label back that it had.
+fn rename_back(drives: &[OpenDrive], back: &Comeback) -> Result<(), String> {
+    let renamed = with_drives(drives, |mut all| {
+        back.restore_label(&mut all, 0).map_err(refused)
+    });
+    renamed.map_err(|error| format!("; its label has the pool's new name ({})", error.message))
 }
 
 /// A pool that has been imported, not yet on a core.

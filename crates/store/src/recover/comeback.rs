@@ -74,6 +74,18 @@ impl Comeback {
         write_name(drives, drive, self.label.clone(), name)
     }
 
+    /// Gives the drive the label back that it had when it was read.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn restore_label(&self, drives: &mut Drives, drive: usize) -> Result<(), PoolError> {
+        let label = super::read_label(drives, drive)?;
+        if label == self.label {
+            return Ok(());
+        }
+        write_name(drives, drive, label, &self.label.pool_name)
+    }
+
     /// As which member it can take part again in a pool with this root, or why it cannot.
     pub(crate) fn returning(&self, newest: &Root) -> Result<Returning, String> {
         let drive = self.label.drive;

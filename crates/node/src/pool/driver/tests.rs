@@ -4,10 +4,12 @@ use std::time::Duration;
 use ashlar_block::BlockSize;
 use ashlar_device::Memory;
 use ashlar_reactor::{Options, Reactor};
+use ashlar_store::format::Label;
 use ashlar_store::format::{DriveClass, Reserve, Salt};
-use ashlar_store::{DrivePlan, Drives, ImportOptions, PoolPlan, Sizes, format, import};
+use ashlar_store::{DrivePlan, Drives, ImportOptions, PoolPlan, Sizes, enlist, format, import};
 
 use super::*;
+use crate::pool::{OpenDrive, readmit};
 
 const MEMORY: usize = 64 << 20;
 const BYTES: u64 = 16 << 20;
@@ -110,4 +112,70 @@ fn a_drive_that_is_refused_takes_no_members_place() {
     assert_eq!(host.engine.failure(), None);
     drop(host);
     EngineDriver::leave(&link);
+}
+
+fn drives_of(opener: &Arc<dyn Opener>, reactor: &Handle) -> Drives {
+    let clock = reactor.clone();
+    let opened = opener.open(reactor).expect("open");
+    Drives::new(vec![opened], Box::new(move || clock.now()))
+}
+
+fn turn(host: &Rc<RefCell<Host>>) {
+    let now = host.borrow().reactor.now();
+    host.borrow_mut().turn(now);
+}
+
+/// It was renamed for the pool's sake before the pool had said that it takes it.
+#[test]
+fn a_drive_that_is_not_readmitted_keeps_its_name() {
+    let reactor = Reactor::new(&Options {
+        entries: 16,
+        pool_bytes: 1 << 20,
+        spin: Duration::ZERO,
+        files: 4,
+    });
+    let reactor = reactor.expect("reactor");
+    let handle = reactor.handle();
+    let link = Host::link(handle);
+    let host = settled(handle, &link);
+    let third = memory(BYTES);
+    let label = Label {
+        drive: member(2),
+        index: 2,
+        ..host.borrow().engine.label().clone()
+    };
+    enlist(&mut drives_of(&third, handle), 0, &label).expect("enlist");
+    add(&host, (member(2), third.clone())).expect("add");
+    let (reply, answer) = channel();
+    let what = Manage::RemoveDrive { member: 2 };
+    link.mail.post(Mail::Manage { what, reply });
+    let left = |host: &Host| !host.engine.uses(2) && host.drives[2].is_none();
+    for _ in 0..100_000 {
+        turn(&host);
+        if left(&host.borrow()) {
+            break;
+        }
+    }
+    answer.try_recv().expect("an answer").expect("removed");
+    assert!(left(&host.borrow()), "it does not leave");
+    let back = Comeback::read(&mut drives_of(&third, handle), 0).expect("a label");
+    let renamed = back.rename(&mut drives_of(&third, handle), 0, "was");
+    renamed.expect("renamed");
+    let drive = OpenDrive {
+        spec: "third".to_owned(),
+        class: DriveClass::Nvme,
+        opener: third.clone(),
+        reply_timeout: Duration::from_secs(10),
+    };
+    let asked = link.clone();
+    let asks = std::thread::spawn(move || readmit(&asked, &[drive]));
+    while !asks.is_finished() {
+        turn(&host);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let refused = asks.join().expect("no panic").expect_err("refused");
+    assert!(refused.message.contains("removed"), "{}", refused.message);
+    let after = Comeback::read(&mut drives_of(&third, handle), 0).expect("a label");
+    assert_eq!(after.label.pool_name, "was");
+    Host::leave(&link);
 }
