@@ -120,7 +120,7 @@ fn drives_of(opener: &Arc<dyn Opener>, reactor: &Handle) -> Drives {
     Drives::new(vec![opened], Box::new(move || clock.now()))
 }
 
-fn turn(host: &Rc<RefCell<Host>>) {
+fn turn(host: &Rc<RefCell<EngineDriver>>) {
     let now = host.borrow().reactor.now();
     host.borrow_mut().turn(now);
 }
@@ -136,7 +136,7 @@ fn a_drive_that_is_not_readmitted_keeps_its_name() {
     });
     let reactor = reactor.expect("reactor");
     let handle = reactor.handle();
-    let link = Host::link(handle);
+    let link = EngineDriver::link(handle);
     let host = settled(handle, &link);
     let third = memory(BYTES);
     let label = Label {
@@ -149,7 +149,7 @@ fn a_drive_that_is_not_readmitted_keeps_its_name() {
     let (reply, answer) = channel();
     let what = Manage::RemoveDrive { member: 2 };
     link.mail.post(Mail::Manage { what, reply });
-    let left = |host: &Host| !host.engine.uses(2) && host.drives[2].is_none();
+    let left = |host: &EngineDriver| !host.engine.uses(2) && host.drives[2].is_none();
     for _ in 0..100_000 {
         turn(&host);
         if left(&host.borrow()) {
@@ -177,5 +177,5 @@ fn a_drive_that_is_not_readmitted_keeps_its_name() {
     assert!(refused.message.contains("removed"), "{}", refused.message);
     let after = Comeback::read(&mut drives_of(&third, handle), 0).expect("a label");
     assert_eq!(after.label.pool_name, "was");
-    Host::leave(&link);
+    EngineDriver::leave(&link);
 }
