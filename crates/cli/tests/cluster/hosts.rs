@@ -25,7 +25,7 @@ use crate::rig::{Cluster, working_in};
 /// A node may leave a host unanswered for so long at most when nothing fails: far less than a failover takes.
 const AT_ONCE: Duration = Duration::from_secs(1);
 const FENCED: Status = Status::RESERVATION_CONFLICT.with_dnr();
-/// A copy is silent for so long, and nobody minds.
+/// A copy that is silent for so long stays in sync.
 const NOT_NOTICED: Duration = Duration::from_millis(100);
 const BLOCK: usize = 4096;
 const REPORT_BYTES: u32 = 4096;

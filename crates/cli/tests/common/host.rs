@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // Each test program has its own use of it.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -22,19 +22,104 @@ pub struct Who {
     pub id: [u8; 16],
 }
 
-pub struct Client {
+/// A connection that has been greeted. Its other end may be killed at any moment.
+pub struct Wire {
     pub stream: TcpStream,
     receiver: Receiver,
     pending: Vec<u8>,
+    chunk: Vec<u8>,
+    /// The most bytes in a PDU of data to the target.
+    pub most_h2c: u32,
+}
+
+impl Wire {
+    pub fn greeted(address: SocketAddr) -> io::Result<Self> {
+        let mut stream = open(address)?;
+        stream.write_all(&greeting())?;
+        Self::over(stream)
+    }
+
+    /// Reads the answer to a greeting that was sent.
+    pub fn over(stream: TcpStream) -> io::Result<Self> {
+        let limits = Limits {
+            data: 2 << 20,
+            ..Limits::default()
+        };
+        let mut wire = Self {
+            stream,
+            receiver: Receiver::new(Role::Host, limits),
+            pending: Vec::new(),
+            chunk: vec![0; 128 << 10],
+            most_h2c: 0,
+        };
+        match wire.next()? {
+            (Header::IcResp(response), _) => {
+                wire.receiver.open(response.digests);
+                wire.most_h2c = response.maxh2cdata;
+                Ok(wire)
+            }
+            (other, _) => panic!("greeted with {other:?}"),
+        }
+    }
+
+    pub fn send(&mut self, command: &Command, data: &[u8]) -> io::Result<()> {
+        self.stream.write_all(&capsule(command, data))
+    }
+
+    /// The next PDU with its payload.
+    pub fn next(&mut self) -> io::Result<(Header, Vec<u8>)> {
+        let mut header = None;
+        let mut payload = Vec::new();
+        loop {
+            let mut input = &self.pending[..];
+            let done = loop {
+                let step = self.receiver.next(&mut input);
+                match step.expect("the target speaks NVMe/TCP") {
+                    Step::NeedMore => break false,
+                    Step::Pdu(pdu) => {
+                        header = Some(pdu.header);
+                        if pdu.data_len == 0 {
+                            break true;
+                        }
+                    }
+                    Step::Data(bytes) => payload.extend_from_slice(bytes),
+                    Step::End { .. } => break true,
+                }
+            };
+            self.pending = input.to_vec();
+            if let Some(header) = header.filter(|_| done) {
+                return Ok((header, payload));
+            }
+            match self.stream.read(&mut self.chunk) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => self.pending.extend_from_slice(&self.chunk[..bytes]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    panic!("no answer within {PATIENCE:?}")
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A queue whose connection is not expected to break.
+pub struct Client {
+    pub wire: Wire,
     cid: u16,
+}
+
+fn open(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// A bare connection.
 pub fn dial(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("the target accepts");
-    stream.set_nodelay(true).expect("a socket");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    stream
+    open(address).expect("the target accepts")
 }
 
 /// The 128 bytes that open a connection.
@@ -76,24 +161,8 @@ impl Client {
 
     /// Reads the answer to a greeting that was sent.
     pub fn over(stream: TcpStream) -> Self {
-        let receiver = Receiver::new(
-            Role::Host,
-            Limits {
-                data: 2 << 20,
-                ..Limits::default()
-            },
-        );
-        let mut client = Self {
-            stream,
-            receiver,
-            pending: Vec::new(),
-            cid: 0,
-        };
-        match client.next().expect("a greeting") {
-            (Header::IcResp(response), _) => client.receiver.open(response.digests),
-            (other, _) => panic!("greeted with {other:?}"),
-        }
-        client
+        let wire = Wire::over(stream).expect("a greeting");
+        Self { wire, cid: 0 }
     }
 
     /// An admin queue whose controller is enabled, and the controller's id.
@@ -127,8 +196,8 @@ impl Client {
     /// Sends a command.
     pub fn send(&mut self, command: Command, data: &[u8]) -> u16 {
         self.cid += 1;
-        let bytes = capsule(&command.with_cid(self.cid), data);
-        self.stream.write_all(&bytes).expect("the target listens");
+        let sent = self.wire.send(&command.with_cid(self.cid), data);
+        sent.expect("the target listens");
         self.cid
     }
 
@@ -151,39 +220,12 @@ impl Client {
 
     /// The next PDU with its payload; `None` when the connection has ended.
     pub fn next(&mut self) -> Option<(Header, Vec<u8>)> {
-        let mut header = None;
-        let mut payload = Vec::new();
-        let mut chunk = vec![0; 64 << 10];
-        loop {
-            let mut input = &self.pending[..];
-            let done = loop {
-                match self
-                    .receiver
-                    .next(&mut input)
-                    .expect("the target speaks NVMe/TCP")
-                {
-                    Step::NeedMore => break false,
-                    Step::Pdu(pdu) => {
-                        header = Some(pdu.header);
-                        if pdu.data_len == 0 {
-                            break true;
-                        }
-                    }
-                    Step::Data(bytes) => payload.extend_from_slice(bytes),
-                    Step::End { .. } => break true,
-                }
-            };
-            self.pending = input.to_vec();
-            if let Some(header) = header.filter(|_| done) {
-                return Some((header, payload));
-            }
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return None,
-                Ok(bytes) => self.pending.extend_from_slice(&chunk[..bytes]),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => panic!("no answer in {PATIENCE:?}: {error}"),
-            }
+        match self.wire.next() {
+            Ok(pdu) => Some(pdu),
+            Err(error) => match error.kind() {
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => None,
+                _ => panic!("no answer: {error}"),
+            },
         }
     }
 
@@ -200,7 +242,7 @@ impl Client {
 
     /// Whether something comes within this time.
     pub fn has_answer(&mut self, within: Duration) -> bool {
-        let stream = &self.stream;
+        let stream = &self.wire.stream;
         stream.set_read_timeout(Some(within)).expect("a socket");
         let there = stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");

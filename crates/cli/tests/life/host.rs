@@ -2,136 +2,48 @@
 //! acknowledged and what was on its way is known exactly.
 
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, Write};
+use std::net::SocketAddr;
 
 use ashlar_nvme::command::{DsmRange, SglDescriptor};
-use ashlar_nvme::fabrics::{CNTLID_DYNAMIC, Cc, Connect, ConnectData, property};
-use ashlar_nvme::pdu::{self, Framing, IcReq, R2t, Role};
-use ashlar_nvme::stream::{Header, Limits, Receiver, Step};
+use ashlar_nvme::fabrics::{CNTLID_DYNAMIC, Cc, property};
+use ashlar_nvme::pdu::{self, Framing, R2t};
+use ashlar_nvme::stream::Header;
 use ashlar_nvme::{Command, Status};
 
-use crate::common::PATIENCE;
+use crate::wire::{Who, Wire, connect_as};
 
 pub const BLOCK: usize = 4096;
 /// Writes up to this size carry their data with the command.
 const IN_CAPSULE: usize = 16 << 10;
 
-struct Wire {
-    stream: TcpStream,
-    receiver: Receiver,
-    pending: Vec<u8>,
-    chunk: Vec<u8>,
-    most_h2c: u32,
+/// Sends what the controller asks for.
+fn answer(wire: &mut Wire, request: &R2t, data: &[u8]) -> io::Result<()> {
+    let mut done = 0;
+    while let Some(piece) = pdu::h2c_data_of(request, done, wire.most_h2c) {
+        let mut bytes = Vec::new();
+        pdu::h2c_data(&mut bytes, Framing::PLAIN, &piece);
+        let from = piece.offset as usize;
+        bytes.extend_from_slice(&data[from..from + piece.length as usize]);
+        wire.stream.write_all(&bytes)?;
+        done += piece.length;
+    }
+    Ok(())
 }
 
-impl Wire {
-    fn greeted(address: SocketAddr) -> io::Result<Self> {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut bytes = Vec::new();
-        IcReq::default().encode(&mut bytes);
-        stream.write_all(&bytes)?;
-        let limits = Limits {
-            data: 2 << 20,
-            ..Limits::default()
-        };
-        let mut wire = Self {
-            stream,
-            receiver: Receiver::new(Role::Host, limits),
-            pending: Vec::new(),
-            chunk: vec![0; 128 << 10],
-            most_h2c: 0,
-        };
-        match wire.next()? {
-            (Header::IcResp(response), _) => {
-                wire.receiver.open(response.digests);
-                wire.most_h2c = response.maxh2cdata;
-                Ok(wire)
-            }
-            (other, _) => panic!("greeted with {other:?}"),
-        }
+fn call(wire: &mut Wire, command: Command, data: &[u8]) -> io::Result<(Status, u16)> {
+    wire.send(&command.with_cid(1), data)?;
+    match wire.next()? {
+        (Header::CapsuleResp(done), _) => Ok((done.status(), done.connected_cntlid())),
+        (other, _) => panic!("the target answers {other:?}"),
     }
+}
 
-    fn send(&mut self, command: &Command, data: &[u8]) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(data.len() + 128);
-        pdu::capsule_cmd(&mut bytes, Framing::PLAIN, command, data.len() as u32);
-        bytes.extend_from_slice(data);
-        self.stream.write_all(&bytes)
-    }
-
-    /// Sends what the controller asks for.
-    fn answer(&mut self, request: &R2t, data: &[u8]) -> io::Result<()> {
-        let mut done = 0;
-        while let Some(piece) = pdu::h2c_data_of(request, done, self.most_h2c) {
-            let mut bytes = Vec::new();
-            pdu::h2c_data(&mut bytes, Framing::PLAIN, &piece);
-            let from = piece.offset as usize;
-            bytes.extend_from_slice(&data[from..from + piece.length as usize]);
-            self.stream.write_all(&bytes)?;
-            done += piece.length;
-        }
-        Ok(())
-    }
-
-    /// The next PDU with its payload.
-    fn next(&mut self) -> io::Result<(Header, Vec<u8>)> {
-        let mut header = None;
-        let mut payload = Vec::new();
-        loop {
-            let mut input = &self.pending[..];
-            let done = loop {
-                let step = self.receiver.next(&mut input);
-                match step.expect("the target speaks NVMe/TCP") {
-                    Step::NeedMore => break false,
-                    Step::Pdu(pdu) => {
-                        header = Some(pdu.header);
-                        if pdu.data_len == 0 {
-                            break true;
-                        }
-                    }
-                    Step::Data(bytes) => payload.extend_from_slice(bytes),
-                    Step::End { .. } => break true,
-                }
-            };
-            self.pending = input.to_vec();
-            if let Some(header) = header.filter(|_| done) {
-                return Ok((header, payload));
-            }
-            match self.stream.read(&mut self.chunk) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => self.pending.extend_from_slice(&self.chunk[..bytes]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    panic!("no answer within {PATIENCE:?}")
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn call(&mut self, command: Command, data: &[u8]) -> io::Result<(Status, u16)> {
-        self.send(&command.with_cid(1), data)?;
-        match self.next()? {
-            (Header::CapsuleResp(done), _) => Ok((done.status(), done.connected_cntlid())),
-            (other, _) => panic!("the target answers {other:?}"),
-        }
-    }
-
-    fn connect(&mut self, nqn: &str, qid: u16, cntlid: u16) -> io::Result<u16> {
-        let parameters = Connect {
-            record_format: 0,
-            qid,
-            sqsize: 31,
-            attributes: 0,
-            keep_alive_ms: 0,
-        };
-        let data = ConnectData::new([7; 16], cntlid, nqn, "nqn.2024-01.com.example:life");
-        let (status, cntlid) = self.call(Command::connect(parameters), data.as_wire())?;
-        assert!(status.is_success(), "connecting to {nqn}: {status:?}");
-        Ok(cntlid)
-    }
+fn connect(wire: &mut Wire, who: &Who, qid: u16, cntlid: u16) -> io::Result<u16> {
+    let (command, data) = connect_as(who, qid, cntlid);
+    let (status, cntlid) = call(wire, command, data.as_wire())?;
+    assert!(status.is_success(), "connecting to {who:?}: {status:?}");
+    Ok(cntlid)
 }
 
 /// A command that has ended.
@@ -151,12 +63,17 @@ pub struct Host {
 
 impl Host {
     pub fn connect(address: SocketAddr, nqn: &str) -> io::Result<Self> {
+        let who = Who {
+            subsystem: nqn.into(),
+            nqn: "nqn.2024-01.com.example:life".into(),
+            id: [7; 16],
+        };
         let mut admin = Wire::greeted(address)?;
-        let cntlid = admin.connect(nqn, 0, CNTLID_DYNAMIC)?;
+        let cntlid = connect(&mut admin, &who, 0, CNTLID_DYNAMIC)?;
         let on = Command::property_set(property::CC, false, u64::from(Cc::ENABLED.0));
-        assert!(admin.call(on, &[])?.0.is_success());
+        assert!(call(&mut admin, on, &[])?.0.is_success());
         let mut io = Wire::greeted(address)?;
-        io.connect(nqn, 1, cntlid)?;
+        connect(&mut io, &who, 1, cntlid)?;
         Ok(Self {
             _admin: admin,
             io,
@@ -216,7 +133,7 @@ impl Host {
                 }
                 (Header::R2t(request), _) => {
                     let data = self.data.remove(&request.cid).unwrap_or_default();
-                    self.io.answer(&request, &data)?;
+                    answer(&mut self.io, &request, &data)?;
                     self.data.insert(request.cid, data);
                 }
                 (other, _) => panic!("the target answers {other:?}"),

@@ -27,3 +27,5 @@ mod refusals;
 mod restarts;
 mod shown;
 mod states;
+#[path = "../common/host.rs"]
+mod wire;

@@ -106,7 +106,8 @@ fn visit(target: &Target, stage: usize) {
             );
             let half = Command::write(1, 0, 4, SglDescriptor::in_capsule(16_384));
             let bytes = capsule(&half.with_cid(99), &[1; 16_384]);
-            io.stream
+            io.wire
+                .stream
                 .write_all(&bytes[..9000])
                 .expect("the target listens");
         }
@@ -189,12 +190,12 @@ fn nonsense(target: &Target, seed: u64) {
     let mut keep = None;
     let mut stream = match stage {
         0 => dial(target.address),
-        1 => Client::greeted(target.address).stream,
-        2 => Client::admin(target.address).0.stream,
+        1 => Client::greeted(target.address).wire.stream,
+        2 => Client::admin(target.address).0.wire.stream,
         _ => {
             let (admin, cntlid) = Client::admin(target.address);
             keep = Some(admin);
-            Client::io(target.address, cntlid, 1).stream
+            Client::io(target.address, cntlid, 1).wire.stream
         }
     };
     let bytes = match random.below(3) {

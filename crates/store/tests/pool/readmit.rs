@@ -92,16 +92,21 @@ fn is_back(bench: &Bench) -> bool {
     bench.engine.members()[AWAY].state == MemberState::Active
 }
 
+/// A pool that went on without one of its drives: the media, and its volume.
+fn left_behind(layout: Layout) -> (Vec<Medium>, u32) {
+    let (bench, volume) = full(layout);
+    let media = bench.media;
+    let away = Bench::open_with(without(&media, AWAY), &degraded());
+    let mut away = away.expect("import without it");
+    assert!(!is_back(&away));
+    change(&mut away, volume);
+    (media, volume)
+}
+
 #[test]
 fn a_drive_that_was_away_costs_what_was_written_meanwhile() {
     for layout in LAYOUTS {
-        let (bench, volume) = full(layout);
-        let media = bench.media;
-        let away = Bench::open_with(without(&media, AWAY), &degraded());
-        let mut away = away.expect("import without it");
-        assert!(!is_back(&away));
-        change(&mut away, volume);
-        drop(away);
+        let (media, volume) = left_behind(layout);
         let seen = Seen::default();
         let bench = Bench::open_seen(media.clone(), &ImportOptions::default(), seen.clone());
         let mut bench = bench.expect("import with it");
@@ -129,11 +134,7 @@ fn a_drive_that_was_away_costs_what_was_written_meanwhile() {
 #[test]
 fn it_counts_again_after_any_crash_only_with_all_that_is_newer() {
     for layout in LAYOUTS {
-        let (bench, volume) = full(layout);
-        let media = bench.media;
-        let mut away = Bench::open_with(without(&media, AWAY), &degraded()).expect("import");
-        change(&mut away, volume);
-        drop(away);
+        let (media, volume) = left_behind(layout);
         let (mut crashes, mut done) = (0, false);
         for budget in (0..).step_by(61) {
             let copies = media.iter().map(|one| Medium::new(one.as_ref().clone()));
@@ -393,11 +394,7 @@ fn two_drives_that_were_left_out_one_after_the_other_come_back() {
 #[test]
 fn a_drive_that_is_lost_again_at_once_comes_back() {
     for layout in LAYOUTS {
-        let (bench, volume) = full(layout);
-        let media = bench.media;
-        let mut away = Bench::open_with(without(&media, AWAY), &degraded()).expect("import");
-        change(&mut away, volume);
-        drop(away);
+        let (media, volume) = left_behind(layout);
         // Just as far as the root that says that it is back.
         let mut bench = Bench::open_with(media, &degraded()).expect("import with it");
         bench.run(Event::Tick);
