@@ -279,7 +279,7 @@ pub struct Wish {
     pub members: Members,
     /// The copies in sync when it was looked at whether this may be: with others the answer may be another.
     pub in_sync: Positions,
-    /// Nobody waits for it any longer: it is not begun after that.
+    /// The command that asked for it waits no longer: it is not begun after that.
     pub until: Moment,
 }
 

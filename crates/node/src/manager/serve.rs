@@ -23,19 +23,19 @@ use crate::pool::{EngineDriver, ImportedPool, PoolLink, VolumeOpener};
 /// The core that engines live on. One for now: a pool is one shard.
 pub(super) const CORE: usize = 0;
 
-/// A host as the target's core polls it.
+/// An engine driver as the target's core polls it.
 struct Settled {
-    host: Rc<RefCell<EngineDriver>>,
+    driver: Rc<RefCell<EngineDriver>>,
     link: PoolLink,
 }
 
 impl Resident for Settled {
     fn poll(&mut self, now: Moment) {
-        self.host.borrow_mut().turn(now);
+        self.driver.borrow_mut().turn(now);
     }
 
     fn next_deadline(&self) -> Option<Moment> {
-        self.host.borrow().next_deadline()
+        self.driver.borrow().next_deadline()
     }
 }
 
@@ -93,10 +93,10 @@ impl PoolManager {
         let (sender, receiver) = channel();
         let make = Box::new(move |reactor: &ashlar_reactor::Handle| {
             let link = EngineDriver::link(reactor);
-            let host = EngineDriver::settle(engine, &openers, reactor, &link)?;
+            let driver = EngineDriver::settle(engine, &openers, reactor, &link)?;
             let gone = |_| IoError::new(ErrorKind::Internal, "nobody waits for the pool");
             sender.send(link.clone()).map_err(gone)?;
-            Ok(Box::new(Settled { host, link }) as Box<dyn Resident>)
+            Ok(Box::new(Settled { driver, link }) as Box<dyn Resident>)
         });
         self.target
             .settle_in(CORE, &resident_name(id), make)

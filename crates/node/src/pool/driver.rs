@@ -159,7 +159,7 @@ impl EngineDriver {
         let described = opened.iter().map(|drive| Some(drive.as_ref()?.describe()));
         let news = News::new(&engine, described);
         let copies = engine.replicas().into_iter().map(|(volume, _)| volume);
-        let host = Rc::new(RefCell::new(Self {
+        let driver = Rc::new(RefCell::new(Self {
             copies: copies.collect(),
             engine,
             drives: opened,
@@ -182,11 +182,11 @@ impl EngineDriver {
             soundness,
             replicas: BTreeMap::new(),
         }));
-        HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
-        Ok(host)
+        HERE.with_borrow_mut(|here| here.insert(link.number, driver.clone()));
+        Ok(driver)
     }
 
-    /// The host of a pool, if it lives on this thread.
+    /// The driver of a pool, if it lives on this thread.
     pub(super) fn here(link: &PoolLink) -> Option<Rc<RefCell<Self>>> {
         HERE.with_borrow(|here| here.get(&link.number).cloned())
     }
@@ -196,7 +196,7 @@ impl EngineDriver {
         HERE.with_borrow_mut(|here| here.remove(&link.number));
     }
 
-    /// A link for a host that will settle on the thread of `reactor`.
+    /// A link for a driver that will settle on the thread of `reactor`.
     pub fn link(reactor: &Handle) -> PoolLink {
         PoolLink {
             mail: Mailbox::new(reactor.waker()),

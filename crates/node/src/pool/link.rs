@@ -33,7 +33,7 @@ pub struct View {
     pub doubts: Doubts,
 }
 
-/// Mail to a host.
+/// Mail to an engine driver.
 pub(super) enum Mail {
     /// A command of a volume that is open on another core.
     Command {
@@ -148,7 +148,7 @@ impl ReservationDecider for CopyDecider {
     }
 }
 
-/// A pool's host, as other threads know it. Cloning shares it.
+/// A pool's engine driver, as other threads know it. Cloning shares it.
 #[derive(Clone)]
 pub struct PoolLink {
     pub(super) mail: Mailbox<Mail>,

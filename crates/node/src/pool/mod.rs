@@ -1,6 +1,6 @@
 //! A pool on its core: the engine's driver, and the volumes as devices.
 //!
-//! The engine and the drives live on one core's thread, in a [`EngineDriver`]. A volume opened on that
+//! The engine and the drives live on one core's thread, in an [`EngineDriver`]. A volume opened on that
 //! thread calls it directly; one opened on another core sends its commands by mail. The control
 //! plane speaks to it through a [`PoolLink`].
 

@@ -55,11 +55,11 @@ impl Opener for VolumeOpener {
         let geometry = Opener::geometry(self);
         let description = Opener::describe(self);
         Ok(match EngineDriver::here(&self.link) {
-            Some(host) => {
-                let port = host.borrow_mut().add_port();
-                let is_copy = host.borrow().is_copy(self.number);
+            Some(driver) => {
+                let port = driver.borrow_mut().add_port();
+                let is_copy = driver.borrow().is_copy(self.number);
                 Box::new(Local {
-                    host,
+                    driver,
                     port,
                     is_copy,
                     volume: self.number,
@@ -84,7 +84,7 @@ impl Opener for VolumeOpener {
 
 /// A volume on its engine's own core.
 struct Local {
-    host: Rc<RefCell<EngineDriver>>,
+    driver: Rc<RefCell<EngineDriver>>,
     port: usize,
     is_copy: bool,
     volume: u32,
@@ -95,28 +95,28 @@ struct Local {
 impl BlockDevice for Local {
     fn geometry(&self) -> Geometry {
         // A resized volume has its new size at once.
-        let now = self.host.borrow().geometry(self.volume);
+        let now = self.driver.borrow().geometry(self.volume);
         now.unwrap_or(self.geometry)
     }
 
     fn submit(&mut self, request: Request) {
-        self.host
+        self.driver
             .borrow_mut()
             .local_command(self.port, self.volume, request);
     }
 
     fn poll(&mut self, now: Moment, done: &mut Vec<Completion>) {
-        let mut host = self.host.borrow_mut();
-        host.turn(now);
-        host.take_done(self.port, done);
+        let mut driver = self.driver.borrow_mut();
+        driver.turn(now);
+        driver.take_done(self.port, done);
     }
 
     fn next_deadline(&self) -> Option<Moment> {
-        let host = self.host.borrow();
+        let driver = self.driver.borrow();
         // Another volume's poll may have completed what this one is to give out.
-        match host.has_done(self.port) {
-            true => Some(host.now()),
-            false => host.next_deadline(),
+        match driver.has_done(self.port) {
+            true => Some(driver.now()),
+            false => driver.next_deadline(),
         }
     }
 
@@ -130,17 +130,17 @@ impl BlockDevice for Local {
 
     fn label(&self, host: HostId, association: AssociationId) -> Option<Label> {
         let origin = Origin { host, association };
-        self.host.borrow().label(self.volume, origin)
+        self.driver.borrow().label(self.volume, origin)
     }
 
     fn submit_from(&mut self, request: Request, provenance: Provenance) {
-        let mut host = self.host.borrow_mut();
-        host.labelled_command(self.port, self.volume, request, provenance);
+        let mut driver = self.driver.borrow_mut();
+        driver.labelled_command(self.port, self.volume, request, provenance);
     }
 
     fn association_ended(&mut self, host: HostId, association: AssociationId) {
         let origin = Origin { host, association };
-        self.host
+        self.driver
             .borrow_mut()
             .association_ended(self.volume, origin);
     }
@@ -148,7 +148,7 @@ impl BlockDevice for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        self.host.borrow_mut().remove_port(self.port);
+        self.driver.borrow_mut().remove_port(self.port);
     }
 }
 

@@ -78,7 +78,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// This node does not own the volume any more: it decides nothing. What it knew grows old, and refuses nobody: the
+    /// This node does not own the volume any more: it decides nothing. What it knew grows old, and refuses no host: the
     /// owner judges what is forwarded.
     pub(super) fn forget(&mut self) {
         self.table = None;

@@ -157,7 +157,7 @@ impl Owner {
         }
     }
 
-    /// What another swap is for: nobody may wait any longer for what the first was for.
+    /// What another swap is for: the command that asked for the first may have failed by now.
     fn still_wanted(&self, turn: &Turn<'_>, kind: Kind) -> Kind {
         match kind {
             Kind::Seats(wish) if !wish.is_waited_for(turn) => Kind::Settle,
@@ -252,6 +252,7 @@ impl Owner {
         self.start_work(turn);
         self.begin_sessions(turn);
     }
+
     /// Who is in sync by now hears who is absent, before anything is said that relies on it.
     fn announce(&mut self, turn: &mut Turn<'_>, (added, removed): (Positions, Positions)) {
         let (epoch, absent) = (self.epoch, self.stored.key.absent());

@@ -20,12 +20,12 @@ pub(super) struct Upgrade {
 impl Upgrade {
     /// A program, or this one.
     pub(super) fn to(program: Option<&Path>, schedule: &[HaFault]) -> Result<Self, Failure> {
-        let own = || Self {
-            program: std::env::current_exe().unwrap_or_default(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
         let Some(program) = program else {
-            return Ok(own());
+            let own = std::env::current_exe();
+            return Ok(Self {
+                program: own.map_err(|error| LabError::caused("this program", error))?,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            });
         };
         if !schedule.contains(&HaFault::Upgrade) {
             return Err(Failure::usage(

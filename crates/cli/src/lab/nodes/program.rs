@@ -9,7 +9,7 @@ use ashlar_lab::LabError;
 use super::{Nodes, Seat, remove};
 
 impl Nodes {
-    /// Where it is written down, for whoever starts the node next.
+    /// Where it is written down for the next start of the node.
     fn program_link(&self, name: &str) -> PathBuf {
         self.folder(&Seat::node(name)).join("program")
     }

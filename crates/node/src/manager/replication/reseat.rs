@@ -391,7 +391,7 @@ impl PoolManager {
                     CHANGE_WAIT.as_secs()
                 )));
             }
-            // What is asked for later could be done when nobody waits for it any more.
+            // What is asked for later could be done after this command has failed.
             let left = (CHANGE_WAIT - WISH_LASTS).saturating_sub(begun.elapsed());
             if !left.is_zero() {
                 let order = Order::Reseat {

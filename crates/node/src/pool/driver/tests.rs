@@ -63,12 +63,12 @@ fn settled(reactor: &Handle, link: &PoolLink) -> Rc<RefCell<EngineDriver>> {
 
 /// What an order to add a drive is answered.
 fn add(
-    host: &Rc<RefCell<EngineDriver>>,
+    driver: &Rc<RefCell<EngineDriver>>,
     (drive, opener): (Uuid, Arc<dyn Opener>),
 ) -> Result<Managed, IoError> {
     let (reply, answer) = channel();
-    let member = host.borrow().engine.next_member().expect("a number");
-    host.borrow_mut().mail.post(Mail::AddDrive {
+    let member = driver.borrow().engine.next_member().expect("a number");
+    driver.borrow_mut().mail.post(Mail::AddDrive {
         uuid: drive,
         member,
         class: DriveClass::Nvme,
@@ -76,8 +76,8 @@ fn add(
         reply,
     });
     for _ in 0..10_000 {
-        let now = host.borrow().reactor.now();
-        host.borrow_mut().turn(now);
+        let now = driver.borrow().reactor.now();
+        driver.borrow_mut().turn(now);
         if let Ok(answer) = answer.try_recv() {
             return answer;
         }
@@ -96,21 +96,21 @@ fn a_drive_that_is_refused_takes_no_members_place() {
     });
     let reactor = reactor.expect("reactor");
     let link = EngineDriver::link(reactor.handle());
-    let host = settled(reactor.handle(), &link);
-    let error = add(&host, (member(1), memory(4 * BYTES))).expect_err("a member twice");
+    let driver = settled(reactor.handle(), &link);
+    let error = add(&driver, (member(1), memory(4 * BYTES))).expect_err("a member twice");
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    add(&host, (member(2), memory(2 * BYTES))).expect("add");
-    let host = host.borrow();
+    add(&driver, (member(2), memory(2 * BYTES))).expect("add");
+    let driver = driver.borrow();
     let bytes = |drive: &Option<Box<dyn BlockDevice>>| {
         let drive = drive.as_ref();
         drive.map(|drive| drive.geometry().bytes())
     };
-    let bytes: Vec<Option<u64>> = host.drives.iter().map(bytes).collect();
+    let bytes: Vec<Option<u64>> = driver.drives.iter().map(bytes).collect();
     assert_eq!(bytes, [BYTES, BYTES, 2 * BYTES].map(Some));
-    assert_eq!(host.engine.members()[2].drive, member(2));
-    assert_eq!((host.flying.len(), host.traffic.errors.len()), (3, 3));
-    assert_eq!(host.engine.failure(), None);
-    drop(host);
+    assert_eq!(driver.engine.members()[2].drive, member(2));
+    assert_eq!((driver.flying.len(), driver.traffic.errors.len()), (3, 3));
+    assert_eq!(driver.engine.failure(), None);
+    drop(driver);
     EngineDriver::leave(&link);
 }
 
@@ -120,9 +120,9 @@ fn drives_of(opener: &Arc<dyn Opener>, reactor: &Handle) -> Drives {
     Drives::new(vec![opened], Box::new(move || clock.now()))
 }
 
-fn turn(host: &Rc<RefCell<EngineDriver>>) {
-    let now = host.borrow().reactor.now();
-    host.borrow_mut().turn(now);
+fn turn(driver: &Rc<RefCell<EngineDriver>>) {
+    let now = driver.borrow().reactor.now();
+    driver.borrow_mut().turn(now);
 }
 
 /// It was renamed for the pool's sake before the pool had said that it takes it.
@@ -137,27 +137,27 @@ fn a_drive_that_is_not_readmitted_keeps_its_name() {
     let reactor = reactor.expect("reactor");
     let handle = reactor.handle();
     let link = EngineDriver::link(handle);
-    let host = settled(handle, &link);
+    let driver = settled(handle, &link);
     let third = memory(BYTES);
     let label = Label {
         drive: member(2),
         index: 2,
-        ..host.borrow().engine.label().clone()
+        ..driver.borrow().engine.label().clone()
     };
     enlist(&mut drives_of(&third, handle), 0, &label).expect("enlist");
-    add(&host, (member(2), third.clone())).expect("add");
+    add(&driver, (member(2), third.clone())).expect("add");
     let (reply, answer) = channel();
     let what = Manage::RemoveDrive { member: 2 };
     link.mail.post(Mail::Manage { what, reply });
-    let left = |host: &EngineDriver| !host.engine.uses(2) && host.drives[2].is_none();
+    let left = |driver: &EngineDriver| !driver.engine.uses(2) && driver.drives[2].is_none();
     for _ in 0..100_000 {
-        turn(&host);
-        if left(&host.borrow()) {
+        turn(&driver);
+        if left(&driver.borrow()) {
             break;
         }
     }
     answer.try_recv().expect("an answer").expect("removed");
-    assert!(left(&host.borrow()), "it does not leave");
+    assert!(left(&driver.borrow()), "it does not leave");
     let back = Comeback::read(&mut drives_of(&third, handle), 0).expect("a label");
     let renamed = back.rename(&mut drives_of(&third, handle), 0, "was");
     renamed.expect("renamed");
@@ -170,7 +170,7 @@ fn a_drive_that_is_not_readmitted_keeps_its_name() {
     let asked = link.clone();
     let asks = std::thread::spawn(move || readmit(&asked, &[drive]));
     while !asks.is_finished() {
-        turn(&host);
+        turn(&driver);
         std::thread::sleep(Duration::from_millis(1));
     }
     let refused = asks.join().expect("no panic").expect_err("refused");

@@ -76,7 +76,7 @@ impl World<'_> {
         match self.wishes.iter().any(is_it) {
             true => Ok(()),
             false => Err(format!(
-                "node {node} changes copies to {:?} with {:?} in sync, and nobody waits for that",
+                "node {node} changes copies to {:?} with {:?} in sync, which no command waits for",
                 key.members, known.in_sync
             )),
         }
