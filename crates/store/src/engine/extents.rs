@@ -63,11 +63,17 @@ impl Extents {
     /// Columns of so many extents side by side that [`take`](Self::take) would find, with `kept` extents
     /// left free.
     pub(crate) fn columns(&self, extents: u32, kept: u32) -> u32 {
+        self.columns_with_run(extents, kept, 0)
+    }
+
+    /// The same once a run of so many is given back; what it makes with its neighbours is left out.
+    pub(crate) fn columns_with_run(&self, extents: u32, kept: u32, run: u32) -> u32 {
         let runs = self.by_len.range(extents.max(1)..);
         let there: u32 = runs
             .map(|(len, same)| len / extents * same.len() as u32)
             .sum();
-        there.min(self.free_count.saturating_sub(kept) / extents.max(1))
+        let there = there + run / extents.max(1);
+        there.min((self.free_count + run).saturating_sub(kept) / extents.max(1))
     }
 
     /// Takes a run of `count`, of the shortest that fits: long ones stay for what needs them.

@@ -6,7 +6,7 @@ use ashlar_block::{ErrorKind, IoError};
 
 use super::append::{StagedChange, Then};
 use super::class::{Class, Redundancy, Shape};
-use super::extents::{most_segments, take_columns};
+use super::extents::{Extents, most_segments, take_columns};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
 use super::members::NewDrive;
 use super::space::Segments;
@@ -416,20 +416,35 @@ impl Engine {
         class.columns().min(self.staying_of(class.media))
     }
 
-    /// Segments of a class that can still be made.
+    /// Segments of a class that can be made now.
     pub(super) fn growth(&self, class: Class) -> u64 {
+        self.growth_with(class, |_| 0)
+    }
+
+    /// Segments of a class that can still be made: those as well for which the extents are being discarded.
+    pub(super) fn growth_in_all(&self, class: Class) -> u64 {
+        self.growth_with(class, |drive| self.discards.taken(drive))
+    }
+
+    fn growth_with(&self, class: Class, run: impl Fn(usize) -> u32) -> u64 {
         let columns = self.columns_for(class);
         let extents = class.shape_of(columns).extents(&self.sizes);
-        let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
+        let rooms = self.room_of_drives(|drive, free| {
+            free.columns_with_run(extents, self.kept_extents(drive), run(drive))
+        });
         let rooms = self.only(rooms, class.media);
         most_segments(&rooms, columns).min(self.segment_ids.left())
     }
 
     /// Columns of so many extents that each drive can give, beside what it keeps.
     pub(super) fn column_rooms(&self, extents: u32, kept: impl Fn(usize) -> u32) -> Vec<u32> {
+        self.room_of_drives(|drive, free| free.columns(extents, kept(drive)))
+    }
+
+    fn room_of_drives(&self, columns: impl Fn(usize, &Extents) -> u32) -> Vec<u32> {
         let drives = self.extents.iter().enumerate();
         let room = drives.map(|(drive, free)| match self.stays(drive as u16) {
-            true => free.columns(extents, kept(drive)),
+            true => columns(drive, free),
             false => 0,
         });
         room.collect()

@@ -225,7 +225,7 @@ impl Engine {
         let slot = class.grain.bytes();
         // A new segment gives first what destage counts on.
         let owed = self.owed_slots(class) * slot;
-        let growth = self.growth(class) * self.sizes.segment_bytes();
+        let growth = self.growth_in_all(class) * self.sizes.segment_bytes();
         let growth = growth.saturating_sub(owed);
         HomeStatus {
             layout: class.layout(),

@@ -111,3 +111,25 @@ fn who_needs_the_room_waits_for_a_discard_and_a_failed_one_harms_nothing() {
     let read = bench.read(again, 99 * 16, 16).expect("read");
     assert_eq!(read, pattern(16, 99));
 }
+
+/// A cache takes a share of what its pool has room for at that moment.
+#[test]
+fn what_is_being_discarded_is_room() {
+    let mut bench = bench();
+    wait(&mut bench);
+    let room = |bench: &Bench| {
+        let homes = bench.engine.status().homes;
+        let mirror = homes.iter().find(|home| home.layout == MIRROR);
+        mirror.map_or(0, |home| home.free_bytes + home.growth_bytes)
+    };
+    let settled = room(&bench);
+    let seen = Seen::default();
+    seen.deallocates.set(true);
+    seen.held.set(Some(|op| op == Operation::Deallocate));
+    let mut again = Bench::open_seen(bench.media, &ImportOptions::default(), seen).expect("import");
+    wait(&mut again);
+    assert_eq!(room(&again), settled);
+    again.seen.held.set(None);
+    wait(&mut again);
+    assert!(discards(&again) > 0 && room(&again) == settled);
+}
