@@ -13,6 +13,7 @@ mod system;
 mod trace;
 mod watch;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress};
@@ -55,8 +56,11 @@ pub struct FaultsPlan {
 /// Keeps what there is of a result.
 pub type KeepFaults<'a> = &'a mut dyn FnMut(&FaultsResult) -> Result<(), LabError>;
 
-/// Makes a system, once it is its turn.
-pub type Make<'a> = Box<dyn FnOnce() -> Result<Box<dyn System>, LabError> + 'a>;
+/// Makes a system: once it is its turn, and anew after a round that it has not recovered from.
+pub type Make<'a> = Box<dyn Fn() -> Result<Box<dyn System>, LabError> + 'a>;
+
+/// Rounds that are still to be done to a system.
+type Left = VecDeque<(Fault, u32)>;
 
 impl FaultsPlan {
     /// # Errors
@@ -95,7 +99,7 @@ pub fn faults(
     let mut result = FaultsResult::begun(plan);
     keep(&result.so_far())?;
     for (topology, make) in systems {
-        if let Err(error) = in_turn(plan, make, &mut result, (progress, keep)) {
+        if let Err(error) = in_turn(plan, (topology, make), &mut result, (progress, keep)) {
             progress.finish();
             result.head.broke_off(format!("{topology}: {error}"));
             if progress.go_on().is_err() {
@@ -108,21 +112,37 @@ pub fn faults(
 
 fn in_turn(
     plan: &FaultsPlan,
-    make: Make<'_>,
+    (topology, make): (Topology, Make<'_>),
     result: &mut FaultsResult,
     (progress, keep): (&Progress, KeepFaults<'_>),
 ) -> Result<(), LabError> {
-    progress.go_on()?;
-    let system = make()?;
-    let done = on_system(plan, system.as_ref(), result, (progress, keep));
-    let ended = system.end();
-    done.and(ended)
+    let mut left = rounds_of(plan, topology, progress);
+    while !left.is_empty() {
+        progress.go_on()?;
+        let system = make()?;
+        let done = on_system(plan, system.as_ref(), (&mut left, result), (progress, keep));
+        let ended = system.end();
+        done.and(ended)?;
+    }
+    Ok(())
 }
 
+fn rounds_of(plan: &FaultsPlan, topology: Topology, progress: &Progress) -> Left {
+    let mut left = Left::new();
+    for &fault in &plan.faults {
+        match topology.lacks(fault) {
+            Some(why) => progress.say(&format!("{topology}, {fault}: left out, {why}")),
+            None => left.extend((1..=plan.rounds).map(|number| (fault, number))),
+        }
+    }
+    left
+}
+
+/// Does what is left, until nothing is or the system does not recover.
 fn on_system(
     plan: &FaultsPlan,
     system: &dyn System,
-    result: &mut FaultsResult,
+    (left, result): (&mut Left, &mut FaultsResult),
     (progress, keep): (&Progress, KeepFaults<'_>),
 ) -> Result<(), LabError> {
     system.await_ready(progress)?;
@@ -138,23 +158,21 @@ fn on_system(
     watch::prepare(&database)?;
     // What a fresh database has to replay would else be the load of its tables, which no fault is to blame for.
     database.execute("CHECKPOINT")?;
-    result.describe(system.topology(), database.describe()?, system.told());
     let topology = system.topology();
-    for &fault in &plan.faults {
-        if let Some(why) = topology.lacks(fault) {
-            progress.say(&format!("{topology}, {fault}: left out, {why}"));
-            continue;
-        }
-        for number in 1..=plan.rounds {
-            progress.go_on()?;
-            progress.say(&format!(
-                "{topology}, {fault}: round {number} of {}",
-                plan.rounds
-            ));
-            let round = round::round(plan, system, (fault, number), progress)?;
-            progress.say(&round.text());
-            result.add((topology, fault), round);
-            keep(&result.so_far())?;
+    result.describe(topology, database.describe()?, system.told());
+    while let Some((fault, number)) = left.pop_front() {
+        progress.go_on()?;
+        progress.say(&format!(
+            "{topology}, {fault}: round {number} of {}",
+            plan.rounds
+        ));
+        let round = round::round(plan, system, (fault, number), progress)?;
+        progress.say(&round.text());
+        let recovered = round.not_ready.is_none();
+        result.add((topology, fault), round);
+        keep(&result.so_far())?;
+        if !recovered {
+            return Ok(());
         }
     }
     result.verified_blocks += system.verify()?.unwrap_or(0);

@@ -109,6 +109,10 @@ pub struct Round {
     /// Bytes that a copy of the volume lacked after the fault, and was given again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resynced_bytes: Option<u64>,
+    /// Why the system was not as before at the end, long after what was broken was mended; it was made anew for the
+    /// next round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_ready: Option<String>,
     /// Conditions 1 to 12 at the end.
     pub consistency: Consistency,
 }
@@ -140,6 +144,7 @@ impl Round {
             ));
         }
         found.extend(self.consistency.complaint());
+        found.extend(self.not_ready.clone());
         (!found.is_empty()).then(|| found.join("; "))
     }
 
@@ -239,6 +244,9 @@ impl FaultsResult {
     }
 
     pub(super) fn describe(&mut self, topology: Topology, database: Description, told: String) {
+        if self.systems.iter().any(|one| one.topology == topology) {
+            return;
+        }
         self.systems.push(Described {
             topology,
             told,
@@ -342,7 +350,10 @@ mod tests {
     fn each_kind_of_harm_is_a_complaint() {
         assert_eq!(good().complaint(), None);
         type Harm = fn(&mut Round);
-        let harm: [(&str, Harm); 4] = [
+        let harm: [(&str, Harm); 5] = [
+            ("not ready", |round| {
+                round.not_ready = Some("it is not ready".into())
+            }),
             ("not served", |round| round.served_again = false),
             ("missing", |round| round.missing = 1),
             ("older primary", |round| round.stale_acknowledged = 1),

@@ -74,7 +74,14 @@ pub(super) fn round(
         done
     });
     let done = done?;
-    system.await_ready(progress)?;
+    let not_ready = match system.await_ready(progress) {
+        Ok(()) => None,
+        // What was acknowledged is looked for all the same.
+        Err(error) => {
+            progress.go_on()?;
+            Some(error.to_string())
+        }
+    };
     let database = open(&url, plan.logic, progress)?;
     let mut watcher = database.watcher()?;
     let audit = clients.ledger.audit(watcher.as_mut())?;
@@ -105,6 +112,7 @@ pub(super) fn round(
         probes,
         probes_missing,
         resynced_bytes: done.resynced,
+        not_ready,
         consistency: check(watcher.as_mut(), &plan.shape, progress)?,
     })
 }

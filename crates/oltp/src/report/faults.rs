@@ -100,6 +100,7 @@ fn verdict(result: &FaultsResult) -> Markup {
     let (stale, rounds) = (sum(|r| r.stale_acknowledged), sum(|_| 1));
     let inconsistent = sum(|r| usize::from(!r.consistency.failed().is_empty()));
     let unserved = sum(|r| usize::from(!r.served_again));
+    let not_ready = sum(|r| usize::from(r.not_ready.is_some()));
     html! {
         section {
             h2 { "What became of what was acknowledged" }
@@ -111,6 +112,8 @@ fn verdict(result: &FaultsResult) -> Markup {
                         an older primary beside a newer one")))
                 (row(inconsistent, "Conditions 1 to 12 after every round", format!("{inconsistent} of {rounds} failed")))
                 (row(unserved, "Clients were served again", format!("{unserved} of {rounds} rounds were not")))
+                (row(not_ready, "Everything was as before in the end",
+                    format!("{not_ready} of {rounds} rounds ended without; it was made anew for the next")))
             } }
         }
     }
