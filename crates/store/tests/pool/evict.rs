@@ -75,6 +75,36 @@ fn an_import_keeps_no_more_of_the_map_than_a_running_pool() {
     }
 }
 
+/// Each round takes a batch of the map log. With rounds of one slot that log was full before the ring's oldest
+/// records were home, and both stayed full.
+#[test]
+fn a_round_of_destage_waits_for_all_its_leaves() {
+    let layouts = [
+        Layout::Mirror { copies: 2 },
+        Layout::Parity { data: 2, parity: 1 },
+    ];
+    for layout in layouts {
+        let mut bench = bench(layout.drives());
+        let volume = bench.volume_as(LEAVES * 512, layout).unwrap();
+        let everywhere: Vec<u64> = (0..LEAVES).map(|leaf| leaf * 512 + 7).collect();
+        let mut batches = 0;
+        for round in 0..3 {
+            for &at in &everywhere {
+                bench.write(volume, at, &[value(at, round); 4096]).unwrap();
+            }
+            let before = bench.engine.counters().map_batches;
+            bench.manage(Manage::Settle).unwrap();
+            batches = bench.engine.counters().map_batches - before;
+        }
+        // Of the last time: by then all leaves are in pages.
+        assert!(batches < LEAVES / 4, "{layout}: {batches} batches");
+        for &at in &everywhere {
+            let read = bench.read(volume, at, 1).unwrap();
+            assert_eq!(read, [value(at, 2); 4096]);
+        }
+    }
+}
+
 fn churn(drives: usize, layout: Layout) {
     let mut bench = bench(drives);
     let granules = LEAVES * 512;

@@ -3,6 +3,7 @@
 //! reads the record. The home's bytes, flushed, and the map's change, published, together let the
 //! record go.
 
+mod choose;
 mod whole;
 
 use std::time::Duration;
@@ -15,13 +16,13 @@ use super::class::Class;
 use super::guard::Guard;
 use super::invariant::invariant;
 use super::locks::SlotKey;
-use super::map::{Change, leaf_id};
+use super::map::Change;
 use super::space::{location, segment_and_slot};
-use super::{DestageIo, Engine, Owner, Waiter};
+use super::{DestageIo, Engine, Owner};
 use crate::Canary;
 use crate::format::LOST_CRC;
 use crate::ring::{GranuleKey, Newest};
-use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
+use crate::sizes::{GRANULE, UNIT_BYTES, UNIT_GRANULES};
 use whole::Whole;
 
 /// How full the ring may get before its oldest records are moved home: below, overwrites are merged.
@@ -35,6 +36,8 @@ const ROUND: u64 = 64 * UNIT_BYTES;
 #[derive(Default)]
 pub(crate) struct Destage {
     jobs: Vec<Job>,
+    /// Slots of the next round, if their leaves are being read: these stay here until it begins.
+    awaited: Vec<SlotKey>,
     phase: Phase,
     /// While records are read: they may be superseded meanwhile, and their place in the ring must
     /// not be written to again before they have been.
@@ -112,48 +115,17 @@ impl Engine {
         if self.may_move() {
             self.collect_moves();
         }
-        if !self.index.is_empty() && (idle || filling || asked) {
+        let wanted = !self.index.is_empty() && (idle || filling || asked);
+        if wanted || !self.destage.awaited.is_empty() {
             self.collect_jobs();
         }
         self.read_jobs();
     }
 
-    /// The slots of the oldest records; neighbours get homes one after the other.
-    fn collect_jobs(&mut self) {
-        let mut chosen = std::collections::BTreeSet::new();
-        let mut bytes = 0;
-        for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
-            for span in &batch.spans {
-                let volume = span.volume;
-                let grain = self.map.grain(volume);
-                let in_batch = |granule| {
-                    let newest = self.index.get(GranuleKey { volume, granule });
-                    newest.is_some_and(|n| n.at >= batch.at && n.at < batch.at + batch.bytes)
-                };
-                let span = span.first..span.first + u64::from(span.granules);
-                for slot in grain.slots_of(span.clone()) {
-                    let slot_range = grain.range(slot);
-                    let (from, to) = (slot_range.start, slot_range.end);
-                    let live = (span.start.max(from)..span.end.min(to)).any(in_batch);
-                    if live && chosen.insert(SlotKey { volume, slot }) {
-                        bytes += grain.bytes();
-                    }
-                }
-            }
-            if bytes >= ROUND {
-                break;
-            }
-        }
-        for key in chosen {
-            self.collect_job(key);
-        }
-    }
-
     fn collect_job(&mut self, key: SlotKey) {
         let home = self.map.location(key.volume, key.slot);
         let Some(home) = home else {
-            let leaf = self.granules_of(key).start / LEAF_GRANULES;
-            return self.load(leaf_id(key.volume, leaf), Waiter::Destage);
+            return self.load_leaf_of(key);
         };
         // What else the slot has may be on a drive alone that is on its way back. The ring keeps what it has.
         if home != 0 && self.may_be_readable_again(segment_and_slot(home).0) {
