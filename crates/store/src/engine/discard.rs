@@ -70,6 +70,7 @@ impl Engine {
         let drive = usize::from(copy.drive);
         if let Some(extents) = self.extents.get_mut(drive) {
             extents.give(copy.extent, count);
+            self.recount_gives(copy);
             self.discard_later(drive, copy.extent, count);
         }
     }

@@ -399,6 +399,7 @@ impl Engine {
             || self.gives_slots_back(class)
             || self.release.is_under_way()
             || self.discards.is_under_way()
+            || self.rebuild.returns.is_reopening()
     }
 
     /// Whether commands under way, which wait for nothing in the queue, give slots of this class back.
@@ -485,6 +486,7 @@ impl Engine {
         segments
             .or_insert_with(|| Segments::wanting(self.sizes.slots(class.grain), class.wanted()))
             .add_with_parity(id, columns.collect(), entry.parity);
+        self.recount_changes(id);
         self.drives_changed();
         self.close_if_lost(id, class);
         // A drive may have gone since the segment was made, or is to go and waits only for this.

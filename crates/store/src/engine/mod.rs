@@ -22,6 +22,7 @@
 //! | `root_budget` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
 //! | `readmit` | drives that come back with what they had: what is newer is written to them |
+//! | `recount` | what a drive that comes back has in use, counted a part at a time |
 //! | `renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
@@ -64,6 +65,7 @@ mod read;
 mod readmit;
 mod rebuild;
 mod record;
+mod recount;
 mod release;
 mod relog;
 mod renew;

@@ -5,15 +5,15 @@
 //! the leaves of the map that have changed since the drive left verifies its copies of their slots, and mends
 //! those that are old. Logs and the map's pages get their copies anew, for they are small.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use ashlar_block::{ErrorKind, IoError};
 use tracing::{debug, trace};
 
 use super::Engine;
-use super::extents::Extents;
 use super::invariant::invariant;
 use super::rebuild::Phase;
+use super::recount::Recount;
 use super::state::Drive;
 use crate::Canary;
 use crate::format::{ChunkCopy, MemberState, PageId, Root};
@@ -28,6 +28,10 @@ pub(crate) struct Returns {
     is_cut: bool,
     /// Copies of the logs that there were before those on returning drives were given up.
     log_copies: usize,
+    /// What the drive has in use, while it is counted.
+    pub(super) recount: Option<Recount>,
+    /// Segments from this one on may take new slots again that could not be read.
+    pub(super) reopens_from: Option<u32>,
 }
 
 impl Returns {
@@ -69,6 +73,11 @@ impl Returns {
         self.is(drive) || self.waiting.iter().any(|(one, _)| one.member == drive)
     }
 
+    /// Whether segments are about to take new slots again.
+    pub(super) fn is_reopening(&self) -> bool {
+        self.reopens_from.is_some()
+    }
+
     /// The sequence below which the member that a walk is for has every change.
     pub(super) fn since(&self) -> Option<u64> {
         self.walking.as_ref().map(|(one, _)| one.since)
@@ -82,6 +91,7 @@ impl Returns {
     /// A walk begins: what a failed drive has cut is over.
     pub(super) fn walk_begins(&mut self) {
         self.is_cut = false;
+        self.recount = None;
     }
 
     /// The one that was left out last: what others lack may be on it alone.
@@ -194,8 +204,7 @@ impl Engine {
             return false;
         }
         self.rebuild.returns.is_cut = false;
-        self.rebuild.phase = Phase::Idle;
-        self.again = true;
+        self.end_return();
         true
     }
 
@@ -226,27 +235,30 @@ impl Engine {
         let Some(member) = self.rebuild.returns.member() else {
             return invariant!(self, "no drive is on its way back");
         };
-        self.rebuild.phase = Phase::Idle;
-        self.again = true;
         if self.rebuild.unmended > 0 {
+            self.end_return();
             // Its columns are old there, and parity's have no checksum that would tell.
             let why = "what it lacks cannot be read from the others";
             let error = IoError::new(ErrorKind::Corrupt, why);
             return self.return_failed(member, &error);
         }
+        let Some(count) = self.recount(member as u16) else {
+            return;
+        };
+        self.end_return();
         let Some((_, id)) = self.rebuild.returns.walking.take() else {
             return invariant!(self, "the drive on its way back is gone");
         };
         self.rebuild.returns.log_copies = self.log_copies();
         self.give_up_copies(member as u16);
-        self.extents[member] = self.extents_in_use(member as u16);
+        self.extents[member] = self.free_extents(count);
         let extents = self.members[member].extents;
         self.members[member].state = MemberState::Active;
         debug!(member, "drive takes part again");
         self.raw_returned(member as u16);
         self.drive_record.is_back(member);
         self.drives_changed();
-        self.open_readable_segments();
+        self.rebuild.returns.reopens_from = Some(0);
         self.restore_reserve(extents);
         self.judge_stops();
         match id {
@@ -255,6 +267,11 @@ impl Engine {
         }
         self.look_at_empty();
         self.repair_now();
+    }
+
+    fn end_return(&mut self) {
+        self.rebuild.phase = Phase::Idle;
+        self.again = true;
     }
 
     /// What a drive had of the logs and of the map's pages is old.
@@ -266,55 +283,6 @@ impl Engine {
         }
         self.metadata.leave_drive(drive);
         self.roots.leave_drive(drive);
-    }
-
-    /// The free extents of a drive, by all that names others.
-    fn extents_in_use(&self, drive: u16) -> Extents {
-        let sizes = &self.sizes;
-        let root = self.roots.durable();
-        let logs = [&self.ring, &self.map_log].into_iter();
-        let chunks = logs.flat_map(|side| &side.log.shape.chunks);
-        let chunks = chunks.chain(&root.ring.chunks).chain(&root.map.chunks);
-        let chunks = chunks.flat_map(|chunk| &chunk.copies);
-        let chunks = chunks.map(|&copy| (copy, sizes.chunk_extents));
-        let meta = self.metadata.segments().iter().chain(&root.meta);
-        let meta = meta.flat_map(|segment| &segment.columns);
-        let raw = self.raw.all_columns();
-        let whole = meta.copied().chain(raw);
-        let whole = whole.map(|copy| (copy, sizes.segment_extents()));
-        let homes = self.segment_classes.keys().flat_map(|&id| {
-            let extents = self.shape(id).extents(sizes);
-            let columns = self.segment_columns(id).iter();
-            columns.map(move |&copy| (copy, extents))
-        });
-        let made = self.provisioning.iter().flat_map(|(class, columns)| {
-            let extents = class.shape_of(columns.len()).extents(sizes);
-            columns.iter().map(move |&copy| (copy, extents))
-        });
-        let freed = self.release.columns_and_extents();
-        let all = chunks.chain(whole).chain(homes).chain(made).chain(freed);
-        let here = all.filter(|(copy, _)| copy.drive == drive);
-        let taken: BTreeSet<(u32, u32)> = here.map(|(copy, count)| (copy.extent, count)).collect();
-        let mut extents = Extents::new(self.members[usize::from(drive)].extents);
-        for (first, count) in taken {
-            extents.claim(first, count);
-        }
-        extents
-    }
-
-    /// Segments that could not be read take new slots again.
-    fn open_readable_segments(&mut self) {
-        let ids: Vec<u32> = self.segment_classes.keys().copied().collect();
-        for id in ids
-            .into_iter()
-            .filter(|&id| self.is_readable(id))
-            .collect::<Vec<_>>()
-        {
-            let class = self.segment_classes.get(&id);
-            if let Some(segments) = class.and_then(|class| self.homes.get_mut(class)) {
-                segments.reopen(id);
-            }
-        }
     }
 }
 

@@ -193,6 +193,7 @@ impl Engine {
 
     pub(super) fn advance_rebuild(&mut self) {
         self.advance_renewal();
+        self.reopen_segments();
         if self.end_cut_return() {
             return;
         }
@@ -744,6 +745,7 @@ impl Engine {
         {
             segments.set_columns(segment, columns, entry.parity);
         }
+        self.recount_changes(segment);
         self.end_walk_if_recorded();
     }
 

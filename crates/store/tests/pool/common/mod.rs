@@ -384,12 +384,18 @@ impl Bench {
 
     /// Has a drive that was left out take part again.
     pub fn readmit(&mut self, member: usize) -> Result<Managed, IoError> {
+        let wish = self.readmission(member);
+        self.manage(wish)
+    }
+
+    /// The wish that a drive that was left out takes part again; from now on it can be asked for something.
+    pub fn readmission(&mut self, member: usize) -> Manage {
         let medium = &self.media[member];
         let open = || device(member, medium, &self.seen);
         let mut drives = Drives::new(vec![open()], Box::new(|| Moment::ORIGIN));
         let back = Comeback::read(&mut drives, 0).expect("a label");
         self.devices[member] = Some(open());
-        self.manage(Manage::ReadmitDrive(Box::new(back)))
+        Manage::ReadmitDrive(Box::new(back))
     }
 
     /// Another drive is in a drive's place, with nothing on it.
@@ -424,48 +430,53 @@ impl Bench {
 
     /// Feeds the engine until nothing happens any more.
     pub fn run(&mut self, event: Event) -> Answers {
-        let (mut done, mut managed) = (Vec::new(), Vec::new());
+        let mut answers = Answers::default();
         let what = format!("{event:?}");
         self.engine.handle(self.now, event, &mut self.out);
         for _ in 0..MOST_TURNS {
-            for (drive, request) in self.out.io.drain(..) {
-                match &mut self.budget {
-                    Some(0) => continue,
-                    Some(left) => *left -= 1,
-                    None => {}
-                }
-                self.devices[drive]
-                    .as_mut()
-                    .expect("a drive in service")
-                    .submit(request);
-            }
-            done.append(&mut self.out.done);
-            managed.append(&mut self.out.managed);
-            let mut any = false;
-            for drive in 0..self.devices.len() {
-                let mut completions = Vec::new();
-                if let Some(device) = &mut self.devices[drive] {
-                    device.poll(self.now, &mut completions);
-                }
-                for completion in completions {
-                    any = true;
-                    self.engine
-                        .handle(self.now, Event::Done { drive, completion }, &mut self.out);
-                }
-            }
-            if self.engine.next_deadline().is_some_and(|at| at <= self.now) {
-                any = true;
-                self.engine.handle(self.now, Event::Tick, &mut self.out);
-            }
-            if !any {
+            if !self.turn(&mut answers) {
                 if !self.may_fail {
                     assert_eq!(self.engine.failure(), None);
                 }
-                return (done, managed);
+                return answers;
             }
         }
         let waiting: String = what.chars().take(200).collect();
         panic!("the engine never rests, {MOST_TURNS} turns after {waiting}")
+    }
+
+    /// Drives do what they are asked, and the engine is told; whether anything happened.
+    pub fn turn(&mut self, (done, managed): &mut Answers) -> bool {
+        for (drive, request) in self.out.io.drain(..) {
+            match &mut self.budget {
+                Some(0) => continue,
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            self.devices[drive]
+                .as_mut()
+                .expect("a drive in service")
+                .submit(request);
+        }
+        done.append(&mut self.out.done);
+        managed.append(&mut self.out.managed);
+        let mut any = false;
+        for drive in 0..self.devices.len() {
+            let mut completions = Vec::new();
+            if let Some(device) = &mut self.devices[drive] {
+                device.poll(self.now, &mut completions);
+            }
+            for completion in completions {
+                any = true;
+                self.engine
+                    .handle(self.now, Event::Done { drive, completion }, &mut self.out);
+            }
+        }
+        if self.engine.next_deadline().is_some_and(|at| at <= self.now) {
+            any = true;
+            self.engine.handle(self.now, Event::Tick, &mut self.out);
+        }
+        any
     }
 
     /// Gives the engine something that it does when it runs next.
