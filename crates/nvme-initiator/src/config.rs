@@ -91,6 +91,9 @@ pub struct Config {
     pub loss: Duration,
     /// What is sent again after a loss.
     pub replay: Replay,
+    /// New portals are learned from the targets' discovery service, and those that are gone are let go. One of
+    /// ours must be among those that it names: else it speaks of other addresses than we do.
+    pub discovers: bool,
     /// Once connected, only [`loss`](Self::loss) ends the patience: a target that refuses us, or puts
     /// requests off or leaves them unanswered, is taken to be starting or under repair. For a mounted file
     /// system an error is worse than a wait.
@@ -114,6 +117,7 @@ impl Config {
             timeout: Duration::from_secs(30),
             loss: Duration::from_secs(60),
             replay: Replay::All,
+            discovers: false,
             patient: false,
         }
     }
@@ -131,12 +135,26 @@ impl Config {
 
     /// The same for each portal alone.
     pub fn paths(&self) -> Vec<Self> {
-        let path = |address: &str| Self {
+        let portals = self.portals().into_iter();
+        portals.map(|address| self.path(address)).collect()
+    }
+
+    /// The same for one portal, which need not be among them.
+    pub fn path(&self, address: &str) -> Self {
+        Self {
             address: address.to_owned(),
             others: Vec::new(),
             ..self.clone()
-        };
-        self.portals().into_iter().map(path).collect()
+        }
+    }
+
+    /// Adds portals that are not among them yet.
+    pub fn add_portals(&mut self, portals: impl IntoIterator<Item = String>) {
+        for portal in portals {
+            if !self.portals().contains(&&*portal) {
+                self.others.push(portal);
+            }
+        }
     }
 }
 

@@ -28,6 +28,8 @@
 //!   Cross-Controller Reset: no old write lands on a new one. See [`Replay`].
 //! * With several paths, nothing that writes goes over one while a write of another's lost association may
 //!   still be under way.
+//! * A portal is let go only if the discovery service of a target that reaches the namespace no longer names it, and
+//!   nothing is reached by it.
 //! * Nothing is allocated a command in the steady state.
 //!
 //! # What it survives
@@ -52,7 +54,9 @@ mod streams;
 pub mod url;
 
 pub use config::{Config, Host, Replay};
-pub use driver::{PathBoard, Remote, RemoteDevice, discover, identify, local_host};
+pub use driver::{
+    PathBoard, Remote, RemoteDevice, discover, identify, local_host, recorded_portals,
+};
 pub use failure::Failure;
 pub use reconnect::PathReport;
 pub use streams::{Streams, Wish};

@@ -39,7 +39,7 @@ fn wrong<T>(message: impl Into<String>) -> Result<T, UrlError> {
 ///
 /// Options: `ns` (namespace identifier), `hdgst`, `ddgst` (`on`, `off`), `queues` (1 to 64),
 /// `depth` (1 to 1024), `kato`, `timeout`, `loss` (durations such as `500ms`, `15s`, `2m`), `replay`
-/// (`all`, `reads`, `none`), `hostnqn`. `host` is who we are unless `hostnqn` says otherwise.
+/// (`all`, `reads`, `none`), `discover` (`on`, `off`), `hostnqn`. `host` is who we are unless `hostnqn` says otherwise.
 ///
 /// # Errors
 /// Names the piece that is missing or wrong.
@@ -144,6 +144,7 @@ fn set(config: &mut Config, name: &str, value: &str) -> Result<(), UrlError> {
         "timeout" => config.timeout = positive(name, value)?,
         "loss" => config.loss = duration(name, value)?,
         "replay" => config.replay = replay(value)?,
+        "discover" => config.discovers = switch(name, value)?,
         "hostnqn" => {
             check_nqn("hostnqn", value)?;
             config.host = Host::named(value);
@@ -151,7 +152,7 @@ fn set(config: &mut Config, name: &str, value: &str) -> Result<(), UrlError> {
         _ => {
             return wrong(format!(
                 "unknown option '{name}' (ns, hdgst, ddgst, queues, depth, kato, timeout, loss, \
-                 replay, hostnqn)"
+                 replay, discover, hostnqn)"
             ));
         }
     }
@@ -237,11 +238,11 @@ mod tests {
     #[test]
     fn every_option_is_understood() {
         let url = "nvme-tcp://[::1]:4421/nqn.2026-01.test:s?ns=2&hdgst=on&ddgst=on&queues=2\
-                   &kato=5s&timeout=1500ms&loss=2m&replay=reads&hostnqn=nqn.2026-01.test:h&depth=32";
+                   &kato=5s&timeout=1500ms&loss=2m&replay=reads&discover=on&hostnqn=nqn.2026-01.test:h&depth=32";
         let config = parse(url, &host()).expect("valid");
         assert_eq!(config.address, "[::1]:4421");
         assert_eq!((config.nsid, config.queues, config.depth), (Some(2), 2, 32));
-        assert!(config.digests.header && config.digests.data);
+        assert!(config.digests.header && config.digests.data && config.discovers);
         assert_eq!(config.keep_alive, Duration::from_secs(5));
         assert_eq!(config.timeout, Duration::from_millis(1500));
         assert_eq!(config.loss, Duration::from_secs(120));
@@ -292,6 +293,7 @@ mod tests {
             (&format!("{base}?ns=0"), "ns=0"),
             (&format!("{base}?ns"), "'ns'"),
             (&format!("{base}?hdgst=yes"), "hdgst=yes"),
+            (&format!("{base}?discover=1"), "discover=1"),
             (&format!("{base}?queues=65"), "queues=65"),
             (&format!("{base}?depth=4096"), "depth=4096"),
             (&format!("{base}?kato=5"), "kato=5"),

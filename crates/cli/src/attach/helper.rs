@@ -1,6 +1,7 @@
 //! The processes behind an attachment, as `attach` starts them.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use ashlar_attach::{Folder, PathStatus, Paths, ServerOptions, State};
 use ashlar_block::ErrorKind;
-use ashlar_nvme_initiator::{Config, PathBoard, PathReport, Remote, local_host, url};
+use ashlar_nvme_initiator::{
+    Config, PathBoard, PathReport, Remote, local_host, recorded_portals, url,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -61,8 +64,9 @@ pub(crate) fn server(arguments: &HelperArguments) -> Result<(), Failure> {
     let folder = Folder::at(&arguments.folder);
     let state = folder.state()?;
     // A write of a server that was killed may still be on its way when the next begins.
-    let remote = connect(&state, arguments.takes_over)?
-        .recorded_in(&folder.path().join(ASSOCIATION))
+    let record = folder.path().join(ASSOCIATION);
+    let remote = connect(&state, &record, arguments.takes_over)?
+        .recorded_in(&record)
         .map_err(|error| Failure::environment(error.to_string()))?;
     let fuse = std::io::stdin().as_fd().try_clone_to_owned();
     let fuse = fuse.map_err(|error| Failure::environment(format!("/dev/fuse: {error}")))?;
@@ -96,15 +100,18 @@ pub(crate) fn server(arguments: &HelperArguments) -> Result<(), Failure> {
 }
 
 /// Connects; one that takes over waits for the volume, as requests do.
-fn connect(state: &State, takes_over: bool) -> Result<Remote, Failure> {
+fn connect(state: &State, record: &Path, takes_over: bool) -> Result<Remote, Failure> {
     let config = url::parse(&state.url, &local_host()).map_err(Failure::usage)?;
     let limit = state.limit_seconds.map_or(FOR_EVER, Duration::from_secs);
     let limit = limit.min(FOR_EVER);
-    let config = Config {
+    let mut config = Config {
         loss: limit,
         patient: true,
         ..config
     };
+    // Those that were named at the attach may all be gone by now.
+    let learned = recorded_portals(record);
+    config.add_portals(learned.map_err(|error| Failure::environment(error.to_string()))?);
     let until = Instant::now() + limit;
     let mut pause = FIRST_PAUSE;
     loop {

@@ -159,7 +159,11 @@ fn of_pool(
         &volume.nqn,
         volume.nsid,
     );
-    let url = format!("{}{addresses}/{nqn}?ns={nsid}", url::SCHEME);
+    let mut url = format!("{}{addresses}/{nqn}?ns={nsid}", url::SCHEME);
+    if volume.replication.is_some() && !arguments.here {
+        // Its nodes may be others tomorrow.
+        url.push_str("&discover=on");
+    }
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
     // What a copy here has is not what the volume holds, unless it is the copy that serves.
     let is_known = volume.replication.is_none() || arguments.here;

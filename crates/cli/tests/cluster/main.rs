@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout)] // Gaps, beside what they are meant to be.
 
+mod attach;
 #[path = "../common/mod.rs"]
 mod common;
 mod copies;

@@ -38,7 +38,12 @@ impl Cluster {
 
     /// Two nodes on ports that this process reaches, too.
     pub fn on_loopback() -> Self {
-        Self::with(&["--nodes", "2", "--loopback"])
+        Self::on_loopback_of("2")
+    }
+
+    /// So many.
+    pub fn on_loopback_of(nodes: &str) -> Self {
+        Self::with(&["--nodes", nodes, "--loopback"])
     }
 
     fn with(more: &[&str]) -> Self {

@@ -25,7 +25,8 @@ pub(super) const PATHS: u64 = 6;
 /// Bytes read of an event's log page: enough to clear it.
 const EVENT_LOG_BYTES: usize = 512;
 /// Events worth asking for.
-const WANTED: u32 = notices::NAMESPACE_ATTRIBUTE | notices::ANA_CHANGE;
+const WANTED: u32 =
+    notices::NAMESPACE_ATTRIBUTE | notices::ANA_CHANGE | notices::DISCOVERY_LOG_CHANGE;
 
 /// The keep-alive timer.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +132,11 @@ impl Association {
         }
     }
 
+    /// Whether the discovery service has said, since the last call, that what it tells has changed.
+    pub fn take_discovery_change(&mut self) -> bool {
+        std::mem::take(&mut self.discovery_changed)
+    }
+
     pub(super) fn event_configuration(&self) -> Command {
         let offered = self.controller.as_deref().map_or(0, |facts| facts.events);
         Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, offered & WANTED)
@@ -178,8 +184,10 @@ impl Association {
 
     fn event_log_answer(&mut self, now: Moment) {
         self.request_event(now);
-        if self.event.take() != Some(AsyncEvent::NamespaceAttributeChanged) {
-            return;
+        match self.event.take() {
+            Some(AsyncEvent::NamespaceAttributeChanged) => {}
+            Some(AsyncEvent::DiscoveryLogChange) => return self.discovery_changed = true,
+            _ => return,
         }
         let parameters = Identify {
             cns: cns::NAMESPACE,

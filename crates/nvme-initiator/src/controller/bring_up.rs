@@ -258,9 +258,10 @@ impl Association {
             Step::EventConfiguration => {
                 // Events are a convenience: a controller that refuses them can still be used.
                 self.request_event(now);
-                match self.has_paths() {
-                    true => Step::ReadPaths,
-                    false => self.open_queues(now),
+                match (self.purpose, self.has_paths()) {
+                    (Purpose::Admin | Purpose::Discovery, _) => Step::Ready,
+                    (Purpose::Namespace, true) => Step::ReadPaths,
+                    (Purpose::Namespace, false) => self.open_queues(now),
                 }
             }
             Step::ReadPaths => {
@@ -278,6 +279,7 @@ impl Association {
     fn after_identify(&self) -> Step {
         match (self.purpose, self.nsid) {
             (Purpose::Admin, _) => Step::Ready,
+            (Purpose::Discovery, _) => Step::EventConfiguration,
             (Purpose::Namespace, 0) => Step::FindNamespace,
             (Purpose::Namespace, _) => Step::IdentifyNamespace,
         }

@@ -48,6 +48,8 @@ pub enum Purpose {
     Admin,
     /// A namespace with I/O queues.
     Namespace,
+    /// To be told of changes by a discovery service.
+    Discovery,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,8 @@ pub struct Association {
     keep_alive: Option<admin::KeepAlive>,
     /// The event whose log page is being read.
     event: Option<ashlar_nvme::event::AsyncEvent>,
+    /// The discovery log page has changed since it was asked for last.
+    discovery_changed: bool,
     called: std::collections::VecDeque<Finished>,
     /// The lost association from which this one takes over, until nothing is left of it.
     predecessor: Option<Instance>,
@@ -102,7 +106,7 @@ impl Association {
     /// An association to be made as `config` says; buffers for admin data come from `pool`.
     pub fn new(now: Moment, config: Arc<Config>, purpose: Purpose, pool: BufferPool) -> Self {
         let queues = match purpose {
-            Purpose::Admin => 0,
+            Purpose::Admin | Purpose::Discovery => 0,
             Purpose::Namespace => usize::from(config.queues.max(1)),
         };
         let mut streams = vec![Stream::Opening];
@@ -129,6 +133,7 @@ impl Association {
             io_connected: 0,
             keep_alive: None,
             event: None,
+            discovery_changed: false,
             called: Default::default(),
             predecessor: None,
             config,

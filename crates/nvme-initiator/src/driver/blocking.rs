@@ -12,7 +12,7 @@ use ashlar_nvme::identify::{
 };
 use ashlar_nvme::log::{DiscoveryEntry, lid};
 use ashlar_nvme::{Command, Status};
-use ashlar_reactor::{Options, Reactor};
+use ashlar_reactor::{Options, Reactor, Waker};
 
 use super::remote::resolve;
 use super::sockets::Sockets;
@@ -58,25 +58,7 @@ pub struct NamespaceIdentification {
 /// Names the address and what went wrong.
 pub fn discover(address: &str, host: &Host) -> Result<Vec<DiscoveryEntry>, IoError> {
     let mut admin = Short::admin(address, DISCOVERY_NQN, host)?;
-    let log = read_log(|offset, bytes| {
-        let command = Command::get_log_page(
-            0,
-            GetLogPage {
-                lid: lid::DISCOVERY,
-                lsp: 0,
-                retain_event: false,
-                bytes,
-                offset,
-                offset_type: false,
-            },
-        );
-        admin.call("Get Log Page, Discovery", command, bytes as usize)
-    });
-    let entries = log.map_err(|error| match error {
-        LogError::Read(error) => error,
-        LogError::Malformed(why) => admin.error(ErrorKind::Internal, why),
-        LogError::Unsettled => admin.error(ErrorKind::Exhausted, "the log page keeps changing"),
-    })?;
+    let entries = admin.discovery_log()?;
     admin.finish();
     Ok(entries)
 }
@@ -131,7 +113,7 @@ pub(super) fn find_namespace(config: &Config, peer: SocketAddr) -> Result<Namesp
 }
 
 /// An association that is ready, on a reactor of its own.
-struct Short {
+pub(super) struct Short {
     config: Arc<Config>,
     reactor: Reactor,
     sockets: Sockets,
@@ -152,7 +134,11 @@ impl Short {
         Self::connect(config, peer, Purpose::Admin)
     }
 
-    fn connect(config: Config, peer: SocketAddr, purpose: Purpose) -> Result<Self, IoError> {
+    pub(super) fn connect(
+        config: Config,
+        peer: SocketAddr,
+        purpose: Purpose,
+    ) -> Result<Self, IoError> {
         let options = Options {
             entries: 16,
             pool_bytes: 8 << 20,
@@ -176,6 +162,42 @@ impl Short {
             short.turn()?;
         }
         Ok(short)
+    }
+
+    /// Ends a wait from another thread.
+    pub(super) fn waker(&self) -> Waker {
+        self.reactor.handle().waker()
+    }
+
+    /// Waits until something happens; whether it is that the discovery service has news.
+    pub(super) fn heard(&mut self) -> Result<bool, IoError> {
+        if !self.association.take_discovery_change() {
+            self.sleep()?;
+            self.turn()?;
+            return Ok(self.association.take_discovery_change());
+        }
+        Ok(true)
+    }
+
+    /// The discovery log page.
+    pub(super) fn discovery_log(&mut self) -> Result<Vec<DiscoveryEntry>, IoError> {
+        let log = read_log(|offset, bytes| {
+            let page = GetLogPage {
+                lid: lid::DISCOVERY,
+                lsp: 0,
+                retain_event: false,
+                bytes,
+                offset,
+                offset_type: false,
+            };
+            let command = Command::get_log_page(0, page);
+            self.call("Get Log Page, Discovery", command, bytes as usize)
+        });
+        log.map_err(|error| match error {
+            LogError::Read(error) => error,
+            LogError::Malformed(why) => self.error(ErrorKind::Internal, why),
+            LogError::Unsettled => self.error(ErrorKind::Exhausted, "the log page keeps changing"),
+        })
     }
 
     /// One turn; an association that has failed is an error.
@@ -223,7 +245,7 @@ impl Short {
     }
 
     /// Shuts the controller down in order.
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         let now = self.reactor.handle().now();
         self.association.shutdown(now);
         self.wind_up();

@@ -3,13 +3,15 @@ use std::sync::Arc;
 
 use ashlar_block::{BlockDevice, Completion, Description, Geometry, Moment, Request};
 use ashlar_reactor::Handle;
+use tracing::{info, warn};
 
+use super::portals::Portals;
 use super::record::Record;
 use super::sockets::Sockets;
 use super::watch::{PathBoard, Watch};
 use crate::config::Config;
-use crate::controller::{Instance, NamespaceFacts};
-use crate::reconnect::{Session, Unflushed};
+use crate::controller::NamespaceFacts;
+use crate::reconnect::{PathInstance, Session, Unflushed};
 use crate::streams::Streams;
 
 /// A remote namespace on one reactor thread: an association of its own, made when it is opened and
@@ -22,8 +24,9 @@ pub struct RemoteDevice {
     description: Description,
     watch: Watch,
     record: Option<Arc<Record>>,
-    /// Who is named in the record, a path each.
-    named: Vec<Option<Instance>>,
+    /// Who is named in the record.
+    named: Vec<PathInstance>,
+    portals: Option<Portals>,
 }
 
 impl RemoteDevice {
@@ -36,6 +39,10 @@ impl RemoteDevice {
     ) -> Self {
         let now = handle.now();
         let watch = Watch::new(config.clone(), board);
+        let learns = config
+            .discovers
+            .then(|| Portals::learn(&config, handle.waker()));
+        let portals = learns.flatten();
         let session = Session::new(now, config, facts, unflushed, handle.buffers());
         let sockets = Sockets::new(handle.port(), peers, session.streams());
         Self {
@@ -46,6 +53,7 @@ impl RemoteDevice {
             watch,
             record: None,
             named: Vec::new(),
+            portals,
         }
     }
 
@@ -64,7 +72,9 @@ impl RemoteDevice {
     /// fail, nothing goes out, and the next poll tries again.)
     fn poll_session(&mut self, now: Moment, done: &mut Vec<Completion>) -> bool {
         self.session.poll(now, done);
-        self.watch.look(now, &mut self.session);
+        if let Some(seen) = self.watch.look(now, &mut self.session) {
+            self.tell_where_to_ask(seen.path_is_lost);
+        }
         let Some(record) = &self.record else {
             return true;
         };
@@ -74,6 +84,50 @@ impl RemoteDevice {
             return true;
         }
         self.named == instances
+    }
+
+    /// Portals are learned from targets that reach the namespace.
+    fn tell_where_to_ask(&self, path_is_lost: bool) {
+        if let (Some(portals), Some(sockets)) = (&self.portals, &self.sockets) {
+            let peers = sockets.peers().iter().enumerate();
+            let best = self.session.best();
+            let reached = peers.filter(|(at, _)| self.session.reaches(*at));
+            let mut reached: Vec<(bool, SocketAddr)> = reached
+                .map(|(at, peer)| (best != Some(at), *peer))
+                .collect();
+            reached.sort_by_key(|(is_other, _)| *is_other);
+            let targets = reached.into_iter().map(|(_, peer)| peer);
+            portals.ask_at(targets.collect(), path_is_lost);
+        }
+    }
+
+    /// Takes up portals that are new, and lets go those that are gone.
+    fn take_portals(&mut self, now: Moment) {
+        let told = self.portals.as_ref().and_then(Portals::told);
+        let (Some(told), Some(sockets)) = (told, &mut self.sockets) else {
+            return;
+        };
+        let nqn = &self.watch.config().nqn;
+        let known: Vec<SocketAddr> = sockets.peers().to_vec();
+        let is_there = |at: &usize| self.session.has_portal(*at);
+        let places: Vec<usize> = (0..known.len()).filter(is_there).collect();
+        for portal in &told {
+            if places.iter().any(|&at| known[at] == *portal) {
+                continue;
+            }
+            match self.session.add_portal(now, &portal.to_string()) {
+                Some(at) => {
+                    sockets.set_peer(at, *portal);
+                    info!("{nqn}: is served at {portal}, too");
+                }
+                None => warn!("{nqn}: is served at {portal}, too, and there are too many"),
+            }
+        }
+        for at in places {
+            if !told.contains(&known[at]) && self.session.drop_portal(at) {
+                info!("{nqn}: is not served at {} any more", known[at]);
+            }
+        }
     }
 
     /// Moves bytes; true when the session has something to do again.
@@ -106,6 +160,7 @@ impl BlockDevice for RemoteDevice {
         if let Some(sockets) = &mut self.sockets {
             sockets.take_events(now, &mut self.session);
         }
+        self.take_portals(now);
         while self.poll_session(now, done) && self.serve_sockets(now) {}
     }
 

@@ -3,6 +3,7 @@
 mod blocking;
 mod device;
 mod host;
+mod portals;
 mod record;
 mod remote;
 mod sockets;
@@ -11,5 +12,6 @@ mod watch;
 pub use blocking::{Identification, NamespaceIdentification, discover, identify};
 pub use device::RemoteDevice;
 pub use host::local_host;
+pub use record::recorded_portals;
 pub use remote::Remote;
 pub use watch::PathBoard;

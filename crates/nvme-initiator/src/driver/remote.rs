@@ -54,7 +54,18 @@ impl Remote {
     /// # Errors
     /// Names the file: it cannot be read or made, or holds something else.
     pub fn recorded_in(mut self, file: &Path) -> Result<Self, IoError> {
-        self.record = Some(Arc::new(Record::open(file, self.peers.len())?));
+        let record = Record::open(file)?;
+        // One of another portal has to end, too.
+        let mut config = (*self.config).clone();
+        let named = record.predecessors.iter().map(|one| one.address.clone());
+        config.add_portals(named);
+        record.check(&config.portals())?;
+        let more = &config.portals()[self.peers.len()..];
+        for portal in more {
+            self.peers.push(resolve(portal)?);
+        }
+        self.config = Arc::new(config);
+        self.record = Some(Arc::new(record));
         Ok(self)
     }
 

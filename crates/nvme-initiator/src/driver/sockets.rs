@@ -59,6 +59,23 @@ impl Sockets {
         }
     }
 
+    /// The streams of the path at this place, which may be a new one, are to this peer from now on.
+    pub(super) fn set_peer(&mut self, path: usize, peer: SocketAddr) {
+        let each = self.sockets.len() / self.peers.len().max(1);
+        if let Some(known) = self.peers.get_mut(path) {
+            *known = peer;
+            return;
+        }
+        self.peers.push(peer);
+        let count = each * self.peers.len();
+        self.sockets.resize_with(count, Socket::default);
+    }
+
+    /// The peers, one a path.
+    pub(super) fn peers(&self) -> &[SocketAddr] {
+        &self.peers
+    }
+
     /// Hands what has happened to the streams.
     pub(super) fn take_events(&mut self, now: Moment, streams: &mut impl Streams) {
         while let Some(event) = self.port.next() {

@@ -31,6 +31,13 @@ impl PathBoard {
     }
 }
 
+/// The paths have changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// One had a connection, and has none.
+    pub path_is_lost: bool,
+}
+
 /// Watches a session's paths.
 pub(super) struct Watch {
     config: Arc<Config>,
@@ -55,15 +62,23 @@ impl Watch {
         }
     }
 
-    /// Looks at the session after it was polled.
-    pub(super) fn look(&mut self, now: Moment, session: &mut Session) {
+    /// How the namespace is used.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Looks at the session after it was polled. What its paths are, if that is news.
+    pub(super) fn look(&mut self, now: Moment, session: &mut Session) -> Option<Seen> {
+        let mut seen = None;
         if let Some(paths) = session.news() {
+            let path_is_lost = self.lost(&paths).next().is_some();
             // With one path there is nothing to choose, and its loss is told when it lasts.
             if paths.len() > 1 {
                 self.tell(&paths);
             }
             self.board.show(paths.clone());
             self.last = paths;
+            seen = Some(Seen { path_is_lost });
         }
         match session.without_path_since() {
             Some(since) if self.next_word(since) <= now => self.tell_none(now, since, session),
@@ -74,6 +89,17 @@ impl Watch {
             self.given_up = true;
             error!("{}: given up, every request fails: {why}", self.config.nqn);
         }
+        seen
+    }
+
+    /// Paths that had a connection when they were looked at last.
+    fn lost<'a>(&'a self, paths: &'a [PathReport]) -> impl Iterator<Item = &'a PathReport> {
+        let was_there = |path: &&PathReport| {
+            let before = self.last.iter().find(|one| one.address == path.address);
+            before.is_some_and(|before| before.state.is_some())
+        };
+        let down = paths.iter().filter(|path| path.state.is_none());
+        down.filter(was_there)
     }
 
     /// When it must be called next.
@@ -87,10 +113,8 @@ impl Watch {
 
     fn tell(&mut self, paths: &[PathReport]) {
         let nqn = &self.config.nqn;
-        for (before, path) in self.last.iter().zip(paths) {
-            if before.state.is_some() && path.state.is_none() {
-                warn!("{nqn}: lost a path, {path}");
-            }
+        for path in self.lost(paths) {
+            warn!("{nqn}: lost a path, {path}");
         }
         let used = paths.iter().find(|path| path.is_in_use);
         if let Some(path) = used.filter(|path| self.used.as_ref() != Some(&path.address)) {

@@ -35,6 +35,7 @@ mod part;
 mod path;
 #[cfg(test)]
 mod path_tests;
+mod portals;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -52,7 +53,7 @@ use ashlar_block::{
 use slab::Slab;
 
 use crate::config::{Config, Replay};
-use crate::controller::{Association, Instance, NamespaceFacts};
+use crate::controller::{Association, NamespaceFacts};
 use crate::failure::Failure;
 use crate::queue_pair::{Finished, Outcome, Submission};
 use crate::status::{self, Verdict};
@@ -60,6 +61,8 @@ use crate::streams::{Streams, Wish};
 
 use part::{Pending, Shape};
 use path::Path;
+pub(crate) use portals::MOST_PORTALS;
+pub use portals::PathInstance;
 pub use report::PathReport;
 use report::Told;
 pub use unflushed::Unflushed;
@@ -265,7 +268,7 @@ impl Session {
             self.die(None, self.no_path());
         }
         for path in &mut self.paths {
-            let is_due = path.association.is_none() && !path.barred && path.retry_at <= now;
+            let is_due = path.association.is_none() && path.is_tried() && path.retry_at <= now;
             if is_due && self.dead.is_none() && !self.closing {
                 path.connect(now, &self.pool);
             }
@@ -281,6 +284,7 @@ impl Session {
             }
         }
         let path = &mut self.paths[at];
+        path.part(now);
         let over = path.association.take_if(|one| one.is_over());
         if let Some(association) = over {
             self.bury(now, at, association);
@@ -290,13 +294,17 @@ impl Session {
     /// Why nothing can be sent, for people.
     fn no_path(&self) -> String {
         let after = self.config.loss.as_millis();
-        let paths: Vec<String> = self.paths.iter().map(Path::trouble).collect();
-        match &self.paths[..] {
+        let paths: Vec<&Path> = self.paths.iter().filter(|path| !path.is_let_go()).collect();
+        let troubles: Vec<String> = paths.iter().map(|path| path.trouble()).collect();
+        match paths[..] {
             [one] if one.state().is_none() => match &one.last_failure {
                 Some(failure) => format!("no connection for {after} ms: {failure}"),
                 None => format!("no connection for {after} ms"),
             },
-            _ => format!("no path can be used for {after} ms: {}", paths.join("; ")),
+            _ => format!(
+                "no path can be used for {after} ms: {}",
+                troubles.join("; ")
+            ),
         }
     }
 
@@ -305,23 +313,6 @@ impl Session {
         let ranks = self.paths.iter().enumerate();
         let ranked = ranks.filter_map(|(at, path)| Some((path.rank(now)?, at)));
         ranked.min().map(|(_, at)| at)
-    }
-
-    /// Takes over from a process that used these associations, one a path, and has died. To be called
-    /// before the first poll.
-    pub fn take_over(&mut self, now: Moment, predecessors: &[Option<Instance>]) {
-        for (path, &predecessor) in self.paths.iter_mut().zip(predecessors) {
-            path.predecessor = predecessor;
-            if predecessor.is_some() {
-                path.become_stale(now, Duration::ZERO);
-            }
-        }
-    }
-
-    /// The association of each path that carries requests, or did last: what a process that takes over
-    /// must end.
-    pub fn instances(&self) -> Vec<Option<Instance>> {
-        self.paths.iter().map(|path| path.predecessor).collect()
     }
 
     /// Checks that the namespace that answers is ours.
@@ -378,7 +369,7 @@ impl Session {
         }
         path.back_off(now);
         path.last_failure = Some(failure.clone());
-        self.told.note_loss();
+        self.told.note_change();
         if self.doubt {
             self.fail_queued_flushes();
         }
@@ -394,7 +385,11 @@ impl Session {
     /// A path is not tried again; without any other, everything fails.
     fn bar(&mut self, at: usize, failure: &Failure) {
         self.paths[at].barred = true;
-        if self.paths.iter().all(|path| path.barred) {
+        if self
+            .paths
+            .iter()
+            .all(|path| path.barred || path.is_let_go())
+        {
             let kind = match failure {
                 Failure::Command { status, .. } => Some(status::connect_kind(*status)),
                 _ => None,

@@ -59,6 +59,8 @@ pub(super) struct Path {
     pub barred: bool,
     /// A write has gone this way.
     pub has_written: bool,
+    /// Its portal is gone: it takes nothing more.
+    let_go: bool,
     avoided_until: Moment,
     avoided_for: Duration,
     /// When its target was asked for a word, since another path is better and commands are out on this one.
@@ -83,12 +85,48 @@ impl Path {
             last_failure: None,
             barred: false,
             has_written: false,
+            let_go: false,
             avoided_until: now,
             avoided_for: Duration::ZERO,
             word_asked: None,
             stale: None,
             asked: None,
             knows_no_other: false,
+        }
+    }
+
+    /// The namespace is reached this way, as well as may be.
+    pub(super) fn reaches(&self) -> bool {
+        let good = [AnaState::Optimized, AnaState::NonOptimized];
+        !self.let_go && self.state().is_some_and(|state| good.contains(&state))
+    }
+
+    /// Takes no more commands, and goes when it has none.
+    pub(super) fn let_go(&mut self) {
+        self.let_go = true;
+    }
+
+    pub(super) fn is_let_go(&self) -> bool {
+        self.let_go
+    }
+
+    /// Nothing is left of it: its place may be another's.
+    pub(super) fn is_vacant(&self) -> bool {
+        self.let_go && self.association.is_none() && !self.is_stale()
+    }
+
+    /// Whether a new association is made. One that is let go may have to speak for the one that it has lost.
+    pub(super) fn is_tried(&self) -> bool {
+        !self.barred && (!self.let_go || self.is_stale())
+    }
+
+    /// Ends the association of one that was let go, once it has no commands.
+    pub(super) fn part(&mut self, now: Moment) {
+        let is_free = self.let_go && !self.is_stale();
+        if let Some(association) = self.association.as_mut().filter(|_| is_free)
+            && !association.is_busy()
+        {
+            association.shutdown(now);
         }
     }
 
@@ -156,7 +194,7 @@ impl Path {
     /// Of equals that is the one that became so last: a target that does not answer any more may have been
     /// the best before.
     pub(super) fn rank(&self, now: Moment) -> Option<(u8, Reverse<Moment>)> {
-        if now < self.avoided_until {
+        if now < self.avoided_until || self.let_go {
             return None;
         }
         let class = match self.state()? {
@@ -208,7 +246,7 @@ impl Path {
     pub(super) fn next_deadline(&self, now: Moment, is_alive: bool) -> Option<Moment> {
         let association = self.association.as_ref();
         let own = association.and_then(Association::next_deadline);
-        let retries = is_alive && self.association.is_none() && !self.barred;
+        let retries = is_alive && self.association.is_none() && self.is_tried();
         let retry = retries.then_some(self.retry_at);
         let over = self.stale.and_then(|stale| stale.over_at);
         let avoided = (self.avoided_until > now).then_some(self.avoided_until);

@@ -234,7 +234,7 @@ fn a_request_waits_for_a_path_no_longer_than_it_may() {
 fn a_process_that_takes_over_ends_the_associations_of_all_paths() {
     let mut rig = rig([OPTIMIZED, OPTIMIZED]);
     let instances = rig.session.instances();
-    assert!(instances.iter().all(Option::is_some));
+    assert!(instances.iter().all(|one| one.instance.is_some()));
     let now = rig.world.now;
     let (config, facts) = (rig.session.config.clone(), rig.session.expected.clone());
     rig.world.cut(&mut rig.session);
@@ -251,4 +251,38 @@ fn a_process_that_takes_over_ends_the_associations_of_all_paths() {
     assert!(rig.results().is_empty(), "the first may still write");
     rig.run(Duration::from_secs(6));
     assert_eq!(rig.results(), [(1, None)]);
+}
+
+#[test]
+fn a_portal_that_goes_with_a_write_under_way_is_waited_for() {
+    let mut rig = rig([OPTIMIZED, AnaState::NonOptimized]);
+    let now = rig.world.now;
+    assert!(!rig.session.drop_portal(0), "it is used");
+    assert!(!rig.session.drop_portal(7), "there is none");
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    assert_eq!(taken(&mut rig), [0]);
+    rig.world.target.mute = false;
+    let going_on = (Status::SUCCESS, 0);
+    rig.world.target.reset_answers = vec![going_on; 3];
+    rig.world.cut_path(&mut rig.session, 0);
+    rig.run(Duration::from_millis(5));
+    assert!(rig.session.drop_portal(0));
+    // Its place is not free before its end is known.
+    assert_eq!(rig.session.add_portal(now, "10.0.0.3:4420"), Some(2));
+    assert!(rig.session.drop_portal(2));
+    rig.run(Duration::from_millis(10));
+    assert!(taken(&mut rig).is_empty(), "a write of it may yet land");
+    rig.run(SHORT);
+    assert_eq!((rig.results(), taken(&mut rig)), (vec![(1, None)], vec![1]));
+    let known: Vec<String> = rig
+        .session
+        .paths()
+        .into_iter()
+        .map(|path| path.address)
+        .collect();
+    assert_eq!(known, ["10.0.0.2:4420"]);
+    assert_eq!(rig.session.add_portal(now, "10.0.0.4:4420"), Some(0));
+    assert!(!rig.session.drop_portal(1), "by no other it is reached");
 }

@@ -48,6 +48,11 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// The path that requests take.
+    pub(super) fn best(&self) -> Option<usize> {
+        self.best
+    }
+
     /// Takes note of changes.
     pub(super) fn look(&mut self, paths: &[Path], best: Option<usize>) {
         self.states.resize(paths.len(), None);
@@ -60,8 +65,8 @@ impl Told {
         self.best = best;
     }
 
-    /// One was lost, or an attempt at one: it is told why.
-    pub(super) fn note_loss(&mut self) {
+    /// One was lost, or an attempt at one, and it is told why; or one has come or goes.
+    pub(super) fn note_change(&mut self) {
         self.is_news = true;
     }
 }
@@ -80,7 +85,9 @@ impl Session {
             is_in_use: self.told.best == Some(at),
             failure: path.failure().map(ToString::to_string),
         };
-        self.paths.iter().enumerate().map(report).collect()
+        let known = self.paths.iter().enumerate();
+        let known = known.filter(|(_, path)| !path.is_let_go());
+        known.map(report).collect()
     }
 
     /// Since when no path can be used; `None` while one can, and when it is over.

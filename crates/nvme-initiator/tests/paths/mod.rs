@@ -1,5 +1,6 @@
 //! Two of Ashlar's targets over one device, in this process, and one host that uses both.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use crate::exercise::{Rig, check, config, fill};
 use ashlar_block::{BlockDevice, BlockRange, BlockSize, Durability, Request};
 use ashlar_device::Memory;
 use ashlar_nvme::log::AnaState;
-use ashlar_nvme_initiator::Remote;
+use ashlar_nvme_initiator::{PathBoard, Remote};
 use ashlar_nvme_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_nvme_target::{HostAccess, Shared, Timeouts};
 use ashlar_reactor::{Opener, Options, available_cores};
@@ -195,4 +196,77 @@ fn one_portal_that_answers_is_enough_to_begin_with_and_none_is_told_of_all() {
         "{error}"
     );
     stop(a);
+}
+
+/// By these paths the namespace is used, whether they are up or not.
+fn portals(board: &PathBoard) -> BTreeSet<SocketAddr> {
+    let paths = board.paths().into_iter();
+    paths
+        .map(|path| path.address.parse().expect("an address"))
+        .collect()
+}
+
+#[test]
+fn portals_that_come_are_used_and_those_that_go_are_let_go() {
+    let device = memory();
+    let a = serve(any_port(), &device, 1, AnaState::Optimized);
+    let b = serve(any_port(), &device, 500, AnaState::NonOptimized);
+    let c = serve(any_port(), &device, 800, AnaState::NonOptimized);
+    let tell = |server: &Server, other: &Server| {
+        let told = server.control().set_portals(NQN, vec![other.address()]);
+        told.expect("shared");
+    };
+    let [at_a, at_b, at_c] = [&a, &b, &c].map(Server::address);
+    tell(&a, &b);
+    tell(&b, &a);
+    let remote = connect(at_a, at_b, "?discover=on&kato=300ms");
+    let (board, mut load) = (remote.board(), Load::start(&remote));
+    let become_ = |load: &mut Load, expected: &[SocketAddr]| {
+        let expected: BTreeSet<SocketAddr> = expected.iter().copied().collect();
+        let begun = Instant::now();
+        while portals(&board) != expected {
+            let so_far = portals(&board);
+            assert!(begun.elapsed() < Duration::from_secs(30), "{so_far:?}");
+            load.run(Duration::from_millis(20));
+        }
+    };
+    become_(&mut load, &[at_a, at_b]);
+    tell(&c, &a);
+    tell(&a, &c);
+    tell(&b, &c);
+    // By b it is reached yet.
+    become_(&mut load, &[at_a, at_b, at_c]);
+    stop(b);
+    become_(&mut load, &[at_a, at_c]);
+    // Its place is another's.
+    let d = serve(any_port(), &device, 500, AnaState::NonOptimized);
+    let at_d = d.address();
+    let others = a.control().set_portals(NQN, vec![at_c, at_d]);
+    others.expect("shared");
+    become_(&mut load, &[at_a, at_c, at_d]);
+    stop(c);
+    stop(a);
+    become_(&mut load, &[at_d]);
+    let written = load.finish();
+    assert!(written > 100, "{written}");
+    stop(d);
+}
+
+#[test]
+fn portals_are_learned_only_by_who_was_told_to() {
+    let device = memory();
+    let a = serve(any_port(), &device, 1, AnaState::Optimized);
+    let b = serve(any_port(), &device, 500, AnaState::NonOptimized);
+    let elsewhere: SocketAddr = ([127, 0, 0, 9], 4420).into();
+    for server in [&a, &b] {
+        let told = server.control().set_portals(NQN, vec![elsewhere]);
+        told.expect("shared");
+    }
+    let remote = connect(a.address(), b.address(), "");
+    let (board, mut load) = (remote.board(), Load::start(&remote));
+    load.run(Duration::from_millis(500));
+    assert_eq!(portals(&board), [a.address(), b.address()].into());
+    load.finish();
+    stop(a);
+    stop(b);
 }
