@@ -40,6 +40,8 @@ pub struct Namespace {
     pub used_bytes: Option<u64>,
     /// Whether what was written may be lost until a flush.
     pub volatile_cache: bool,
+    /// Whether this host has reserved it.
+    pub reserved: bool,
     /// The daemon of this machine that has it, or why none is asked.
     pub local: Result<Local, String>,
 }
@@ -160,6 +162,7 @@ pub fn attach(
         local,
         device: None,
         controller: None,
+        reserved: namespace.reserved,
         always_flush: options.always_flush,
         limit_seconds: options.limit.map(|limit| limit.as_secs()),
         spin_us: options.spin.as_micros().try_into().unwrap_or(u64::MAX),

@@ -25,6 +25,9 @@ pub(crate) struct Answer {
     pub(crate) tallies: Tallies,
     #[serde(default)]
     pub(crate) paths: Vec<PathStatus>,
+    /// Why all I/O fails, if another host has taken the volume over.
+    #[serde(default)]
+    pub(crate) fenced: Option<String>,
 }
 
 /// Answers from now on, in a thread of its own.
@@ -45,6 +48,7 @@ pub(crate) fn answer(
             let answer = Answer {
                 tallies: counters.tallies(),
                 paths: paths.as_ref().map_or_else(Vec::new, |paths| paths.paths()),
+                fenced: paths.as_ref().and_then(|paths| paths.fenced()),
             };
             tell(stream, &answer);
         }

@@ -77,6 +77,14 @@ pub fn detach(
     clear(&folder, options)
 }
 
+/// The folder of what is attached at `mount`.
+///
+/// # Errors
+/// Environment: nothing is.
+pub fn attached_at(base: &Path, mount: &Path) -> Result<Folder, AttachError> {
+    find(base, mount)
+}
+
 /// The attachment at `mount`: by its name, which needs no look at a mount that may hang.
 fn find(base: &Path, mount: &Path) -> Result<Folder, AttachError> {
     let absolute = std::path::absolute(mount).unwrap_or_else(|_| mount.to_owned());

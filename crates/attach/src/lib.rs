@@ -65,7 +65,7 @@ mod trace;
 
 pub use attach::{AttachOptions, Namespace, attach, check_mount_point, require_root};
 pub use counters::{Tallies, Tally};
-pub use detach::{DetachOptions, Force, detach};
+pub use detach::{DetachOptions, Force, attached_at, detach};
 pub use error::{AttachError, AttachErrorKind};
 pub use format::FileSystem;
 pub use guardian::{announce, guard};

@@ -28,6 +28,8 @@ pub enum Condition {
     Unserved,
     /// The kernel has lost the target and tries to connect again: I/O waits.
     Reconnecting,
+    /// Another host has taken the volume over: all I/O fails.
+    Fenced,
     /// Its file system is not mounted (any more).
     Unmounted,
 }
@@ -46,6 +48,8 @@ pub struct Attachment {
     pub requests: Option<Tallies>,
     /// By which paths its server reaches the volume; none if it does not answer, or is another's.
     pub paths: Vec<PathStatus>,
+    /// Why all I/O fails, if another host has taken the volume over.
+    pub fenced: Option<String>,
 }
 
 /// Everything that is attached.
@@ -58,21 +62,32 @@ fn look(folder: &Folder) -> Option<Attachment> {
     let state = folder.state().ok()?;
     let processes = folder.processes();
     let condition = condition(&state, processes.as_ref());
-    let (requests, paths) = match (condition, &state.local) {
-        (Condition::Stopped | Condition::Unserved, _) => (None, Vec::new()),
-        (_, Some(daemon)) => (local::count(&daemon.socket, &state.identity), Vec::new()),
-        (_, None) => match control::ask(folder.path()) {
-            Some(answer) => (Some(answer.tallies), answer.paths),
-            None => (None, Vec::new()),
-        },
-    };
-    Some(Attachment {
+    let mut told = Attachment {
         state,
         condition,
         processes,
-        requests,
-        paths,
-    })
+        requests: None,
+        paths: Vec::new(),
+        fenced: None,
+    };
+    match (condition, &told.state.local) {
+        (Condition::Stopped | Condition::Unserved, _) => {}
+        (_, Some(daemon)) => {
+            told.requests = local::count(&daemon.socket, &told.state.identity);
+        }
+        (_, None) => {
+            if let Some(answer) = control::ask(folder.path()) {
+                told.requests = Some(answer.tallies);
+                told.paths = answer.paths;
+                told.fenced = answer.fenced;
+            }
+        }
+    }
+    let is_served = matches!(condition, Condition::Attached | Condition::Unguarded);
+    if is_served && told.fenced.is_some() {
+        told.condition = Condition::Fenced;
+    }
+    Some(told)
 }
 
 fn condition(state: &State, processes: Option<&Processes>) -> Condition {

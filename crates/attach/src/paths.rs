@@ -23,4 +23,7 @@ pub struct PathStatus {
 pub trait Paths: Debug + Send + Sync {
     /// The paths, as they are now.
     fn paths(&self) -> Vec<PathStatus>;
+
+    /// Why all I/O fails, if another host has taken the volume over.
+    fn fenced(&self) -> Option<String>;
 }

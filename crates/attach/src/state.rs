@@ -76,6 +76,9 @@ pub struct State {
     /// The kernel's controller, if that is the means.
     #[serde(default)]
     pub controller: Option<Controller>,
+    /// Whether this host has reserved the volume for it.
+    #[serde(default)]
+    pub reserved: bool,
     /// Whether flushes are sent even if the volume does not need them.
     pub always_flush: bool,
     /// How long I/O waits for the volume before it fails, in seconds; nothing: for ever.

@@ -94,6 +94,8 @@ pub struct Config {
     /// New portals are learned from the targets' discovery service, and those that are gone are let go. One of
     /// ours must be among those that it names: else it speaks of other addresses than we do.
     pub discovers: bool,
+    /// This host has reserved the namespace. When another takes that away everything fails, for good.
+    pub holds_reservation: bool,
     /// Once connected, only [`loss`](Self::loss) ends the patience: a target that refuses us, or puts
     /// requests off or leaves them unanswered, is taken to be starting or under repair. For a mounted file
     /// system an error is worse than a wait.
@@ -118,6 +120,7 @@ impl Config {
             loss: Duration::from_secs(60),
             replay: Replay::All,
             discovers: false,
+            holds_reservation: false,
             patient: false,
         }
     }

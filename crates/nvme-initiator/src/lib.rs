@@ -30,6 +30,7 @@
 //!   still be under way.
 //! * A portal is let go only if the discovery service of a target that reaches the namespace no longer names it, and
 //!   nothing is reached by it.
+//! * A reservation is taken by who was asked to take it, and never again by a session that has lost it.
 //! * Nothing is allocated a command in the steady state.
 //!
 //! # What it survives
@@ -55,7 +56,8 @@ pub mod url;
 
 pub use config::{Config, Host, Replay};
 pub use driver::{
-    PathBoard, Remote, RemoteDevice, discover, identify, local_host, recorded_portals,
+    Acquire, PathBoard, Remote, RemoteDevice, ReservationDesk, discover, identify, local_host,
+    recorded_portals,
 };
 pub use failure::Failure;
 pub use reconnect::PathReport;

@@ -76,9 +76,13 @@ pub(crate) struct AttachArguments {
     /// Send flushes even if the volume keeps what it has acknowledged without them
     #[arg(long)]
     pub(crate) always_flush: bool,
-    /// Even if a host is connected to the volume: two file systems on one volume destroy each other
+    /// Even if a host is connected to the volume, and without reserving it: two file systems on one volume destroy
+    /// each other
     #[arg(long)]
     pub(crate) shared: bool,
+    /// Take a volume with copies on several nodes over from the host that has reserved it: that host can write no more
+    #[arg(long, conflicts_with_all = ["shared", "here"])]
+    pub(crate) preempt: bool,
     /// Reach a replicated volume through this node only: where its owner changes, I/O fails instead of following it
     #[arg(long)]
     pub(crate) here: bool,

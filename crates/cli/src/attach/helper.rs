@@ -22,7 +22,7 @@ use crate::exit::Failure;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The file in the attachment's folder that names the association in use.
-const ASSOCIATION: &str = "association";
+pub(super) const ASSOCIATION: &str = "association";
 /// Most memory for data on its way.
 const POOL_BYTES: usize = 256 << 20;
 /// As good as for ever, and far from where sums of times overflow.
@@ -56,6 +56,10 @@ impl Paths for Board {
             address: path.address,
         };
         self.0.paths().into_iter().map(status).collect()
+    }
+
+    fn fenced(&self) -> Option<String> {
+        self.0.fenced()
     }
 }
 
@@ -107,6 +111,7 @@ fn connect(state: &State, record: &Path, takes_over: bool) -> Result<Remote, Fai
     let mut config = Config {
         loss: limit,
         patient: true,
+        holds_reservation: state.reserved,
         ..config
     };
     // Those that were named at the attach may all be gone by now.

@@ -3,6 +3,7 @@
 mod allowance;
 mod helper;
 mod namespace;
+mod reserve;
 mod text;
 
 use std::process::Command;
@@ -17,6 +18,7 @@ use crate::exit::Failure;
 use crate::output::print;
 
 pub(crate) use helper::{guardian, server};
+use reserve::Lease;
 
 /// `ashlar attach`.
 pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
@@ -87,7 +89,11 @@ pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
         patience,
         tell: |line| eprintln!("ashlar: {line}"),
     };
-    let notes = ashlar_attach::detach(&arguments.folder.base, &arguments.mount, options)?;
+    let folder = ashlar_attach::attached_at(&arguments.folder.base, &arguments.mount)?;
+    let lease = Lease::of(&folder);
+    let mut notes = ashlar_attach::detach(&arguments.folder.base, &arguments.mount, options)?;
+    // Only now nothing of it writes any more.
+    notes.extend(lease.and_then(Lease::end));
     for note in notes {
         eprintln!("ashlar: {note}");
     }

@@ -8,10 +8,12 @@ use ashlar_block::ErrorKind;
 use ashlar_node::ATTACH_SOCKET;
 use ashlar_node::client::Endpoint;
 use ashlar_node::model::{LayoutSpec, VolumeName, VolumeState, VolumeStatus};
+use ashlar_nvme::reservation::rescap;
 use ashlar_nvme_initiator::controller::NamespaceFacts;
 use ashlar_nvme_initiator::{Config, Host, Remote, local_host, url};
 
 use super::allowance::{Allowance, GONE};
+use super::reserve::{self, Wanted};
 use crate::args::AttachArguments;
 use crate::exit::Failure;
 use crate::node::Api;
@@ -28,12 +30,46 @@ pub(super) fn with<T>(
         None => local_host(),
     };
     let (found, allowance) = match volume.starts_with(url::SCHEME) {
-        true => ((volume.to_owned(), None), None),
+        true => (Found::url(volume), None),
         false => of_pool(&volume.parse()?, &host, arguments)?,
     };
-    let attached = describe(volume, arguments, &host, found).and_then(attach);
+    let attached = reserved(volume, arguments, &host, &found, attach);
     if let (Err(_), Some(allowance)) = (&attached, allowance) {
         allowance.take_back();
+    }
+    attached
+}
+
+/// Has `attach` do it with the volume reserved, where that is how: before there is a device.
+fn reserved<T>(
+    volume: &str,
+    arguments: &AttachArguments,
+    host: &Host,
+    found: &Found,
+    attach: impl FnOnce(Namespace) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut namespace = describe(volume, arguments, host, found)?;
+    let config = url::parse(&namespace.shown.url, host).map_err(Failure::usage)?;
+    let is_alone = !arguments.shared && !arguments.here;
+    let is_meant = is_alone && (found.is_replicated || !config.others.is_empty());
+    if !is_meant || !namespace.reservable {
+        return match arguments.preempt {
+            true => Err(Failure::usage(format!(
+                "--preempt: {volume} is not reserved, as it has one copy, or a target without reservations"
+            ))),
+            false => attach(namespace.shown),
+        };
+    }
+    let reserved = reserve::take(&Wanted {
+        volume,
+        config: &config,
+        known: &found.known_hosts,
+        preempt: arguments.preempt,
+    })?;
+    namespace.shown.reserved = true;
+    let attached = attach(namespace.shown);
+    if attached.is_err() {
+        reserved.undo();
     }
     attached
 }
@@ -42,13 +78,14 @@ fn describe(
     volume: &str,
     arguments: &AttachArguments,
     host: &Host,
-    (url, used_bytes): Found,
-) -> Result<Namespace, Failure> {
-    let config = url::parse(&url, host).map_err(Failure::usage)?;
-    let url = with_host(&url, &config);
+    found: &Found,
+) -> Result<Described, Failure> {
+    let (url, used_bytes) = (&found.url, found.used_bytes);
+    let config = url::parse(url, host).map_err(Failure::usage)?;
+    let url = with_host(url, &config);
     let remote = connect(config.clone()).map_err(|(_, failure)| failure)?;
     let facts = remote.facts();
-    Ok(Namespace {
+    let shown = Namespace {
         fabrics: fabrics(&config, facts)?,
         volume: volume.to_owned(),
         url,
@@ -57,8 +94,20 @@ fn describe(
         block_bytes: facts.geometry.block_size.bytes(),
         used_bytes,
         volatile_cache: facts.geometry.volatile_cache,
+        reserved: false,
         local: local(volume, arguments, &config),
+    };
+    Ok(Described {
+        reservable: facts.raw.rescap & rescap::ALL_TYPES != 0,
+        shown,
     })
+}
+
+/// A namespace, before it is reserved.
+struct Described {
+    shown: Namespace,
+    /// Its target has reservations.
+    reservable: bool,
 }
 
 /// The daemon that has the volume, if it is on this machine for certain: a socket's file tells.
@@ -138,8 +187,27 @@ fn with_host(url: &str, config: &Config) -> String {
     format!("{url}{sign}hostnqn={}", config.host.nqn)
 }
 
-/// A URL, and the bytes that are written behind it, if that is known.
-type Found = (String, Option<u64>);
+/// What is to be attached, as far as it is known without connecting.
+struct Found {
+    url: String,
+    /// The bytes that are written behind it.
+    used_bytes: Option<u64>,
+    /// It may have copies on several nodes.
+    is_replicated: bool,
+    /// Hosts that its daemon knows.
+    known_hosts: Vec<String>,
+}
+
+impl Found {
+    fn url(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            used_bytes: None,
+            is_replicated: false,
+            known_hosts: Vec::new(),
+        }
+    }
+}
 
 /// A pool's volume, which lets this host connect.
 fn of_pool(
@@ -151,7 +219,7 @@ fn of_pool(
     let mut volume = api.client.volume(name)?;
     refuse_deleted(name, &volume)?;
     if !arguments.shared {
-        volume = unused(&api, name, volume, host)?;
+        volume = unused(&api, name, volume, (host, arguments.preempt))?;
     }
     let allowance = Allowance::give(&arguments.api, &volume, (name, &host.nqn))?;
     let (addresses, nqn, nsid) = (
@@ -168,7 +236,16 @@ fn of_pool(
     // What a copy here has is not what the volume holds, unless it is the copy that serves.
     let is_known = volume.replication.is_none() || arguments.here;
     let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. }) && is_known;
-    Ok(((url, notes.then_some(volume.used_bytes)), allowance))
+    let used_bytes = notes.then_some(volume.used_bytes);
+    let is_replicated = volume.replication.is_some();
+    let known_hosts = [volume.connected_hosts, volume.allow_hosts].concat();
+    let found = Found {
+        url,
+        used_bytes,
+        is_replicated,
+        known_hosts,
+    };
+    Ok((found, allowance))
 }
 
 /// Where a volume is served: by its node, or by all that have a copy.
@@ -191,21 +268,26 @@ fn refuse_deleted(name: &VolumeName, volume: &VolumeStatus) -> Result<(), Failur
     }
 }
 
-/// Refuses a volume that a host uses.
+/// Refuses a volume that a host uses: another one, unless it is fenced before ours writes.
 fn unused(
     api: &Api,
     name: &VolumeName,
     mut volume: VolumeStatus,
-    host: &Host,
+    (host, fences): (&Host, bool),
 ) -> Result<VolumeStatus, Failure> {
     let until = Instant::now() + GONE;
-    while let Some(other) = volume.connected_hosts.first() {
+    let counts = |other: &&String| **other == host.nqn || !fences;
+    while let Some(other) = volume.connected_hosts.iter().find(counts) {
         let ourselves = *other == host.nqn;
         if !ourselves || Instant::now() > until {
             let who = if ourselves { "this host" } else { "host" };
+            let fenced = match volume.replication.is_some() && !ourselves {
+                true => "; --preempt takes the volume over, and that host can write no more",
+                false => "",
+            };
             return Err(Failure::environment(format!(
                 "{name} is in use: {who} {other} is connected to it; --shared if no file system \
-                 of that host is on it"
+                 of that host is on it{fenced}"
             )));
         }
         std::thread::sleep(Duration::from_millis(50));

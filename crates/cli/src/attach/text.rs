@@ -8,13 +8,17 @@ use crate::node::{bytes, table, word};
 pub(super) fn attached(state: &State) -> String {
     let device = state.device.as_ref().map(|path| path.display().to_string());
     format!(
-        "{} is at {}: {} on {}, {}\nby {}\n",
+        "{} is at {}: {} on {}, {}\nby {}\n{}",
         state.volume,
         state.mount.display(),
         state.file_system.as_deref().unwrap_or("nothing"),
         device.as_deref().unwrap_or("no device"),
         bytes(state.bytes),
-        state.why
+        state.why,
+        match state.reserved {
+            true => "reserved for this host: no other can write to it\n",
+            false => "",
+        }
     )
 }
 
@@ -31,6 +35,9 @@ pub(super) fn list(attachments: &[Attachment]) -> String {
     for one in attachments {
         if let Some(note) = note(one) {
             text.push_str(&format!("{}: {note}\n", one.state.mount.display()));
+        }
+        if let Some(why) = &one.fenced {
+            text.push_str(&format!("{}: {why}\n", one.state.mount.display()));
         }
         if let Some(paths) = paths(&one.paths) {
             text.push_str(&format!("{}: {paths}\n", one.state.mount.display()));
@@ -95,6 +102,10 @@ fn note(one: &Attachment) -> Option<&'static str> {
         Condition::Reconnecting => Some(
             "the kernel tries to reach its target again: I/O waits until the daemon is back; `ashlar detach --force` \
              gives up",
+        ),
+        Condition::Fenced => Some(
+            "another host has taken the volume over (`attach --preempt`): all I/O fails; `ashlar detach --force`, and \
+             attach again when that host has detached",
         ),
         Condition::Unmounted => Some("its file system is not mounted; `ashlar detach` clears it"),
     }

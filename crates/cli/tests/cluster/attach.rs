@@ -6,10 +6,15 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{can_attach, ended, eventually, is_there, ok};
+use rustix::process::Signal;
+
+use crate::common::{
+    can_attach, ended, eventually, is_there, ok, refuses, send,
+};
 use crate::rig::Cluster;
 
 fn can_run() -> bool {
@@ -22,6 +27,7 @@ struct Machine<'a> {
     cluster: &'a Cluster,
     /// The node whose daemon it asks.
     node: &'a str,
+    host: String,
     room: tempfile::TempDir,
 }
 
@@ -32,6 +38,7 @@ impl<'a> Machine<'a> {
         Self {
             cluster,
             node,
+            host: format!("nqn.2024-01.com.example:{node}"),
             room,
         }
     }
@@ -48,21 +55,22 @@ impl<'a> Machine<'a> {
 
     /// The command that attaches it as a host of its own.
     fn attach(&self, more: &[&str]) -> Command {
-        let (mount, host) = (self.path("mnt"), self.host());
+        let mount = self.path("mnt");
         let mut command = self.command(&["attach", "tank/db", "--via", "initiator"]);
         command.arg("--mount").arg(mount);
-        command.args(["--hostnqn", &host]).args(more);
+        command.args(["--hostnqn", &self.host]).args(more);
         command
-    }
-
-    fn host(&self) -> String {
-        format!("nqn.2024-01.com.example:{}", self.node)
     }
 
     fn detach(&self) -> Command {
         let mut command = self.command(&["detach"]);
         command.arg(self.path("mnt"));
         command
+    }
+
+    /// Another test's namespace may hold the mount for a moment.
+    fn is_detached(&self) {
+        eventually("it is detached", || ended(&mut self.detach()).code == 0);
     }
 
     fn listed(&self) -> Value {
@@ -78,6 +86,17 @@ impl<'a> Machine<'a> {
             .map(|path| path["address"].as_str().expect("text"))
             .map(|address| address.parse().expect("an address"))
             .collect()
+    }
+
+    /// kill -9 of one of its processes.
+    fn kill(&self, process: &str) {
+        let pid = self.listed()["processes"][process]["pid"].as_i64();
+        let pid = i32::try_from(pid.expect("a process")).expect("a number");
+        send(pid, Signal::KILL);
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path("mnt").join(name)).expect("it is there")
     }
 
     fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
@@ -126,13 +145,68 @@ fn an_attachment_learns_where_its_copies_are_now() {
     cluster.kill("a");
     machine.write("second", "two").expect("written");
     // A server that takes over knows it, too.
-    let pid = machine.listed()["processes"]["server"]["pid"].as_i64();
-    let pid = i32::try_from(pid.expect("a process")).expect("a number");
-    crate::common::send(pid, rustix::process::Signal::KILL);
+    machine.kill("server");
     machine.write("third", "three").expect("written");
     for (name, text) in [("first", "one"), ("second", "two"), ("third", "three")] {
-        let found = std::fs::read_to_string(machine.path("mnt").join(name));
-        assert_eq!(found.expect("it is there"), text);
+        assert_eq!(machine.read(name), text);
     }
-    ok(&mut machine.detach());
+    machine.is_detached();
+}
+
+#[test]
+fn a_volume_that_is_attached_is_reserved_and_a_preempted_host_is_fenced() {
+    if !can_run() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_volume();
+    cluster.serve_from("a");
+    let (one, two) = (Machine::new(&cluster, "a"), Machine::new(&cluster, "b"));
+    let said = ok(&mut one.attach(&["--fs", "ext4"]));
+    assert!(said.contains("reserved for this host"), "{said}");
+    one.write("first", "one").expect("written");
+    let named = [&one.host[..], "--preempt", "--shared"];
+    refuses(&mut two.attach(&[]), 3, &named);
+    // It is the host's, whatever becomes of owner and server.
+    cluster.serve_from("b");
+    one.kill("server");
+    one.write("second", "one").expect("written");
+    ok(&mut two.attach(&["--preempt"]));
+    two.write("third", "two").expect("written");
+    let begun = Instant::now();
+    one.write("fourth", "one").expect_err("it is fenced");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    eventually("it says so", || one.listed()["condition"] == "fenced");
+    let shown = ok(&mut one.command(&["attach", "--list"]));
+    assert!(shown.contains("taken the volume over"), "{shown}");
+    // Who is fenced takes nothing along when it goes.
+    ok(one.detach().arg("--force"));
+    two.write("fifth", "two").expect("written");
+    refuses(&mut one.attach(&[]), 3, &[&two.host]);
+    assert_eq!(
+        (two.read("second"), two.read("third")),
+        ("one".into(), "two".into())
+    );
+    two.is_detached();
+    ok(&mut one.attach(&[]));
+    assert_eq!(one.read("fifth"), "two");
+    // The machine dies: what it has reserved stays, and is its own when it is back.
+    one.kill("guardian");
+    one.kill("server");
+    eventually("it is reserved, and not in use", || {
+        let refused = ended(&mut two.attach(&[]));
+        assert_eq!(refused.code, 3, "{}", refused.error);
+        let named = format!("reserved by host {}", one.host);
+        refused.error.contains(&named) && refused.error.contains("--preempt")
+    });
+    let again = Machine::new(&cluster, "a");
+    ok(&mut again.attach(&[]));
+    again.write("sixth", "one").expect("written");
+    refuses(&mut two.attach(&[]), 3, &[&one.host]);
+    again.is_detached();
+    ok(one.detach().arg("--force"));
+    ok(&mut two.attach(&[]));
+    assert_eq!(two.read("sixth"), "one");
+    two.is_detached();
 }

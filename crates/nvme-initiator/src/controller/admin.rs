@@ -137,6 +137,11 @@ impl Association {
         std::mem::take(&mut self.discovery_changed)
     }
 
+    /// Whether the controller has said, since the last call, that another host has done something about a reservation.
+    pub fn take_reservation_change(&mut self) -> bool {
+        std::mem::take(&mut self.reservation_changed)
+    }
+
     pub(super) fn event_configuration(&self) -> Command {
         let offered = self.controller.as_deref().map_or(0, |facts| facts.events);
         Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, offered & WANTED)
@@ -187,6 +192,7 @@ impl Association {
         match self.event.take() {
             Some(AsyncEvent::NamespaceAttributeChanged) => {}
             Some(AsyncEvent::DiscoveryLogChange) => return self.discovery_changed = true,
+            Some(AsyncEvent::ReservationLogAvailable) => return self.reservation_changed = true,
             _ => return,
         }
         let parameters = Identify {

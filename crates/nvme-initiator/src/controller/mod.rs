@@ -97,6 +97,8 @@ pub struct Association {
     event: Option<ashlar_nvme::event::AsyncEvent>,
     /// The discovery log page has changed since it was asked for last.
     discovery_changed: bool,
+    /// The controller has told of another host's doing about a reservation since it was asked for last.
+    reservation_changed: bool,
     called: std::collections::VecDeque<Finished>,
     /// The lost association from which this one takes over, until nothing is left of it.
     predecessor: Option<Instance>,
@@ -134,6 +136,7 @@ impl Association {
             keep_alive: None,
             event: None,
             discovery_changed: false,
+            reservation_changed: false,
             called: Default::default(),
             predecessor: None,
             config,

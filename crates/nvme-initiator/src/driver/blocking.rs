@@ -10,7 +10,7 @@ use ashlar_nvme::fabrics::DISCOVERY_NQN;
 use ashlar_nvme::identify::{
     BYTES, IdentifyController, IdentifyNamespace, NamespaceIdentity, cns, parse_namespace_list,
 };
-use ashlar_nvme::log::{DiscoveryEntry, lid};
+use ashlar_nvme::log::{AnaState, DiscoveryEntry, lid};
 use ashlar_nvme::{Command, Status};
 use ashlar_reactor::{Options, Reactor, Waker};
 
@@ -20,7 +20,7 @@ use crate::config::{Config, Host};
 use crate::controller::discovery::{LogError, read_log};
 use crate::controller::{Association, NamespaceFacts, Purpose};
 use crate::failure::Failure;
-use crate::queue_pair::{Data, Outcome};
+use crate::queue_pair::{Data, Finished, Outcome, Submission};
 use crate::status;
 use crate::streams::Streams;
 use crate::url;
@@ -111,6 +111,25 @@ pub(super) fn find_namespace(config: &Config, peer: SocketAddr) -> Result<Namesp
     short.finish();
     Ok(facts)
 }
+
+/// An I/O command for [`Short::io`].
+pub(super) enum IoCommand {
+    /// One that reads so many bytes.
+    Read {
+        what: &'static str,
+        command: Command,
+        bytes: usize,
+    },
+    /// One that brings data.
+    Write {
+        what: &'static str,
+        command: Command,
+        data: Vec<u8>,
+    },
+}
+
+/// A command's name, itself, and what it moves.
+type Prepared = (&'static str, Command, Data);
 
 /// An association that is ready, on a reactor of its own.
 pub(super) struct Short {
@@ -288,17 +307,7 @@ impl Short {
         loop {
             self.progress();
             if let Some(finished) = self.association.called() {
-                let status = match finished.outcome {
-                    Outcome::Answered(completion) => completion.status(),
-                    Outcome::Lost { .. } => Status::ABORTED_BY_HOST,
-                };
-                if !status.is_success() {
-                    let failure = Failure::Command { what, status };
-                    return Err(self.error(status::kind(status), &failure.to_string()));
-                }
-                return Ok(finished
-                    .buffer
-                    .map_or_else(Vec::new, |buffer| buffer.to_vec()));
+                return self.answer(what, finished);
             }
             if let Some(failure) = self.association.failure().cloned() {
                 self.wind_up();
@@ -306,6 +315,82 @@ impl Short {
             }
             self.sleep()?;
         }
+    }
+
+    /// The namespace's number.
+    pub(super) fn nsid(&self) -> u32 {
+        let namespace = self.association.namespace();
+        namespace.map_or(0, |namespace| namespace.nsid)
+    }
+
+    /// How the namespace is reached.
+    pub(super) fn path(&self) -> AnaState {
+        self.association.path()
+    }
+
+    /// An I/O command; what it reads.
+    pub(super) fn io(&mut self, command: IoCommand) -> Result<Vec<u8>, IoError> {
+        let (what, command, data) = self.prepared(command)?;
+        let submission = Submission {
+            user: 0,
+            command,
+            data,
+            timed: true,
+        };
+        let now = self.reactor.handle().now();
+        let queue = self.association.roomiest();
+        let submitted = queue.map(|queue| self.association.submit(now, queue, submission));
+        if !matches!(submitted, Some(Ok(()))) {
+            return Err(self.error(ErrorKind::NotSent, what));
+        }
+        loop {
+            self.progress();
+            if let Some(finished) = self.association.finished() {
+                return self.answer(what, finished);
+            }
+            if let Some(failure) = self.association.failure().cloned() {
+                self.wind_up();
+                return Err(self.failed(&failure));
+            }
+            self.sleep()?;
+        }
+    }
+
+    fn prepared(&self, command: IoCommand) -> Result<Prepared, IoError> {
+        let buffer = |bytes| {
+            let buffer = self.association.buffer(bytes);
+            buffer.map_err(|failure| self.failed(&failure))
+        };
+        Ok(match command {
+            IoCommand::Read {
+                what,
+                command,
+                bytes,
+            } => (what, command, Data::ToHost(buffer(bytes)?)),
+            IoCommand::Write {
+                what,
+                command,
+                data,
+            } => {
+                let mut buffer = buffer(data.len())?;
+                buffer.copy_from_slice(&data);
+                (what, command, Data::ToController(buffer))
+            }
+        })
+    }
+
+    /// What a command has read, or why it has failed.
+    fn answer(&self, what: &'static str, finished: Finished) -> Result<Vec<u8>, IoError> {
+        let status = match finished.outcome {
+            Outcome::Answered(completion) => completion.status(),
+            Outcome::Lost { .. } => Status::ABORTED_SQ_DELETION,
+        };
+        if !status.is_success() {
+            let failure = Failure::Command { what, status };
+            return Err(self.error(status::kind(status), &failure.to_string()));
+        }
+        let buffer = finished.buffer;
+        Ok(buffer.map_or_else(Vec::new, |buffer| buffer.to_vec()))
     }
 
     fn identify(&mut self, nsid: u32, cns: u8) -> Result<Vec<u8>, IoError> {

@@ -1,6 +1,7 @@
 //! The state machines over real sockets: the only part of this room that knows the reactor.
 
 mod blocking;
+mod desk;
 mod device;
 mod host;
 mod portals;
@@ -10,6 +11,7 @@ mod sockets;
 mod watch;
 
 pub use blocking::{Identification, NamespaceIdentification, discover, identify};
+pub use desk::{Acquire, ReservationDesk};
 pub use device::RemoteDevice;
 pub use host::local_host;
 pub use record::recorded_portals;

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ashlar_block::{ErrorKind, IoError};
 use ashlar_nvme::fabrics::{DISCOVERY_NQN, TransportType};
@@ -20,7 +20,9 @@ use crate::controller::Purpose;
 
 /// How long until another service is asked when one has ended: at first, and at most if none is of use.
 const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// A notice may be lost; so long may that be unnoticed.
+const READ_AGAIN: Duration = Duration::from_secs(30);
 /// A service that does not answer is left for the next one before long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -172,7 +174,8 @@ impl Learner {
             if self.tell.send(portals).is_ok() {
                 self.waker.wake();
             }
-            while !service.heard()? {
+            let until = Instant::now() + READ_AGAIN;
+            while !service.heard()? && Instant::now() < until {
                 let orders = self.shared.orders();
                 let (is_of_use, again) = (orders.targets.contains(&target), orders.again);
                 if orders.ends || !is_of_use {

@@ -1,6 +1,6 @@
 //! What is told of paths: a board that shows them, and lines in the log.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ashlar_block::Moment;
@@ -17,17 +17,28 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How a remote namespace's paths are; written by the thread that uses them, read by any thread.
 #[derive(Clone, Debug, Default)]
-pub struct PathBoard(Arc<Mutex<Vec<PathReport>>>);
+pub struct PathBoard(Arc<Mutex<Shown>>);
+
+#[derive(Debug, Default)]
+struct Shown {
+    paths: Vec<PathReport>,
+    fenced: Option<String>,
+}
 
 impl PathBoard {
     /// How they are now; nothing before they were used.
     pub fn paths(&self) -> Vec<PathReport> {
-        let paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.clone()
+        self.shown().paths.clone()
     }
 
-    fn show(&self, paths: Vec<PathReport>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = paths;
+    /// Why everything fails, if another host has taken the namespace over.
+    pub fn fenced(&self) -> Option<String> {
+        self.shown().fenced.clone()
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        // Each change is of a single field.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,7 +87,7 @@ impl Watch {
             if paths.len() > 1 {
                 self.tell(&paths);
             }
-            self.board.show(paths.clone());
+            self.board.shown().paths.clone_from(&paths);
             self.last = paths;
             seen = Some(Seen { path_is_lost });
         }
@@ -88,6 +99,9 @@ impl Watch {
         if let Some(why) = session.given_up().filter(|_| !self.given_up) {
             self.given_up = true;
             error!("{}: given up, every request fails: {why}", self.config.nqn);
+            if session.is_fenced() {
+                self.board.shown().fenced = Some(why.to_owned());
+            }
         }
         seen
     }

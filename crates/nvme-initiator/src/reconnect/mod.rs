@@ -27,10 +27,13 @@
 //! commands while another path is better, and does not say a word for a second, is given up: it is stopped, or
 //! cut off.
 //!
+//! A session whose host was preempted ends ([`fence`]); portals come and go ([`portals`]).
+//!
 //! A request that the controller leaves unanswered three times fails with `Timeout`. One that is
 //! [patient](Config::patient) goes on for [`Config::loss`], and does not take a refused Connect for an
 //! answer either.
 
+mod fence;
 mod part;
 mod path;
 #[cfg(test)]
@@ -59,6 +62,7 @@ use crate::queue_pair::{Finished, Outcome, Submission};
 use crate::status::{self, Verdict};
 use crate::streams::{Streams, Wish};
 
+use fence::Vigil;
 use part::{Pending, Shape};
 use path::Path;
 pub(crate) use portals::MOST_PORTALS;
@@ -118,6 +122,8 @@ pub struct Session {
     polled: Moment,
     /// What was told of its paths.
     told: Told,
+    vigil: Vigil,
+    is_fenced: bool,
 }
 
 impl Session {
@@ -164,6 +170,8 @@ impl Session {
             done: Vec::new(),
             polled: now,
             told: Told::default(),
+            vigil: Vigil::default(),
+            is_fenced: false,
         }
     }
 
@@ -206,6 +214,7 @@ impl Session {
         self.polled = now;
         self.drive(now);
         self.take_finished(now);
+        self.keep_vigil(now);
         self.issue(now);
         done.append(&mut self.done);
         if self.doubt_told {
@@ -224,6 +233,7 @@ impl Session {
         delayed
             .chain(paths)
             .chain(question.filter(|_| alive))
+            .chain(self.vigil.next_deadline().filter(|_| alive))
             .chain(give_up.filter(|_| alive))
             .min()
     }
@@ -335,6 +345,9 @@ impl Session {
         } else if weaker {
             "the namespace promises less than it did before".to_owned()
         } else {
+            if self.config.holds_reservation {
+                self.vigil.is_due(self.polled);
+            }
             return path.settle(nsid);
         };
         association.fail(Failure::Unusable(why));
@@ -464,6 +477,9 @@ impl Session {
 
     /// Decides what becomes of a request whose command has ended.
     fn settle(&mut self, now: Moment, at: usize, finished: Finished, failure: &Failure) {
+        if finished.user == fence::REPORT {
+            return self.reported(now, &finished);
+        }
         let key = finished.user as usize;
         let Some(pending) = self.requests.get_mut(key) else {
             return;
@@ -519,6 +535,9 @@ impl Session {
         let why = format!("{}: {refusal}", pending.request.range);
         let error = self.error(kind, &why);
         self.complete(key, Err(error));
+        if self.config.holds_reservation && refusal.is(ashlar_nvme::Status::RESERVATION_CONFLICT) {
+            self.fence("another host has taken the volume over".into());
+        }
     }
 
     fn lost_request(&mut self, key: usize, sent: bool, failure: &Failure) {

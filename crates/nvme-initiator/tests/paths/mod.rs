@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::exercise::{Rig, check, config, fill};
-use ashlar_block::{BlockDevice, BlockRange, BlockSize, Durability, Request};
+use ashlar_block::{BlockDevice, BlockRange, BlockSize, Durability, ErrorKind, Request};
 use ashlar_device::Memory;
 use ashlar_nvme::log::AnaState;
-use ashlar_nvme_initiator::{PathBoard, Remote};
-use ashlar_nvme_target::server::{CoreDeath, Export, Server, ServerConfig};
+use ashlar_nvme::reservation::ReservationType;
+use ashlar_nvme_initiator::{Acquire, Config, PathBoard, Remote, ReservationDesk};
+use ashlar_nvme_target::server::{CoreDeath, Export, ReservationFile, Server, ServerConfig};
 use ashlar_nvme_target::{HostAccess, Shared, Timeouts};
 use ashlar_reactor::{Opener, Options, available_cores};
 
@@ -32,12 +33,6 @@ fn serve(listen: SocketAddr, device: &Arc<Memory>, first: u16, state: AnaState) 
         quiesce: Duration::ZERO,
     };
     let config = ServerConfig {
-        listen,
-        cores: available_cores().into_iter().take(1).collect(),
-        reactor: Options {
-            spin: Duration::ZERO,
-            ..Options::default()
-        },
         exports: vec![Export {
             nqn: NQN.into(),
             devices: vec![device.clone() as Arc<dyn Opener>],
@@ -47,11 +42,25 @@ fn serve(listen: SocketAddr, device: &Arc<Memory>, first: u16, state: AnaState) 
             reservations: Vec::new(),
             shared: Some(shared),
         }],
+        ..server_config(listen)
+    };
+    Server::start(config).expect("serve")
+}
+
+/// Of a server that serves nothing.
+fn server_config(listen: SocketAddr) -> ServerConfig {
+    ServerConfig {
+        listen,
+        cores: available_cores().into_iter().take(1).collect(),
+        reactor: Options {
+            spin: Duration::ZERO,
+            ..Options::default()
+        },
+        exports: Vec::new(),
         timeouts: Timeouts::default(),
         hold: false,
         on_core_death: CoreDeath::Report,
-    };
-    Server::start(config).expect("serve")
+    }
 }
 
 fn stop(server: Server) {
@@ -226,7 +235,7 @@ fn portals_that_come_are_used_and_those_that_go_are_let_go() {
         let begun = Instant::now();
         while portals(&board) != expected {
             let so_far = portals(&board);
-            assert!(begun.elapsed() < Duration::from_secs(30), "{so_far:?}");
+            assert!(begun.elapsed() < Duration::from_secs(90), "{so_far:?}");
             load.run(Duration::from_millis(20));
         }
     };
@@ -269,4 +278,168 @@ fn portals_are_learned_only_by_who_was_told_to() {
     load.finish();
     stop(a);
     stop(b);
+}
+
+/// A target whose namespace can be reserved.
+fn serve_reservable(file: &std::path::Path) -> Server {
+    let config = ServerConfig {
+        exports: vec![Export {
+            nqn: NQN.into(),
+            devices: vec![memory() as Arc<dyn Opener>],
+            identities: Vec::new(),
+            access: HostAccess::Any,
+            advertise: None,
+            reservations: vec![Some(ReservationFile::open(file).expect("a file").into())],
+            shared: None,
+        }],
+        ..server_config(any_port())
+    };
+    Server::start(config).expect("serve")
+}
+
+struct Hosts {
+    server: Server,
+    file: std::path::PathBuf,
+}
+
+impl Hosts {
+    fn new(name: &str) -> Self {
+        let name = format!("ashlar-reserved-{name}-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&file);
+        Self {
+            server: serve_reservable(&file),
+            file,
+        }
+    }
+
+    fn end(self) {
+        stop(self.server);
+        // Nothing was kept where nothing was reserved at the end.
+        let _ = std::fs::remove_file(self.file);
+    }
+
+    fn config(&self, host: &str) -> Config {
+        let address = self.server.address();
+        config(&format!(
+            "nvme-tcp://{address}/{NQN}?hostnqn=nqn.2026-01.test:{host}"
+        ))
+    }
+
+    fn desk(&self, host: &str) -> ReservationDesk {
+        ReservationDesk::new(self.config(host), Duration::from_secs(5))
+    }
+
+    /// A device of a host that has been told that it holds the reservation.
+    fn holder(&self, host: &str) -> (Rig, PathBoard) {
+        let remote = Remote::connect(Config {
+            holds_reservation: true,
+            ..self.config(host)
+        });
+        let remote = remote.expect("connect");
+        (Rig::new(&remote), remote.board())
+    }
+}
+
+const EXCLUSIVE: ReservationType = ReservationType::WriteExclusive;
+const BLOCK: BlockRange = BlockRange::new(0, 1);
+
+fn try_write(rig: &mut Rig) -> Option<ErrorKind> {
+    let mut buffer = rig.buffer(4096);
+    fill(&mut buffer, 1);
+    let write = Request::write(1, BLOCK, buffer, Durability::Cached);
+    rig.run(write).result.err().map(|error| error.kind())
+}
+
+#[test]
+fn what_is_reserved_is_the_host_s_until_it_gives_it_back() {
+    let hosts = Hosts::new("hosts");
+    let (mut one, mut two) = (hosts.desk("one"), hosts.desk("two"));
+    let denied = |result: Result<(), ashlar_block::IoError>| {
+        let error = result.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    };
+    denied(one.acquire((1, EXCLUSIVE), Acquire::IfFree));
+    one.register(7).expect("registered");
+    one.register(1).expect("the key is replaced");
+    one.acquire((1, EXCLUSIVE), Acquire::IfFree).expect("free");
+    one.acquire((1, EXCLUSIVE), Acquire::IfFree).expect("ours");
+    two.register(2).expect("registered");
+    denied(two.acquire((2, EXCLUSIVE), Acquire::IfFree));
+    let holds = |desk: &mut ReservationDesk| {
+        let status = desk.report().expect("a report");
+        let holder = status.registrants.into_iter().find(|one| one.holds);
+        (holder.map(|holder| holder.key), status.is_persistent)
+    };
+    assert_eq!(holds(&mut two), (Some(1), true));
+    // It is no connection's.
+    drop(one);
+    let mut one = hosts.desk("one");
+    assert_eq!(holds(&mut one), (Some(1), true));
+    let (mut mine, _) = hosts.holder("one");
+    assert_eq!(try_write(&mut mine), None);
+    let mut other = Rig::new(&Remote::connect(hosts.config("three")).expect("connect"));
+    assert_eq!(try_write(&mut other), Some(ErrorKind::Denied));
+    other.read(BLOCK);
+    two.release(2, EXCLUSIVE)
+        .expect("not its own: nothing is done");
+    assert_eq!(holds(&mut two).0, Some(1));
+    one.release(1, EXCLUSIVE).expect("given back");
+    assert_eq!(holds(&mut two).0, None);
+    two.acquire((2, EXCLUSIVE), Acquire::IfFree).expect("free");
+    denied(one.acquire((1, EXCLUSIVE), Acquire::Preempt(9)));
+    one.acquire((1, EXCLUSIVE), Acquire::Preempt(2))
+        .expect("taken over");
+    denied(two.unregister());
+    one.unregister().expect("registered");
+    assert_eq!(holds(&mut two).0, None);
+    drop((one, two, mine, other));
+    hosts.end();
+}
+
+#[test]
+fn a_host_that_was_preempted_fails_at_once_and_says_so_whether_it_writes_or_not() {
+    for writes in [false, true] {
+        let hosts = Hosts::new(if writes { "writes" } else { "rests" });
+        let (mut one, mut two) = (hosts.desk("one"), hosts.desk("two"));
+        one.register(1).expect("registered");
+        one.acquire((1, EXCLUSIVE), Acquire::IfFree).expect("free");
+        let (mut mine, board) = hosts.holder("one");
+        assert_eq!(try_write(&mut mine), None);
+        two.register(2).expect("registered");
+        two.acquire((2, EXCLUSIVE), Acquire::Preempt(1))
+            .expect("taken over");
+        if writes {
+            assert!(try_write(&mut mine).is_some());
+        }
+        let begun = Instant::now();
+        while board.fenced().is_none() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "{:?}",
+                board.paths()
+            );
+            let (now, mut done) = (mine.reactor.handle().now(), Vec::new());
+            mine.device.poll(now, &mut done);
+            let soon = now + Duration::from_millis(20);
+            mine.reactor.turn(Some(soon)).expect("turn");
+        }
+        let why = board.fenced().expect("fenced");
+        assert!(why.contains("taken the volume over"), "{why}");
+        assert_eq!(try_write(&mut mine), Some(ErrorKind::Denied));
+        let read = Request::read(2, BLOCK, mine.buffer(4096));
+        assert!(
+            mine.run(read).result.is_err(),
+            "what it reads may be another's"
+        );
+        // A process that takes over for it finds the same.
+        let (_, board) = {
+            let (mut again, board) = hosts.holder("one");
+            while try_write(&mut again).is_none() {}
+            (again, board)
+        };
+        assert!(board.fenced().is_some());
+        drop((one, two, mine));
+        hosts.end();
+    }
 }
