@@ -94,6 +94,9 @@ pub struct Config {
     /// New portals are learned from the targets' discovery service, and those that are gone are let go. One of
     /// ours must be among those that it names: else it speaks of other addresses than we do.
     pub discovers: bool,
+    /// The portal of this host's own node, one of ours: it is taken for a while though another is better, so that
+    /// ownership comes to where the host is.
+    pub prefers: Option<String>,
     /// This host has reserved the namespace. When another takes that away everything fails, for good.
     pub holds_reservation: bool,
     /// Once connected, only [`loss`](Self::loss) ends the patience: a target that refuses us, or puts
@@ -120,6 +123,7 @@ impl Config {
             loss: Duration::from_secs(60),
             replay: Replay::All,
             discovers: false,
+            prefers: None,
             holds_reservation: false,
             patient: false,
         }

@@ -39,7 +39,7 @@ fn wrong<T>(message: impl Into<String>) -> Result<T, UrlError> {
 ///
 /// Options: `ns` (namespace identifier), `hdgst`, `ddgst` (`on`, `off`), `queues` (1 to 64),
 /// `depth` (1 to 1024), `kato`, `timeout`, `loss` (durations such as `500ms`, `15s`, `2m`), `replay`
-/// (`all`, `reads`, `none`), `discover` (`on`, `off`), `hostnqn`. `host` is who we are unless `hostnqn` says otherwise.
+/// (`all`, `reads`, `none`), `discover` (`on`, `off`), `prefer` (one of the addresses), `hostnqn`. `host` is who we are unless `hostnqn` says otherwise.
 ///
 /// # Errors
 /// Names the piece that is missing or wrong.
@@ -77,6 +77,13 @@ pub fn parse(url: &str, host: &Host) -> Result<Config, UrlError> {
             return wrong(format!("option '{option}' has no value"));
         };
         set(&mut config, name, value)?;
+    }
+    if let Some(home) = config
+        .prefers
+        .as_deref()
+        .filter(|home| !config.portals().contains(home))
+    {
+        return wrong(format!("prefer={home}: not one of '{authority}'"));
     }
     Ok(config)
 }
@@ -144,6 +151,7 @@ fn set(config: &mut Config, name: &str, value: &str) -> Result<(), UrlError> {
         "timeout" => config.timeout = positive(name, value)?,
         "loss" => config.loss = duration(name, value)?,
         "replay" => config.replay = replay(value)?,
+        "prefer" => config.prefers = Some(address(value)?),
         "discover" => config.discovers = switch(name, value)?,
         "hostnqn" => {
             check_nqn("hostnqn", value)?;
@@ -152,7 +160,7 @@ fn set(config: &mut Config, name: &str, value: &str) -> Result<(), UrlError> {
         _ => {
             return wrong(format!(
                 "unknown option '{name}' (ns, hdgst, ddgst, queues, depth, kato, timeout, loss, \
-                 replay, discover, hostnqn)"
+                 replay, discover, prefer, hostnqn)"
             ));
         }
     }
@@ -262,9 +270,10 @@ mod tests {
 
     #[test]
     fn several_portals_are_several_paths() {
-        let url = "nvme-tcp://10.0.0.1,[::1]:4421/nqn.2026-01.test:s?ns=2";
+        let url = "nvme-tcp://10.0.0.1,[::1]:4421/nqn.2026-01.test:s?ns=2&prefer=10.0.0.1";
         let config = parse(url, &host()).expect("valid");
         assert_eq!(config.portals(), ["10.0.0.1:4420", "[::1]:4421"]);
+        assert_eq!(config.prefers.as_deref(), Some("10.0.0.1:4420"));
         let paths = config.paths();
         assert_eq!((&*paths[1].address, paths[1].nsid), ("[::1]:4421", Some(2)));
         assert_eq!(config.peer(), "10.0.0.1:4420,[::1]:4421 nqn.2026-01.test:s");
@@ -294,6 +303,8 @@ mod tests {
             (&format!("{base}?ns"), "'ns'"),
             (&format!("{base}?hdgst=yes"), "hdgst=yes"),
             (&format!("{base}?discover=1"), "discover=1"),
+            (&format!("{base}?prefer=127.0.0.2"), "prefer=127.0.0.2:4420"),
+            (&format!("{base}?prefer=:"), "port ''"),
             (&format!("{base}?queues=65"), "queues=65"),
             (&format!("{base}?depth=4096"), "depth=4096"),
             (&format!("{base}?kato=5"), "kato=5"),

@@ -1,6 +1,7 @@
 //! The namespace that is to be attached: a volume of a pool, as its daemon says, or a URL.
 
 use std::net::ToSocketAddrs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ashlar_attach::{Fabrics, Local, Namespace};
@@ -123,8 +124,7 @@ fn local(volume: &str, arguments: &AttachArguments, config: &Config) -> Result<L
             "it has copies on several nodes, and goes on where this one's daemon does not".into(),
         );
     }
-    let text = arguments.api.api.as_deref().unwrap_or(Endpoint::DEFAULT);
-    let Ok(Endpoint::Socket(api)) = text.parse() else {
+    let Some(api) = api_socket(arguments) else {
         return Err("the API is not asked through its socket".into());
     };
     let beside = std::path::absolute(&api).map(|api| api.with_file_name(ATTACH_SOCKET));
@@ -231,6 +231,7 @@ fn of_pool(
     if volume.replication.is_some() && !arguments.here {
         // Its nodes may be others tomorrow.
         url.push_str("&discover=on");
+        url.push_str(&home(&volume, arguments));
     }
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
     // What a copy here has is not what the volume holds, unless it is the copy that serves.
@@ -255,6 +256,29 @@ fn portals(volume: &VolumeStatus, here: bool) -> Vec<String> {
     match known.filter(|portals| !portals.is_empty()) {
         Some(portals) => portals.clone(),
         None => vec![volume.address.clone()],
+    }
+}
+
+/// The URL's option for the portal of this machine's own node, if its daemon is here and has a copy: ownership is to
+/// come here, unless it stays where it is.
+fn home(volume: &VolumeStatus, arguments: &AttachArguments) -> String {
+    let follows = volume
+        .replication
+        .as_ref()
+        .is_some_and(|known| known.follow);
+    let is_one = portals(volume, false).contains(&volume.address);
+    match follows && is_one && api_socket(arguments).is_some() {
+        true => format!("&prefer={}", volume.address),
+        false => String::new(),
+    }
+}
+
+/// The socket of the API, if it is asked through one: then its daemon is on this machine.
+fn api_socket(arguments: &AttachArguments) -> Option<PathBuf> {
+    let text = arguments.api.api.as_deref().unwrap_or(Endpoint::DEFAULT);
+    match text.parse() {
+        Ok(Endpoint::Socket(api)) => Some(api),
+        _ => None,
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 use rustix::process::Signal;
 
 use crate::common::{
-    can_attach, ended, eventually, is_there, ok, refuses, send,
+    can_attach, ended, eventually, eventually_within, is_there, ok, refuses, send,
 };
 use crate::rig::Cluster;
 
@@ -86,6 +86,14 @@ impl<'a> Machine<'a> {
             .map(|path| path["address"].as_str().expect("text"))
             .map(|address| address.parse().expect("an address"))
             .collect()
+    }
+
+    /// The portal by which its requests go.
+    fn used(&self) -> Option<SocketAddr> {
+        let listed = self.listed();
+        let mut paths = listed["paths"].as_array().expect("paths").iter();
+        let used = paths.find(|path| path["in_use"] == true)?;
+        used["address"].as_str().expect("text").parse().ok()
     }
 
     /// kill -9 of one of its processes.
@@ -209,4 +217,48 @@ fn a_volume_that_is_attached_is_reserved_and_a_preempted_host_is_fenced() {
     ok(&mut two.attach(&[]));
     assert_eq!(two.read("sixth"), "one");
     two.is_detached();
+}
+
+/// Commands for so long.
+fn load(machine: &Machine<'_>, time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        machine.write("load", "some").expect("written");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn ownership_comes_to_the_node_where_a_volume_is_attached_unless_it_is_to_stay() {
+    if !can_run() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_volume();
+    cluster.serve_from("a");
+    let machine = Machine::new(&cluster, "b");
+    let follow = |how: &str| {
+        ok(&mut cluster.to("a", &["volume", "set", "tank/db", "--follow", how]));
+    };
+    ok(&mut machine.attach(&["--fs", "ext4"]));
+    follow("off");
+    load(&machine, Duration::from_secs(36));
+    assert_eq!(machine.used(), Some(cluster.portal("b")), "it asks for it");
+    assert_eq!(cluster.volume("a")["owner"], "a", "it is to stay");
+    machine.is_detached();
+    // One that begins now does not ask.
+    ok(&mut machine.attach(&[]));
+    load(&machine, Duration::from_secs(1));
+    assert_eq!(machine.used(), Some(cluster.portal("a")));
+    machine.is_detached();
+    follow("on");
+    ok(&mut machine.attach(&[]));
+    let patience = Duration::from_secs(120);
+    eventually_within(patience, "ownership comes", || {
+        load(&machine, Duration::from_secs(1));
+        cluster.volume("b")["owner"] == "b"
+    });
+    load(&machine, Duration::from_secs(1));
+    assert_eq!(machine.used(), Some(cluster.portal("b")));
+    machine.is_detached();
 }

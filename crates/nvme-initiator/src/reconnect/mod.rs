@@ -27,7 +27,8 @@
 //! commands while another path is better, and does not say a word for a second, is given up: it is stopped, or
 //! cut off.
 //!
-//! A session whose host was preempted ends ([`fence`]); portals come and go ([`portals`]).
+//! A session that is told its own node's portal takes that for a while though another is better ([`prefer`]); one whose
+//! host was preempted ends ([`fence`]); portals come and go ([`portals`]).
 //!
 //! A request that the controller leaves unanswered three times fails with `Timeout`. One that is
 //! [patient](Config::patient) goes on for [`Config::loss`], and does not take a refused Connect for an
@@ -39,6 +40,7 @@ mod path;
 #[cfg(test)]
 mod path_tests;
 mod portals;
+mod prefer;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -67,6 +69,7 @@ use part::{Pending, Shape};
 use path::Path;
 pub(crate) use portals::MOST_PORTALS;
 pub use portals::PathInstance;
+use prefer::Home;
 pub use report::PathReport;
 use report::Told;
 pub use unflushed::Unflushed;
@@ -124,6 +127,7 @@ pub struct Session {
     told: Told,
     vigil: Vigil,
     is_fenced: bool,
+    home: Home,
 }
 
 impl Session {
@@ -172,6 +176,7 @@ impl Session {
             told: Told::default(),
             vigil: Vigil::default(),
             is_fenced: false,
+            home: Home::default(),
         }
     }
 
@@ -318,8 +323,11 @@ impl Session {
         }
     }
 
-    /// The path that commands take: of the best, the first.
+    /// The path that commands take: the own node's while it is preferred, or of the best the first.
     fn best_path(&self, now: Moment) -> Option<usize> {
+        if let Some(home) = self.home_path(now) {
+            return Some(home);
+        }
         let ranks = self.paths.iter().enumerate();
         let ranked = ranks.filter_map(|(at, path)| Some((path.rank(now)?, at)));
         ranked.min().map(|(_, at)| at)
@@ -619,6 +627,7 @@ impl Session {
         let Some(at) = self.best_path(now) else {
             return;
         };
+        self.note_home(now, at);
         while let Some(next) = self.next_to_send() {
             let Some(path) = self.paths.get_mut(at) else {
                 return;

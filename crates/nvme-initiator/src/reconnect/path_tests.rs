@@ -13,10 +13,15 @@ const INACCESSIBLE: AnaState = AnaState::Inaccessible;
 const INSTANCE: Option<(u8, u64)> = Some((9, 77));
 
 fn rig(states: [AnaState; 2]) -> Rig {
+    rig_with(states, |_| {})
+}
+
+fn rig_with(states: [AnaState; 2], edit: impl FnOnce(&mut Config)) -> Rig {
     let mut config = config();
     config.others = vec!["10.0.0.2:4420".into()];
     config.keep_alive = Duration::from_secs(4);
     config.loss = Duration::from_secs(20);
+    edit(&mut config);
     Rig::with(config, |world| {
         let target = &mut world.target;
         target.controller.cmic = cmic::ANA_REPORTING;
@@ -285,4 +290,38 @@ fn a_portal_that_goes_with_a_write_under_way_is_waited_for() {
     assert_eq!(known, ["10.0.0.2:4420"]);
     assert_eq!(rig.session.add_portal(now, "10.0.0.4:4420"), Some(0));
     assert!(!rig.session.drop_portal(1), "by no other it is reached");
+}
+
+#[test]
+fn the_own_node_s_portal_is_taken_until_ownership_comes_and_not_for_ever() {
+    let home = |config: &mut Config| config.prefers = Some("10.0.0.2:4420".into());
+    let mut rig = rig_with([OPTIMIZED, AnaState::NonOptimized], home);
+    // A read each second, for so long; by the own node's path, so many.
+    let reads = |rig: &mut Rig, seconds: u64| {
+        for tag in 0..seconds {
+            rig.read(tag % 100);
+            rig.run(SHORT);
+        }
+        rig.results();
+        taken(rig).into_iter().filter(|by| *by == 1).count()
+    };
+    rig.run(Duration::from_secs(600));
+    assert_eq!(
+        reads(&mut rig, 36),
+        36,
+        "longer than ownership takes to come"
+    );
+    assert!(reads(&mut rig, 60) < 10, "it does not come");
+    rig.run(Duration::from_secs(5 * 60));
+    assert!(reads(&mut rig, 90) < 50, "it is asked for again");
+    assert_eq!(reads(&mut rig, 250), 0, "and the next time later");
+    rig.run(Duration::from_secs(6 * 60));
+    assert_eq!(reads(&mut rig, 35), 35);
+    rig.world.turn(0, AnaState::NonOptimized);
+    rig.world.turn(1, OPTIMIZED);
+    rig.run(SHORT);
+    assert_eq!(reads(&mut rig, 100), 100, "it has come");
+    rig.world.turn(1, INACCESSIBLE);
+    rig.run(SHORT);
+    assert_eq!(reads(&mut rig, 5), 0, "no use");
 }
