@@ -303,11 +303,12 @@ pub(crate) struct RunArguments {
     pub(crate) places: Vec<String>,
 
     /// Put a value into the scenario: measure.seconds=60, configuration.local.stack=file:/x, oltp.warehouses=8. A key
-    /// is a path with dots; of several configurations a part of it is a name, or a position from 0
+    /// is a path with dots; of several configurations a part of it is a name, or a position from 0. Of a scenario of
+    /// scenarios: measure.… for all of them, NAME.… for one
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
 
-    /// Numbers of users instead of the scenario's; for databases
+    /// Numbers of users, or of a scan's readers, instead of the scenario's; for databases
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     pub(crate) users: Vec<usize>,
 

@@ -7,6 +7,7 @@ use ashlar_lab::{
     Agents, Command, Journal, LabError, Machine, Means, Origin, ResultFile, Scale, ScenarioFile,
     ScenarioOptions, SweepPlan, check_out_dir, run_plan, run_scenario, write_whole,
 };
+use ashlar_oltp::scenario::with_users;
 use ashlar_oltp::versus::VersusFile;
 use ashlar_oltp::{FleetScenario, OltpScenario};
 
@@ -71,7 +72,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     }
     let origin = Origin {
         command: Command::Run,
-        scenario: with_set(&text, &set(arguments))?,
+        scenario: changed(&text, arguments)?,
         scale: arguments.scale.clone(),
         dir: arguments.dir.clone(),
         places: arguments.places.clone(),
@@ -91,15 +92,11 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         }
         databases::check(&origin)?;
     } else {
-        for (option, is_given) in [
-            ("--users", !arguments.users.is_empty()),
-            ("--place", !origin.places.is_empty()),
-        ] {
-            if is_given {
-                return Err(Failure::usage(format!(
-                    "{option}: for scenarios of databases, which have a section [oltp] or [scan]; {name} has none"
-                )));
-            }
+        if let Some(place) = origin.places.first() {
+            return Err(Failure::usage(format!(
+                "--place {place}: for scenarios of databases, which have a section [oltp], [scan] or [fleet]; {name} \
+                 has none"
+            )));
         }
         ScenarioFile::parse(&origin.scenario).map_err(named)?;
     }
@@ -121,12 +118,15 @@ fn agents(arguments: &ClientArguments) -> Agents {
     }
 }
 
-/// What the command line puts into the scenario.
+/// The scenario with what the command line changes in it.
+fn changed(text: &str, arguments: &RunArguments) -> Result<String, LabError> {
+    let text = with_set(text, &set(arguments))?;
+    with_users(&text, &arguments.users)
+}
+
+/// What the command line puts into the scenario, besides users.
 fn set(arguments: &RunArguments) -> Vec<String> {
     let mut set = arguments.set.clone();
-    if !arguments.users.is_empty() {
-        set.push(format!("oltp.users={:?}", arguments.users));
-    }
     let count = |databases| format!("fleet.databases={databases}");
     set.extend(arguments.databases.map(count));
     set.extend(

@@ -168,11 +168,35 @@ fn what_the_command_line_changes_is_what_is_run() {
     for (wrong, why) in [
         ("--set measure.secnods=1", "secnods"),
         ("--set nonsense", "KEY=VALUE"),
-        ("--users 1", "--users"),
+        ("--users 1", "--users 1: for scenarios of databases"),
+        ("--place x=y", "--place x=y: for scenarios of databases"),
     ] {
         let (code, said) = lab(dir, &format!("run two.toml {wrong} --out wrong"));
         assert!(code == 2 && said.contains(why), "{said}");
     }
+    for (wrong, why) in [
+        (
+            "fci-vs-bag --place x=y",
+            "--place: fci-vs-bag makes its own storage",
+        ),
+        (
+            "fci-vs-bag --set measure.seconds=5",
+            "scan-concurrency: scenario: measure.seconds = 5",
+        ),
+        (
+            "scan-concurrency --set measure.seconds=5",
+            "measure.seconds = 5: a scan takes",
+        ),
+        (
+            "fixed-transactions --set measure.ramp=5",
+            "measure.ramp = 5: fixed work takes",
+        ),
+        ("fleet --users 5", "--users 5"),
+    ] {
+        let (code, said) = lab(dir, &format!("run {wrong} --out wrong"));
+        assert!(code == 2 && said.contains(why), "{wrong}: {said}");
+    }
+    assert!(!dir.join("wrong").exists(), "nothing was begun");
 }
 
 #[test]

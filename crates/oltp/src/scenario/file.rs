@@ -1,10 +1,11 @@
 //! A scenario's file, and what a scale makes of it.
 
-use ashlar_lab::scenario::{has_any, read, seconds};
+use ashlar_lab::scenario::{has_any, read};
 use ashlar_lab::{LabError, Machine, Scale};
 use serde::{Deserialize, Serialize};
 
 use super::keeper::OltpEngine;
+use super::measure::{MeasureSection, shrink};
 use super::named::NamedSection;
 use crate::run::{Mode, RunPlan};
 use crate::scan::ScanPlan;
@@ -45,31 +46,6 @@ pub struct OltpScenario {
     /// What is measured; without, every place with every topology.
     #[serde(default)]
     pub configuration: Vec<NamedSection>,
-}
-
-/// `[measure]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MeasureSection {
-    /// Measured seconds of a step.
-    pub seconds: f64,
-    /// Seconds of load before, from the last login on.
-    pub ramp: f64,
-    /// Repeats, interleaved.
-    pub repeat: u32,
-    /// Seed of data and inputs.
-    pub seed: u64,
-}
-
-impl Default for MeasureSection {
-    fn default() -> Self {
-        Self {
-            seconds: 60.0,
-            ramp: 10.0,
-            repeat: 3,
-            seed: 1,
-        }
-    }
 }
 
 /// `[oltp]`
@@ -209,9 +185,6 @@ fn tproc_c() -> String {
 
 /// Less than this is not measured, however small the scale; nor more than is written.
 const LEAST_WAREHOUSES: i32 = 4;
-const LEAST_SECONDS: f64 = 2.0;
-const LEAST_RAMP: f64 = 0.5;
-const LEAST_REPEATS: u32 = 3;
 const LEAST_TRANSACTIONS: u64 = 500;
 const LEAST_ROWS: i32 = 50_000;
 
@@ -236,6 +209,7 @@ impl OltpScenario {
         }
         file.published()?;
         file.check_named().map_err(usage)?;
+        file.check_times().map_err(usage)?;
         file.check_settings()
             .map_err(|error| usage(error.to_string()))?;
         if let Some(scan) = &file.scan {
@@ -351,8 +325,8 @@ impl OltpScenario {
         let measure = &self.measure;
         Ok(RunPlan {
             users: oltp.users.clone(),
-            ramp: seconds("ramp", measure.ramp)?,
-            measure: seconds("seconds", measure.seconds)?,
+            ramp: measure.ramped()?,
+            measure: measure.measured()?,
             mode: oltp.transactions.map_or(Mode::Timed, Mode::Fixed),
             mix: oltp.mix.parse()?,
             all_warehouses: oltp.all_warehouses,
@@ -377,23 +351,25 @@ impl OltpScenario {
         if scale == Scale::FULL {
             return (written, "as written".to_owned());
         }
-        let shrink = |value: f64, least: f64| (value * factor).max(least).min(value);
         let measure = &mut self.measure;
-        measure.seconds = shrink(measure.seconds, LEAST_SECONDS);
-        measure.ramp = shrink(measure.ramp, LEAST_RAMP);
-        let repeats = (f64::from(measure.repeat) * factor).ceil() as u32;
-        measure.repeat = repeats.max(LEAST_REPEATS).min(measure.repeat);
+        measure.scale(scale);
         let repeats = measure.repeat;
         if let Some(scan) = &mut self.scan {
-            scan.rows = shrink(f64::from(scan.rows), f64::from(LEAST_ROWS)) as i32;
+            scan.rows = shrink(f64::from(scan.rows), f64::from(LEAST_ROWS), scale) as i32;
             return (written, format!("{} rows, {repeats} repeats", scan.rows));
         }
         let Some(oltp) = &mut self.oltp else {
             return (written, String::new());
         };
-        oltp.warehouses = shrink(f64::from(oltp.warehouses), f64::from(LEAST_WAREHOUSES)) as i32;
+        oltp.warehouses = shrink(
+            f64::from(oltp.warehouses),
+            f64::from(LEAST_WAREHOUSES),
+            scale,
+        ) as i32;
         let least = LEAST_TRANSACTIONS as f64;
-        oltp.transactions = oltp.transactions.map(|n| shrink(n as f64, least) as u64);
+        oltp.transactions = oltp
+            .transactions
+            .map(|n| shrink(n as f64, least, scale) as u64);
         if scale == Scale::MIN && written.len() > 2 {
             written = [written.first(), written.last()]
                 .into_iter()
@@ -411,7 +387,7 @@ impl OltpScenario {
         }
         let work = match oltp.transactions {
             Some(count) => format!("{count} transactions a user"),
-            None => format!("{} s after {} s", measure.seconds, measure.ramp),
+            None => format!("{} s after {} s", measure.seconds(), measure.ramp()),
         };
         let users: Vec<String> = oltp.users.iter().map(ToString::to_string).collect();
         let often = match self.turns {
@@ -462,7 +438,7 @@ mod tests {
         let oltp = small.oltp.expect("a load");
         assert_eq!(oltp.users, [1, 2, 3, 4, 6, 8]);
         assert_eq!(written, [100, 150, 200, 400, 600, 800]);
-        assert_eq!((oltp.warehouses, small.measure.seconds), (50, 3.0));
+        assert_eq!((oltp.warehouses, small.measure.seconds()), (50, 3.0));
         assert!(scaled.contains("50 warehouses"), "{scaled}");
         let mut least = shipped("nvmeof-hammerdb");
         let (written, _) = least.scale(Scale::MIN);
@@ -546,6 +522,14 @@ mod tests {
             (
                 "200 users need at least 201",
                 "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1, 200]\nset = ['max_connections=200']",
+            ),
+            (
+                "measure.seconds = 5: a scan takes",
+                "name = 'x'\n[measure]\nseconds = 5\n[scan]\nrows = 1\nreaders = [1]",
+            ),
+            (
+                "measure.ramp = 1: fixed work takes",
+                "name = 'x'\n[measure]\nramp = 1\n[oltp]\nwarehouses = 1\nusers = [1]\ntransactions = 5",
             ),
             ("--rows 0", "name = 'x'\n[scan]\nrows = 0\nreaders = [1]"),
             ("--readers", "name = 'x'\n[scan]\nrows = 1\nreaders = []"),

@@ -6,11 +6,13 @@ mod file;
 mod groups;
 mod keeper;
 mod load;
+mod measure;
 mod named;
 mod result;
 mod scans;
 mod self_test;
 mod turns;
+mod users;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -21,13 +23,15 @@ use ashlar_lab::{
 };
 
 pub use compared::Compared;
-pub use file::{MeasureSection, OltpScenario, OltpSection, ScanSection, TurnsSection};
+pub use file::{OltpScenario, OltpSection, ScanSection, TurnsSection};
 pub(crate) use groups::{Group, Look, hint};
 pub use keeper::OltpEngine;
+pub use measure::MeasureSection;
 pub(crate) use named::or_here;
 use named::{Asked, Home};
 pub use named::{NamedSection, PublishedSide};
 pub use result::{ConfigurationResult, ScenarioResult};
+pub use users::with_users;
 
 use crate::mariadb::MariaServer;
 use crate::server::Server;

@@ -6,7 +6,7 @@ mod meter;
 mod part;
 mod report;
 
-pub use file::VersusFile;
+pub use file::{PartFile, VersusFile};
 pub use meter::{Meter, Moved, Sample};
 pub use part::{Part, Published, Rate, Row};
 

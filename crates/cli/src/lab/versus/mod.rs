@@ -6,7 +6,7 @@ mod meters;
 use ashlar_lab::{
     Command, Journal, LabError, Machine, Origin, Progress, ResultFile, Scale, check_out_dir,
 };
-use ashlar_oltp::versus::{Part, VersusFile, VersusResult};
+use ashlar_oltp::versus::{Part, PartFile, VersusFile, VersusResult};
 use ashlar_oltp::{ScenarioRun, run_scenario};
 
 use self::ground::Ground;
@@ -20,14 +20,14 @@ use crate::output::print;
 pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     let out = arguments.out.as_deref();
     let out = out.ok_or_else(|| Failure::usage("lab run: needs --out DIR"))?;
-    let file = VersusFile::parse(text)?;
+    let (file, all) = VersusFile::parse(text, &arguments.set, &arguments.users)?;
     refuse_others(arguments, &file)?;
     let scale = arguments.scale.parse::<Scale>()?;
     check_out_dir(out)?;
     let progress = interruptible()?;
     let ground = Ground::make(&arguments.dir, &file, &progress)?;
     let mut result = VersusResult::begun(&file, scale.factor(), ground.told());
-    let measured = parts(&file, arguments, &ground, (&mut result, &progress));
+    let measured = parts(&all, arguments, &ground, (&mut result, &progress));
     if let Err(error) = measured {
         result.head.broke_off(error.to_string());
     }
@@ -52,8 +52,6 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
 fn refuse_others(arguments: &RunArguments, file: &VersusFile) -> Result<(), Failure> {
     for (option, is_given) in [
         ("--place", !arguments.places.is_empty()),
-        ("--set", !arguments.set.is_empty()),
-        ("--users", !arguments.users.is_empty()),
         ("--databases", arguments.databases.is_some()),
         ("--streams", arguments.streams.is_some()),
         ("--nodes", arguments.nodes.is_some()),
@@ -72,21 +70,20 @@ fn refuse_others(arguments: &RunArguments, file: &VersusFile) -> Result<(), Fail
 }
 
 fn parts(
-    file: &VersusFile,
+    all: &[PartFile],
     arguments: &RunArguments,
     ground: &Ground,
     (result, progress): (&mut VersusResult, &Progress),
 ) -> Result<(), LabError> {
     let out = arguments.out.as_deref().unwrap_or(&arguments.dir);
-    for name in &file.parts {
+    for PartFile { name, text } in all {
         progress.go_on()?;
-        let text = VersusFile::part(name)?;
         let places = ground.places();
         let own = out.join(name);
         check_out_dir(&own)?;
         let origin = Origin {
             command: Command::Run,
-            scenario: text.to_owned(),
+            scenario: text.clone(),
             scale: arguments.scale.clone(),
             dir: arguments.dir.clone(),
             machine: Machine::here(),
