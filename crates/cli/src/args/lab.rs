@@ -308,6 +308,11 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
 
+    /// Another pool under a configuration of a scenario of devices: 'mirror=mirror:3,drives=6'. Keys are drives, fast,
+    /// full_pct, hot, hot_share and media; what is not named stays, and a key without a value goes
+    #[arg(long = "pool", value_name = "CONFIGURATION=LAYOUT[,KEY=VALUE…]")]
+    pub(crate) pools: Vec<String>,
+
     /// Numbers of users, or of a scan's readers, instead of the scenario's; for databases
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     pub(crate) users: Vec<usize>,

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::{LabError, Pool, PoolStack, Service};
+use ashlar_lab::{LabError, Pool, PoolStack, ScenarioFile, Service};
+use ashlar_node::model::LayoutSpec;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Process, ashlar};
@@ -15,6 +16,36 @@ const FAST: &str = "nvme";
 const VOLUME: &str = "lab/volume";
 /// Bytes of a drive that has nothing but logs and map.
 const FAST_BYTES: u64 = 2 << 30;
+
+/// Refuses layouts that there are none of, and those that need more drives than their pool has.
+pub(super) fn check(file: &ScenarioFile) -> Result<(), LabError> {
+    let pools = file.configuration.iter();
+    let pools = pools.filter(|of| of.stack.is_empty());
+    for (name, pool) in pools.filter_map(|of| Some((&of.name, of.pool.as_ref()?))) {
+        let hot = pool.hot.as_deref().and_then(|hot| hot.split('@').next());
+        for layout in std::iter::once(&*pool.layout).chain(hot) {
+            let refuse = |why: String| LabError::usage(format!("configuration {name}: {why}"));
+            let parsed: Result<LayoutSpec, _> = layout.parse();
+            let least = width(parsed.map_err(|error| refuse(error.to_string()))?);
+            if pool.drives < least {
+                let drives = pool.drives;
+                return Err(refuse(format!(
+                    "{layout} needs at least {least} drives, and the pool has {drives}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Drives that a slot of a layout lies on.
+fn width(layout: LayoutSpec) -> u32 {
+    u32::from(match layout {
+        LayoutSpec::Mirror { copies } => copies,
+        LayoutSpec::Parity { data, parity } => data + parity,
+        LayoutSpec::Stripe { columns } => columns.unwrap_or(1),
+    })
+}
 
 /// A volume that is served; its daemon ends when this is dropped.
 pub(super) struct Volume {

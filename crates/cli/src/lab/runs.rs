@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ashlar_lab::scenario::{differences, with_set};
+use ashlar_lab::scenario::{differences, with_pools, with_set};
 use ashlar_lab::{
     Agents, Command, Journal, LabError, Machine, Means, Origin, ResultFile, Scale, ScenarioFile,
     ScenarioOptions, SweepPlan, check_out_dir, run_plan, run_scenario, write_whole,
@@ -70,6 +70,11 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
             }
         }
     }
+    if let (Some(pool), true) = (arguments.pools.first(), is_of_databases) {
+        return Err(Failure::usage(format!(
+            "--pool {pool}: for scenarios of devices; {name} drives databases, on places (--place)"
+        )));
+    }
     let origin = Origin {
         command: Command::Run,
         scenario: changed(&text, arguments)?,
@@ -98,7 +103,8 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
                  has none"
             )));
         }
-        ScenarioFile::parse(&origin.scenario).map_err(named)?;
+        let file = ScenarioFile::parse(&origin.scenario).map_err(named)?;
+        pools::check(&file).map_err(named)?;
     }
     origin.scale.parse::<Scale>()?;
     check_out_dir(out)?;
@@ -121,6 +127,7 @@ fn agents(arguments: &ClientArguments) -> Agents {
 /// The scenario with what the command line changes in it.
 fn changed(text: &str, arguments: &RunArguments) -> Result<String, LabError> {
     let text = with_set(text, &set(arguments))?;
+    let text = with_pools(&text, &arguments.pools)?;
     with_users(&text, &arguments.users)
 }
 

@@ -170,6 +170,18 @@ fn what_the_command_line_changes_is_what_is_run() {
         ("--set nonsense", "KEY=VALUE"),
         ("--users 1", "--users 1: for scenarios of databases"),
         ("--place x=y", "--place x=y: for scenarios of databases"),
+        (
+            "--pool third=mirror:2",
+            "there is no configuration \"third\"; there are \"one\", \"other\"",
+        ),
+        (
+            "--pool one=raid:5,drives=5",
+            "configuration one: layout `raid:5`",
+        ),
+        (
+            "--pool one=mirror:3,drives=2",
+            "configuration one: mirror:3 needs at least 3",
+        ),
     ] {
         let (code, said) = lab(dir, &format!("run two.toml {wrong} --out wrong"));
         assert!(code == 2 && said.contains(why), "{said}");
@@ -179,6 +191,7 @@ fn what_the_command_line_changes_is_what_is_run() {
             "fci-vs-bag --place x=y",
             "--place: fci-vs-bag makes its own storage",
         ),
+        ("fci-vs-bag --pool x=mirror:2", "--pool: fci-vs-bag"),
         (
             "fci-vs-bag --set measure.seconds=5",
             "scan-concurrency: scenario: measure.seconds = 5",
@@ -190,6 +203,10 @@ fn what_the_command_line_changes_is_what_is_run() {
         (
             "fixed-transactions --set measure.ramp=5",
             "measure.ramp = 5: fixed work takes",
+        ),
+        (
+            "fixed-transactions --pool x=mirror:2",
+            "--pool x=mirror:2: for scenarios of devices",
         ),
         ("fleet --users 5", "--users 5"),
     ] {
@@ -244,6 +261,14 @@ fn pools_are_made_measured_and_removed() {
         }
     }
     let is_empty = || std::fs::read_dir(dir.join("files")).expect("there").count() == 0;
+    assert!(is_empty(), "its drives are removed");
+    let words = "run pools.toml --dir files --set measure.repeat=1 --pool mirror=mirror:3,drives=4 --out other";
+    let (code, said) = lab(dir, words);
+    assert_eq!(code, 0, "{said}");
+    let result = json(&dir.join("other/result.json"));
+    let description = |at: usize| result["configurations"][at]["description"].to_string();
+    assert!(description(0).contains("parity:4+1 on 5 drives"));
+    assert!(description(1).contains("mirror:3 on 4 drives"), "{said}");
     assert!(is_empty(), "its drives are removed");
     let daemons = || {
         let text = String::from_utf8(

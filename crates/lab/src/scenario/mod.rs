@@ -3,6 +3,7 @@
 mod file;
 mod judge;
 mod overrides;
+mod pool;
 mod scale;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ pub use file::{
     MeasureSection, PromiseSection, ScenarioFile,
 };
 pub use overrides::{differences, with_set};
+pub use pool::with_pools;
 pub use scale::Scale;
 
 use crate::published::Published;

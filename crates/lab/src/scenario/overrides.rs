@@ -55,7 +55,7 @@ fn value_of(text: &str) -> Value {
     value.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-fn parse(text: &str) -> Result<Table, LabError> {
+pub(super) fn parse(text: &str) -> Result<Table, LabError> {
     text.parse()
         .map_err(|error: toml::de::Error| LabError::usage(format!("scenario: {error}")))
 }

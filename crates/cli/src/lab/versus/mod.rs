@@ -52,6 +52,7 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
 fn refuse_others(arguments: &RunArguments, file: &VersusFile) -> Result<(), Failure> {
     for (option, is_given) in [
         ("--place", !arguments.places.is_empty()),
+        ("--pool", !arguments.pools.is_empty()),
         ("--databases", arguments.databases.is_some()),
         ("--streams", arguments.streams.is_some()),
         ("--nodes", arguments.nodes.is_some()),
