@@ -29,6 +29,9 @@ pub struct Origin {
     pub command: Command,
     /// The scenario as it is run, with what the command line changed in it.
     pub scenario: String,
+    /// What the command line changed in it, as it was given.
+    #[serde(default)]
+    pub changed: Vec<String>,
     /// Its scale, as it was given.
     pub scale: String,
     /// Where its own files are made.

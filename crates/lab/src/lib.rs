@@ -85,7 +85,7 @@ pub use machine::Machine;
 pub use plan::{CellSpec, Configuration, Matrix, Pattern, Pool, Precondition, SweepPlan};
 pub use procedure::{Conditioning, Procedure};
 pub use progress::Progress;
-pub use report::{chart, page, render_index};
+pub use report::{chart, page, render_index, short};
 pub use result_file::{ResultFile, keys, kind_in};
 pub use runner::{Endurance, EndurePlan, Endured, Means, Pulse, RunOutcome, run_plan, run_sweep};
 pub use scenario::{

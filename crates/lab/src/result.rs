@@ -8,6 +8,7 @@ use crate::compare::{
 use crate::head::{Head, Kind};
 use crate::machine::Machine;
 use crate::plan::is_label;
+use crate::report::short::Short;
 use crate::result_file::ResultFile;
 use crate::stats::Ratio;
 use crate::verify::{Example, Failures};
@@ -80,6 +81,9 @@ pub struct ScenarioNote {
     pub scaled: String,
     /// Where the published figures are from; empty if there are none.
     pub source: String,
+    /// What the command line changed in it, as it was given: `--set measure.seconds=60`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
 }
 
 /// The load generator's own limit.
@@ -470,6 +474,10 @@ impl ResultFile for RunResult {
 
     fn text(&self) -> String {
         self.table()
+    }
+
+    fn short(&self) -> Vec<Short> {
+        crate::report::in_short(self)
     }
 
     fn html(&self) -> Result<String, LabError> {

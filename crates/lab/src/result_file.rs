@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::head::{Head, Kind, SCHEMA};
 use crate::report::page;
+use crate::report::short::Short;
 use crate::{LabError, write_whole};
 use maud::html;
 use serde::de::DeserializeOwned;
@@ -26,12 +27,16 @@ pub trait ResultFile: Serialize {
     /// What came of it, for a terminal.
     fn text(&self) -> String;
 
+    /// Every question that was asked, and what came of it: the first table of the report. Checks are added to it.
+    fn short(&self) -> Vec<Short>;
+
     /// The report as HTML: what is told on a terminal, if there is nothing better.
     ///
     /// # Errors
     /// What was published, which stands beside it, cannot be read.
     fn html(&self) -> Result<String, LabError> {
         let parts = page::Parts {
+            short: self.short(),
             body: html! { section { pre { (self.text()) } } },
             ..page::Parts::default()
         };

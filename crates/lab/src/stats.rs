@@ -4,11 +4,13 @@ mod family;
 mod looks;
 mod signed_rank;
 mod student;
+mod verdict;
 
 use serde::{Deserialize, Serialize};
 
 pub use family::{FALSE_SHARE, correct};
 pub use looks::Looks;
+pub use verdict::{Measure, Together};
 
 /// The middle value (mean of the two middle ones for an even count); 0 for none.
 pub fn median(values: &[f64]) -> f64 {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ashlar_lab::short::Short;
 use ashlar_lab::{Head, Kind, LabError, Machine, OwnFolder, Progress, ResultFile};
 use serde::{Deserialize, Serialize};
 
@@ -335,6 +336,10 @@ impl ResultFile for FailoverResult {
 
     fn text(&self) -> String {
         self.in_words()
+    }
+
+    fn short(&self) -> Vec<Short> {
+        crate::report::short::of_failover(self)
     }
 
     fn html(&self) -> Result<String, LabError> {

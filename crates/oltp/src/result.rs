@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ashlar_lab::short::Short;
 use ashlar_lab::stats::median;
 use ashlar_lab::units::human_bytes;
 use ashlar_lab::{Head, Interval, Kind, LabError, Latencies, LatencyLog, ResultFile};
@@ -187,6 +188,10 @@ impl ResultFile for OltpResult {
 
     fn text(&self) -> String {
         self.table()
+    }
+
+    fn short(&self) -> Vec<Short> {
+        vec![crate::report::short::of_run(self, &self.database.target)]
     }
 
     fn html(&self) -> Result<String, LabError> {

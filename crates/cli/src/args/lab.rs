@@ -345,3 +345,20 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "DIR", exclusive = true)]
     pub(crate) resume: Option<PathBuf>,
 }
+
+impl RunArguments {
+    /// What they change in the scenario, as it was given.
+    pub(crate) fn changed(&self) -> Vec<String> {
+        let users: Vec<String> = self.users.iter().map(ToString::to_string).collect();
+        let users = (!users.is_empty()).then(|| format!("--users {}", users.join(",")));
+        let set = self.set.iter().map(|one| format!("--set {one}"));
+        let pools = self.pools.iter().map(|one| format!("--pool {one}"));
+        let counts = [
+            self.databases.map(|count| format!("--databases {count}")),
+            self.streams.map(|count| format!("--streams {count}")),
+            self.nodes.map(|count| format!("--nodes {count}")),
+        ];
+        let counts = counts.into_iter().flatten();
+        set.chain(pools).chain(users).chain(counts).collect()
+    }
+}

@@ -66,6 +66,7 @@ fn scenario_run<'a>(
     Ok(ScenarioRun {
         patroni: None,
         text: &origin.scenario,
+        changed: &origin.changed,
         scale: origin.scale.parse::<Scale>()?,
         places,
         dir: &origin.dir,

@@ -78,6 +78,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let origin = Origin {
         command: Command::Run,
         scenario: changed(&text, arguments)?,
+        changed: arguments.changed(),
         scale: arguments.scale.clone(),
         dir: arguments.dir.clone(),
         places: arguments.places.clone(),
@@ -205,6 +206,7 @@ fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Fai
                 scale: origin.scale.parse::<Scale>()?,
                 dir: origin.dir.clone(),
                 destroy_data: origin.destroy_data,
+                changed: origin.changed.clone(),
             };
             run_scenario(&origin.scenario, &options, means)?
         }

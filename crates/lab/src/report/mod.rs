@@ -1,5 +1,6 @@
 //! `report.html`: one file that needs no network and no script, in light and dark.
 
+mod caveats;
 pub mod chart;
 mod clients;
 mod database;
@@ -8,6 +9,7 @@ mod more;
 mod over_time;
 pub mod page;
 mod plot;
+pub mod short;
 mod style;
 mod table;
 mod text;
@@ -16,12 +18,17 @@ pub use index::render_index;
 
 use maud::{Markup, html};
 
-use crate::result::{ConfigurationResult, RunResult};
-use crate::units::{grouped, human_bytes};
+use short::Short;
+
+use crate::ResultFile;
+use crate::result::{CellResult, ConfigurationResult, RunResult};
+use crate::stats::Measure;
+use crate::units::{grouped, human_bytes, human_us};
 
 /// The report as HTML.
 pub(crate) fn html(result: &RunResult) -> String {
     let parts = page::Parts {
+        short: result.short(),
         lead: html! {
             section.configurations {
                 @for (index, configuration) in result.configurations.iter().enumerate() {
@@ -43,6 +50,46 @@ pub(crate) fn html(result: &RunResult) -> String {
         ..page::Parts::default()
     };
     page::report(&result.head, &parts)
+}
+
+/// Every table as a question: each configuration beside the first, or what the only one does.
+pub(crate) fn in_short(result: &RunResult) -> Vec<Short> {
+    let mut all = Vec::new();
+    let Some((first, others)) = result.configurations.split_first() else {
+        return all;
+    };
+    for table in table::groups(result) {
+        let of = |configuration: &'_ ConfigurationResult| -> Vec<CellResult> {
+            let cells = configuration.cells.iter();
+            let cells = cells.filter(|cell| table.cells.contains(&cell.spec()));
+            cells.cloned().collect()
+        };
+        if others.is_empty() {
+            all.push(Short::alone(&table.title, &first.name, figures(&of(first))));
+        }
+        for other in others {
+            let cells = of(other);
+            let ratios: Vec<_> = cells
+                .iter()
+                .filter_map(|cell| cell.versus_first.as_ref())
+                .collect();
+            let names = format!("{} against {}", other.name, first.name);
+            let question = format!("{}: IOPS", table.title);
+            all.push(Short::of(question, names, &ratios, "cell", Measure::Amount));
+        }
+    }
+    all
+}
+
+/// What cells of one configuration do, from the least to the most.
+fn figures(cells: &[CellResult]) -> String {
+    let iops: Vec<f64> = cells.iter().map(|cell| cell.iops).collect();
+    let latency: Vec<f64> = cells.iter().map(|cell| cell.latency_us.mean).collect();
+    format!(
+        "{} IOPS, mean latency {}",
+        short::from_to(&iops, grouped),
+        short::from_to(&latency, human_us)
+    )
 }
 
 /// A card that says what a configuration is and how it compares over all cells.

@@ -121,7 +121,7 @@ impl Folded {
         let figures = cell.map(self.row).unwrap_or_default();
         html! {
             @if figures.is_empty() {
-                td.edge colspan=(self.columns.len()) { @if cell.is_none() { "not measured" } }
+                @for index in 0..self.columns.len() { td.edge[index == 0] { @if cell.is_none() { "-" } } }
             }
             @for (index, figure) in figures.iter().enumerate() {
                 td.edge[index == 0].published[self.columns[index].starts_with("published")] { (figure) }

@@ -2,7 +2,8 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::style;
+use super::short::{self, Short};
+use super::{caveats, style};
 use crate::result::{Check, ScenarioNote};
 use crate::units::human_bytes;
 use crate::{Head, Machine};
@@ -10,6 +11,8 @@ use crate::{Head, Machine};
 /// What a report has besides what all of them have.
 #[derive(Default)]
 pub struct Parts {
+    /// Every question and what came of it: the table at the top.
+    pub short: Vec<Short>,
     /// What was measured, in short: before anything else.
     pub lead: Markup,
     /// Figures, tables and plots.
@@ -28,11 +31,12 @@ pub fn report(head: &Head, parts: &Parts) -> String {
     let body = html! {
         (heading(&head.title, &head.machine))
         @if head.partial { (partial(&head.problems)) }
+        (short::table(&parts.short, head))
         @if let Some(scenario) = &head.scenario { (about(scenario)) }
         (parts.lead)
         @if !head.checks.is_empty() { section { h2 { "Checks" } (checks(&head.checks)) } }
         (parts.body)
-        (flags(&all))
+        (caveats::section(&all))
         (parts.method)
         p.note {
             "Ashlar lab " (head.machine.lab_version)
@@ -50,6 +54,9 @@ fn about(scenario: &ScenarioNote) -> Markup {
             @for part in scenario.about.split("\n\n") { p { (part) } }
             p.note {
                 "Scenario " code { (scenario.name) } ", " (scenario.scaled) "."
+                @if !scenario.changed.is_empty() {
+                    " Changed: " code { (scenario.changed.join(" ")) } "."
+                }
                 @if !scenario.source.is_empty() {
                     " Published figures: " code { "published/" (scenario.source) } "."
                 }
@@ -115,22 +122,6 @@ fn checks(checks: &[Check]) -> Markup {
                         th { (check.name) }
                         td.text { (check.text) }
                     }
-                }
-            }
-        }
-    }
-}
-
-/// What to know before quoting a figure.
-pub fn flags(flags: &[String]) -> Markup {
-    html! {
-        section {
-            h2 { "Before you quote a figure" }
-            @if flags.is_empty() { p { "Nothing to flag." } }
-            @else {
-                details open[flags.len() <= 12] {
-                    summary { (flags.len()) " flags" }
-                    ul.flags { @for flag in flags { li { (flag) } } }
                 }
             }
         }

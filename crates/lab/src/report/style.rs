@@ -43,6 +43,7 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 .figures .key{text-align:right;color:var(--soft)}
 .figures .pct{font-weight:650}.figures .text{text-align:left}
 .figures .published{color:var(--pub)}
+.short td{vertical-align:top}.short td.text{white-space:normal}
 .mark{color:var(--bad);font-weight:700;padding-left:2px}
 .checks td,.checks th{padding:3px 14px 3px 0;text-align:left;vertical-align:top;font-weight:500}
 .checks .text{color:var(--soft)}

@@ -8,22 +8,31 @@ use crate::CellSpec;
 use crate::result::{CellResult, RunResult};
 use crate::units::{grouped, short_bytes};
 
-/// A table for every pattern, in the order in which they were measured.
-pub(super) fn tables(result: &RunResult) -> Markup {
-    let mut groups: Vec<(String, Vec<CellSpec>)> = Vec::new();
+/// Cells that stand in one table.
+pub(super) struct Table {
+    pub(super) title: String,
+    pub(super) cells: Vec<CellSpec>,
+}
+
+/// The tables: one for every pattern and role, in the order in which they were measured.
+pub(super) fn groups(result: &RunResult) -> Vec<Table> {
+    let mut groups: Vec<Table> = Vec::new();
     for cell in result.configurations.iter().flat_map(|c| &c.cells) {
-        let title = title(cell);
-        let index = groups
-            .iter()
-            .position(|(name, _)| *name == title)
-            .unwrap_or_else(|| {
-                groups.push((title, Vec::new()));
-                groups.len() - 1
-            });
-        if !groups[index].1.contains(&cell.spec()) {
-            groups[index].1.push(cell.spec());
+        let (title, spec) = (title(cell), cell.spec());
+        match groups.iter_mut().find(|table| table.title == title) {
+            Some(table) if table.cells.contains(&spec) => {}
+            Some(table) => table.cells.push(spec),
+            None => groups.push(Table {
+                title,
+                cells: vec![spec],
+            }),
         }
     }
+    groups
+}
+
+/// All of them.
+pub(super) fn tables(result: &RunResult) -> Markup {
     let mut published = result.configurations.iter().flat_map(|of| &of.cells);
     let any_contradicts = published.any(contradicts);
     html! {
@@ -38,10 +47,10 @@ pub(super) fn tables(result: &RunResult) -> Markup {
                     "quarter off the accesses in flight that the other rows have, or what they are divided by is."
                 }
             }
-            @for (title, cells) in &groups {
-                h3 { (title) }
-                div.scroll { (one(result, cells)) }
-                (more::folds(result, cells))
+            @for table in groups(result) {
+                h3 { (table.title) }
+                div.scroll { (one(result, &table.cells)) }
+                (more::folds(result, &table.cells))
             }
         }
     }
@@ -140,9 +149,8 @@ fn figures(shown: &Shown<'_>) -> Markup {
         share, published, ..
     } = shown;
     let Some(cell) = shown.cell else {
-        return html! {
-            td.edge colspan=(5 + 3 * usize::from(share) + usize::from(published)) { "not measured" }
-        };
+        let columns = 5 + 3 * usize::from(share) + usize::from(published);
+        return html! { @for index in 0..columns { td.edge[index == 0] { "-" } } };
     };
     let of_first = |figure: fn(&CellResult) -> f64| {
         let first = figure(shown.first?);

@@ -128,6 +128,18 @@ fn a_run_s_directory_is_complete_and_each_file_reads_back() {
 
     let html = read("report.html");
     assert!(html.contains("remote &amp; co") && html.contains("local &lt;1&gt;"));
+    let (_, short) = html.split_once("In short").expect("the first table");
+    let (short, _) = short.split_once("</table>").expect("its end");
+    for what in [
+        "Random read: IOPS",
+        "Random, 60 % read: IOPS",
+        "remote &amp; co against local &lt;1&gt;",
+        "0.80 (",
+        " of 12 cells)",
+        "less in ",
+    ] {
+        assert!(short.contains(what), "{what}: {short}");
+    }
     assert_eq!(
         html.matches("Reads and writes apart").count(),
         1,
@@ -218,12 +230,47 @@ fn a_database_that_was_measured_beside_is_in_the_same_report_and_result() {
     assert_eq!(kept.map(|of| of.names), result.database.map(|of| of.names));
 }
 
+#[test]
+fn a_cell_that_was_never_done_is_a_dash_and_a_caveat_is_said_once() {
+    let mut result = outcome().result;
+    let gone = result.configurations[1].cells.remove(0);
+    result.configurations[1].cells.truncate(3);
+    result.head.flags = (0..5).map(|at| format!("cell {at}: not steady")).collect();
+    result.head.scenario = Some(crate::result::ScenarioNote {
+        name: "x".into(),
+        about: String::new(),
+        scale: 1.0,
+        scaled: "as written".into(),
+        source: String::new(),
+        changed: vec!["--set measure.seconds=5".into()],
+    });
+    let html = super::html(&result);
+    let (_, tables) = html.split_once("<h2>Tables").expect("tables");
+    assert!(!tables.contains("not measured"), "{}", gone.spec().slug());
+    assert!(tables.contains("<td class=\"edge\">-</td>"), "{html}");
+    assert_eq!(html.matches("not steady").count(), 1);
+    assert!(html.contains("--set measure.seconds=5"));
+    // Configurations alone tell their figures.
+    result.configurations.truncate(1);
+    let html = super::html(&result);
+    let (_, short) = html.split_once("In short").expect("the first table");
+    assert!(short.contains(" IOPS, mean latency "), "{short}");
+}
+
 const DOCUMENTED: &str = include_str!("../../../../docs/results.md");
 
 #[test]
 fn every_key_of_a_result_is_documented() {
     let mut result = outcome().result;
     result.database = None;
+    result.head.scenario = Some(crate::result::ScenarioNote {
+        name: "x".into(),
+        about: String::new(),
+        scale: 1.0,
+        scaled: String::new(),
+        source: String::new(),
+        changed: vec!["--users 2".into()],
+    });
     let text = serde_json::to_value(&result).expect("JSON");
     let keys = crate::keys(&text);
     assert!(keys.len() > 70, "{}", keys.len());

@@ -60,6 +60,8 @@ pub struct ScenarioOptions {
     pub dir: PathBuf,
     /// Overwrite data that is found on a device.
     pub destroy_data: bool,
+    /// What the command line changed in the text, as it was given.
+    pub changed: Vec<String>,
 }
 
 /// Reads a scenario of any kind.
@@ -162,6 +164,7 @@ pub fn run_scenario(
         scale: options.scale.factor(),
         scaled,
         source: file.published.clone().unwrap_or_default(),
+        changed: options.changed.clone(),
     });
     if let Some(table) = &table {
         let names: Vec<_> = file

@@ -71,6 +71,7 @@ fn options(dir: &Path) -> ScenarioOptions {
         scale: Scale::MIN,
         dir: dir.to_owned(),
         destroy_data: false,
+        changed: vec!["--set measure.repeat=2".into()],
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ashlar_lab::short::Short;
 use ashlar_lab::stats::median;
 use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
@@ -213,6 +214,10 @@ impl ResultFile for FaultsResult {
 
     fn text(&self) -> String {
         self.table()
+    }
+
+    fn short(&self) -> Vec<Short> {
+        crate::report::short::of_faults(self)
     }
 
     fn html(&self) -> Result<String, LabError> {

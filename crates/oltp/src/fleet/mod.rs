@@ -47,6 +47,7 @@ pub fn run_fleet(
         scale: run.scale.factor(),
         scaled,
         source: file.published.clone().unwrap_or_default(),
+        changed: run.changed.to_vec(),
     };
     let folders = run.prepare(&places, &note, (progress, journal))?;
     let mut result = FleetResult::new(file.heading(), note, &file);

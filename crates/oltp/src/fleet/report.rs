@@ -4,7 +4,7 @@ use ashlar_lab::chart::{Axis, Chart, Line};
 use ashlar_lab::page::legend;
 use ashlar_lab::stats::median;
 use ashlar_lab::units::{grouped, human_bytes, human_us};
-use ashlar_lab::{LabError, page};
+use ashlar_lab::{LabError, ResultFile, page};
 use maud::{Markup, html};
 
 use super::result::{FleetResult, FleetStep, PublishedStep, slowest};
@@ -18,6 +18,7 @@ pub(crate) fn html(result: &FleetResult) -> Result<String, LabError> {
         _ => PublishedStep::rows()?,
     };
     let parts = page::Parts {
+        short: result.short(),
         lead: answers(result),
         body: html! {
             (steps(result, &published))
@@ -384,7 +385,7 @@ fn share(step: &FleetStep, name: &str, kinds: &[&str]) -> Markup {
             }
             td { @if let Some(cpu) = share.server_cpu_s { (format!("{cpu:.1}")) } }
         } @else {
-            td.edge colspan="7" { "not measured" }
+            td.edge { "-" } @for _ in 1..7 { td { "-" } }
         }
     }
 }

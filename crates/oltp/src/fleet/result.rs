@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::short::Short;
 use ashlar_lab::stats::median;
 use ashlar_lab::units::grouped;
 use ashlar_lab::{Head, Kind as ResultKind, LabError, ResultFile};
@@ -258,6 +259,10 @@ impl ResultFile for FleetResult {
         self.table()
     }
 
+    fn short(&self) -> Vec<Short> {
+        crate::report::short::of_fleet(self)
+    }
+
     fn html(&self) -> Result<String, LabError> {
         super::html(self)
     }
@@ -429,6 +434,7 @@ pub(crate) fn sample() -> FleetResult {
         scale: 1.0,
         scaled: "as written".into(),
         source: PUBLISHED.into(),
+        changed: vec!["--streams 5".into()],
     };
     let mut result = FleetResult::new("t", note, &file);
     result.places = vec![FleetPlace {

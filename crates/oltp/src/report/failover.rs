@@ -1,6 +1,6 @@
 //! The report of a primary's death under load.
 
-use ashlar_lab::page;
+use ashlar_lab::{ResultFile, page};
 use maud::{Markup, html};
 
 use super::{charts, method};
@@ -11,6 +11,7 @@ use crate::server::Commit;
 /// The report.
 pub(crate) fn html(result: &FailoverResult) -> String {
     let parts = page::Parts {
+        short: result.short(),
         lead: html! {
             section {
                 (method::described(&result.database))

@@ -1,6 +1,6 @@
 //! The report of faults: topologies by faults, and every round.
 
-use ashlar_lab::page;
+use ashlar_lab::{ResultFile, page};
 use maud::{Markup, html};
 
 use super::method;
@@ -8,6 +8,7 @@ use crate::faults::{Cell, Fault, FaultsResult, Round, Topology};
 
 pub(crate) fn html(result: &FaultsResult) -> String {
     let parts = page::Parts {
+        short: result.short(),
         lead: html! {
             section {
                 p {
@@ -68,7 +69,7 @@ fn overview(result: &FaultsResult) -> Markup {
 
 fn entry((topology, fault): (Topology, Fault), cell: Option<&Cell>) -> Markup {
     let Some(cell) = cell else {
-        let why = topology.lacks(fault).unwrap_or("not done");
+        let why = topology.lacks(fault).unwrap_or("-");
         return html! { span.note { (why) } };
     };
     let (gap, wait) = (cell.spread(|r| r.gap_s), cell.spread(|r| r.longest_wait_s));

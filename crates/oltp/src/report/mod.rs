@@ -6,6 +6,7 @@ mod faults;
 mod method;
 mod scan;
 mod scenario;
+pub(crate) mod short;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,9 @@ mod tests;
 use std::path::Path;
 
 use ashlar_lab::result::RunResult;
-use ashlar_lab::{Comparison, Head, Kind, LabError, ResultFile, kind_in, page};
+use ashlar_lab::short::Short;
+use ashlar_lab::stats::Measure;
+use ashlar_lab::{Comparison, Figure, Head, Kind, LabError, ResultFile, kind_in, page};
 use maud::{Markup, html};
 
 use crate::failover::FailoverResult;
@@ -86,6 +89,7 @@ pub(crate) fn html(result: &OltpResult) -> Result<String, LabError> {
     Ok(page::report(
         &result.head,
         &page::Parts {
+            short: result.short(),
             lead: method::database(result),
             body: html! {
                 (charts::users(&shown))
@@ -120,6 +124,7 @@ fn both(names: &[String; 2], a: &OltpResult, b: &OltpResult) -> String {
     page::report(
         &head,
         &page::Parts {
+            short: in_short(names, comparison.as_ref().ok()),
             lead: statements(names, comparison.as_ref().ok()),
             body: html! {
                 (charts::users(&shown))
@@ -147,6 +152,25 @@ pub(crate) fn named_flags(shown: &Shown<'_>) -> Vec<String> {
     let Shown { name, result } = shown;
     let all = result.head.flags.iter().chain(&result.head.problems);
     all.map(|text| format!("{name}: {text}")).collect()
+}
+
+/// All numbers of users as one question.
+fn in_short(names: &[String; 2], comparison: Option<&Comparison>) -> Vec<Short> {
+    let rows = comparison.map_or(&[][..], |comparison| &comparison.rows);
+    let Some(first) = rows.first() else {
+        return Vec::new();
+    };
+    let ratios: Vec<_> = rows.iter().filter_map(|row| row.ratio.as_ref()).collect();
+    let measure = match first.figure {
+        Figure::RunTimeS => Measure::Time,
+        _ => Measure::Amount,
+    };
+    let what = match measure {
+        Measure::Time => "Run time",
+        Measure::Amount => "NOPM",
+    };
+    let sides = format!("{} against {}", names[1], names[0]);
+    vec![Short::of(what, sides, &ratios, "step", measure)]
 }
 
 fn statements(names: &[String; 2], comparison: Option<&Comparison>) -> Markup {

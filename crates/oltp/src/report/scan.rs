@@ -4,7 +4,7 @@ use ashlar_lab::chart::{Axis, Chart, Line};
 use ashlar_lab::page::legend;
 use ashlar_lab::stats::median;
 use ashlar_lab::units::{grouped, human_bytes};
-use ashlar_lab::{LabError, page};
+use ashlar_lab::{LabError, ResultFile, page};
 use maud::{Markup, html};
 
 use super::method::described;
@@ -26,6 +26,7 @@ pub(crate) fn html(result: &ScanResult) -> Result<String, LabError> {
     Ok(page::report(
         &result.head,
         &page::Parts {
+            short: result.short(),
             lead: html! { section { (described(&result.database)) } },
             body: figures(&shown)?,
             method: method(result),

@@ -1,10 +1,10 @@
 //! The report of a scenario: its configurations beside each other and beside what was published.
 
-use ashlar_lab::LabError;
 use ashlar_lab::chart::{Axis, Chart, Line};
 use ashlar_lab::page::{self, legend};
 use ashlar_lab::stats::median;
 use ashlar_lab::units::human_bytes;
+use ashlar_lab::{LabError, ResultFile};
 use maud::{Markup, html};
 
 use super::{Shown, charts, method, named_flags, scan, tables};
@@ -29,6 +29,7 @@ pub(crate) fn html(result: &ScenarioResult) -> Result<String, LabError> {
     });
     let flags = runs.iter().flat_map(named_flags).chain(scan_flags);
     let parts = page::Parts {
+        short: result.short(),
         lead: html! {
             (configurations(&result.configurations))
             (comparisons(result))

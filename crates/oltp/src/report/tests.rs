@@ -71,6 +71,9 @@ fn a_run_s_report_has_charts_latencies_and_conditions() {
         assert!(html.contains(word), "no {word}");
     }
     assert!(
+        html.contains("NOPM with 1, 2 users") && html.contains("new orders a minute, 95 % within")
+    );
+    assert!(
         result
             .steps
             .iter()
@@ -130,6 +133,7 @@ fn two_runs_stand_beside_each_other_with_what_their_difference_is_worth() {
         "{html}"
     );
     assert!(html.contains("not interleaved"));
+    assert!(html.contains("b against a") && html.contains("0.81 (0.81 to 0.81)"));
     render_comparison(&a, &c, &to).expect("rendered");
     let html = std::fs::read_to_string(&to).expect("there");
     assert!(html.contains("no difference beyond the noise: c is 1.00 x a"));
@@ -155,6 +159,7 @@ fn a_scan_s_report_has_the_published_run_times_beside_ours() {
     sound(&html);
     // 17.69 s of 12 readers by 2.56 s of one.
     assert!(html.contains("6.91") && html.contains("MB/s"), "{html}");
+    assert!(html.contains("In short") && html.contains("Run time with 1, 12 readers"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod readers;
 
 use std::fmt;
 
+use ashlar_lab::short::Short;
 use ashlar_lab::units::{grouped, human_bytes};
 use ashlar_lab::{
     Asked, Head, Journal, Kind, LabError, Measurement, Nest, Progress, ResultFile, Schedule, Turn,
@@ -255,6 +256,10 @@ impl ResultFile for ScanResult {
 
     fn text(&self) -> String {
         self.to_string()
+    }
+
+    fn short(&self) -> Vec<Short> {
+        vec![crate::report::short::of_scan(self, &self.database.target)]
     }
 
     fn html(&self) -> Result<String, LabError> {

@@ -1,14 +1,15 @@
 //! Comparisons as a person reads them: those of the same two things in one table, what stays fixed in
 //! columns, a row for each number of users.
 
-use ashlar_lab::stats::{Ratio, median};
+use ashlar_lab::short::Short;
+use ashlar_lab::stats::{Measure, Ratio, median};
 use ashlar_lab::units::grouped;
 use ashlar_lab::{A_RUN_IS_PARTIAL, Comparable, Figure, Figures, Row as LabRow};
 
 use super::compared::{Compared, figures, is_run_time, pairs_of};
 use super::result::{ConfigurationResult, ScenarioResult};
-use super::verdict::verdict;
 use crate::compare::cautions;
+use crate::report::short::question;
 
 /// What configurations may differ in, in the order in which it is told, and how a table calls it.
 const FACTORS: [(&str, &str); 5] = [
@@ -148,6 +149,29 @@ impl Group {
         if self.is_run_time { "run time" } else { "NOPM" }
     }
 
+    fn measure(&self) -> Measure {
+        match self.is_run_time {
+            true => Measure::Time,
+            false => Measure::Amount,
+        }
+    }
+
+    /// A question for each of its blocks, in which only the users differ.
+    pub(crate) fn short(&self) -> Vec<Short> {
+        let one = self.crowd.trim_end_matches('s');
+        let of = |rows: &[Row]| {
+            let counts: Vec<usize> = rows.iter().map(|row| row.users).collect();
+            let ratios: Vec<&Ratio> = rows.iter().map(|row| &row.ratio).collect();
+            let fixed = rows.first().map_or(&[][..], |row| &row.fixed);
+            let fixed: String = fixed.iter().map(|of| format!(", {of}")).collect();
+            let asked = question(self.figure(), &counts, one) + &fixed;
+            let sides = format!("{} against {}", self.ours, self.base);
+            Short::of(asked, sides, &ratios, "step", self.measure())
+        };
+        let blocks = self.rows.chunk_by(|one, next| one.fixed == next.fixed);
+        blocks.map(of).collect()
+    }
+
     /// Whether the ranges of this group have room to be tighter.
     fn wide(&self) -> usize {
         let rows = self.rows.iter();
@@ -189,7 +213,7 @@ impl Group {
         }));
         all.push(column("sure".into(), Look::Figure, &|r| sure(&r.ratio)));
         all.push(column("verdict".into(), Look::Words, &|r| {
-            verdict(&r.ratio, self.is_run_time)
+            r.ratio.verdict(self.measure())
         }));
         if self.rows.iter().any(|row| row.published.is_some()) {
             all.push(column("published".into(), Look::Published, &|r| {

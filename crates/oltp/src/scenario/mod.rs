@@ -13,7 +13,6 @@ mod scans;
 mod self_test;
 mod turns;
 mod users;
-mod verdict;
 
 use std::path::{Path, PathBuf};
 
@@ -83,6 +82,8 @@ pub struct ScenarioRun<'a> {
     pub dir: &'a Path,
     /// Where result.json, scenario.toml and report.html go.
     pub out: &'a Path,
+    /// What the command line changed in the text, as it was given.
+    pub changed: &'a [String],
     /// Patroni keeps the groups, with etcd and HAProxy; their own things are in this directory while one runs.
     pub patroni: Option<&'a Path>,
 }
@@ -142,6 +143,7 @@ pub fn run_scenario(
         scale: run.scale.factor(),
         scaled,
         source: file.published.clone().unwrap_or_default(),
+        changed: run.changed.to_vec(),
     };
     let folders = run.prepare(&places, &note, (progress, journal))?;
     let mut result = ScenarioResult::new(file.heading(), note);

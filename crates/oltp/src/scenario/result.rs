@@ -2,6 +2,7 @@
 //! together.
 
 use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::short::Short;
 use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +89,10 @@ impl ResultFile for ScenarioResult {
 
     fn text(&self) -> String {
         self.in_words()
+    }
+
+    fn short(&self) -> Vec<Short> {
+        crate::report::short::of_scenario(self)
     }
 
     fn html(&self) -> Result<String, LabError> {

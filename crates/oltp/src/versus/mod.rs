@@ -10,6 +10,8 @@ pub use file::{PartFile, VersusFile};
 pub use meter::{Meter, Moved, Sample};
 pub use part::{Part, Published, Rate, Row};
 
+use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::short::Short;
 use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +55,10 @@ impl ResultFile for VersusResult {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
+    fn short(&self) -> Vec<Short> {
+        crate::report::short::of_versus(self)
+    }
+
     fn html(&self) -> Result<String, LabError> {
         Ok(report::html(self))
     }
@@ -60,10 +66,27 @@ impl ResultFile for VersusResult {
 
 impl VersusResult {
     /// An empty one.
-    pub fn begun(file: &VersusFile, scale: f64, storage: Vec<String>) -> Self {
+    pub fn begun(
+        file: &VersusFile,
+        scale: f64,
+        storage: Vec<String>,
+        changed: Vec<String>,
+    ) -> Self {
+        let about = file.about.trim().to_owned();
+        let scenario = ScenarioNote {
+            name: file.name.clone(),
+            about: about.clone(),
+            scale,
+            scaled: format!("which is {}", file.parts.join(" and ")),
+            source: String::new(),
+            changed,
+        };
         Self {
-            head: Head::new(Kind::Versus, &file.title),
-            about: file.about.trim().to_owned(),
+            head: Head {
+                scenario: Some(scenario),
+                ..Head::new(Kind::Versus, &file.title)
+            },
+            about,
             scale,
             storage,
             ..Self::default()

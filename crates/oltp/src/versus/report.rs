@@ -1,6 +1,6 @@
 //! The report: a sentence and two tables for each part.
 
-use ashlar_lab::page;
+use ashlar_lab::{ResultFile, page};
 use maud::{Markup, html};
 
 use super::part::{Part, Row};
@@ -9,7 +9,10 @@ use super::{Moved, VersusResult};
 pub(super) fn html(result: &VersusResult) -> String {
     let lead = html! {
         section {
-            @for paragraph in result.about.split("\n\n") { p { (paragraph) } }
+            // Results of before have it here alone.
+            @if result.head.scenario.is_none() {
+                @for paragraph in result.about.split("\n\n") { p { (paragraph) } }
+            }
             ul { @for line in &result.storage { li { (line) } } }
         }
         section {
@@ -28,6 +31,7 @@ pub(super) fn html(result: &VersusResult) -> String {
         }
     };
     let parts = page::Parts {
+        short: result.short(),
         lead,
         body,
         method,
@@ -59,8 +63,8 @@ fn run_times(part: &Part) -> Markup {
             } }
             tbody { @for row in &part.rows { tr {
                 td.key { (count(row)) }
-                td { (format!("{:.2}", row.fci_run_time_s)) }
-                td { (format!("{:.2}", row.group_run_time_s)) }
+                td { (seconds(row.fci_run_time_s)) }
+                td { (seconds(row.group_run_time_s)) }
                 td.pct { (format!("{:.2}", row.ratio.ratio)) }
                 td { (format!("{:.2} to {:.2}", row.ratio.low, row.ratio.high)) }
                 td { (row.ratio.pairs) }
@@ -74,6 +78,14 @@ fn run_times(part: &Part) -> Markup {
                 }
             } } }
         } }
+    }
+}
+
+/// A run time; nothing was measured if it is 0.
+fn seconds(time: f64) -> String {
+    match time > 0.0 {
+        true => format!("{time:.2}"),
+        false => "-".to_owned(),
     }
 }
 

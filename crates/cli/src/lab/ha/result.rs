@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ashlar_lab::result::VerifyResult;
+use ashlar_lab::short::Short;
 use ashlar_lab::{Endured, Example, Head, Kind, ResultFile};
 use serde::Serialize;
 
@@ -42,6 +43,38 @@ pub(super) struct HaResult {
     is_clean: bool,
     #[serde(skip)]
     unreadable: u64,
+}
+
+/// All rounds of one fault.
+struct KindOfFault<'a> {
+    fault: &'a str,
+    /// What the time without an answer is meant to be.
+    meant: &'static str,
+    /// Times without an answer in milliseconds, ascending.
+    gaps: Vec<u64>,
+}
+
+impl KindOfFault<'_> {
+    fn median(&self) -> u64 {
+        self.gaps.get(self.gaps.len() / 2).copied().unwrap_or(0)
+    }
+
+    fn longest(&self) -> u64 {
+        self.gaps.last().copied().unwrap_or(0)
+    }
+
+    fn short(&self) -> Short {
+        let (times, meant) = (self.gaps.len(), self.meant);
+        Short::alone(
+            format!("How long is there no answer: {}", self.fault),
+            format!("{times} rounds"),
+            format!(
+                "{} ms, at most {}; meant: {meant}",
+                self.median(),
+                self.longest()
+            ),
+        )
+    }
 }
 
 impl HaResult {
@@ -122,21 +155,32 @@ impl HaResult {
         let mut text = String::from(
             "| fault | times | no answer, ms: median | longest | meant |\n|-|-:|-:|-:|-|\n",
         );
-        let mut kinds: BTreeMap<&str, Vec<&Round>> = BTreeMap::new();
-        for round in &self.rounds {
-            kinds.entry(&round.fault).or_default().push(round);
-        }
-        for (kind, rounds) in kinds {
-            let mut gaps: Vec<u64> = rounds.iter().map(|round| round.gap_ms).collect();
-            gaps.sort_unstable();
-            let (times, longest) = (gaps.len(), gaps.last().copied().unwrap_or(0));
-            let (median, meant) = (gaps[times / 2], rounds[0].budget);
+        for of in self.kinds() {
+            let (kind, times, meant) = (of.fault, of.gaps.len(), of.meant);
+            let (median, longest) = (of.median(), of.longest());
+            // Writing to a string does not fail.
             let _ = writeln!(
                 text,
                 "| {kind} | {times} | {median} | {longest} | {meant} |"
             );
         }
         text
+    }
+
+    fn kinds(&self) -> Vec<KindOfFault<'_>> {
+        let mut kinds: BTreeMap<&str, KindOfFault<'_>> = BTreeMap::new();
+        for round in &self.rounds {
+            let empty = || KindOfFault {
+                fault: &round.fault,
+                meant: round.budget,
+                gaps: Vec::new(),
+            };
+            let of = kinds.entry(&round.fault).or_insert_with(empty);
+            of.gaps.push(round.gap_ms);
+        }
+        let mut kinds: Vec<KindOfFault<'_>> = kinds.into_values().collect();
+        kinds.iter_mut().for_each(|of| of.gaps.sort_unstable());
+        kinds
     }
 
     fn table(&self) -> String {
@@ -171,6 +215,19 @@ impl ResultFile for HaResult {
 
     fn text(&self) -> String {
         self.table()
+    }
+
+    fn short(&self) -> Vec<Short> {
+        let mut all: Vec<Short> = self.kinds().iter().map(KindOfFault::short).collect();
+        all.push(Short::alone(
+            "Is what was acknowledged there?",
+            "all rounds",
+            format!(
+                "{} lost, {} reverted, {} errors",
+                self.lost, self.reverted, self.errors
+            ),
+        ));
+        all
     }
 
     fn complaint(&self) -> Option<String> {

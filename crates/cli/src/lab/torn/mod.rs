@@ -15,6 +15,7 @@ mod verify;
 use std::path::{Path, PathBuf};
 
 use ashlar_attach::mounts_below;
+use ashlar_lab::short::Short;
 use ashlar_lab::{Head, Kind, LabError, ResultFile, check_out_dir};
 use serde::Serialize;
 
@@ -233,6 +234,31 @@ impl ResultFile for TornResult {
 
     fn text(&self) -> String {
         text(self)
+    }
+
+    /// What leaving full-page writes out gains; whether it may is a matter of the checks.
+    fn short(&self) -> Vec<Short> {
+        let cost = self.cost.iter().flat_map(|cost| {
+            let bytes = cost.wal_bytes_per_transaction;
+            [("NOPM", cost.nopm), ("Log bytes a transaction", bytes)]
+        });
+        let of = |(question, pair): (&str, cost::Pair)| {
+            let is_same = pair.ratio_least <= 1.0 && pair.ratio_most >= 1.0;
+            let word = if pair.ratio < 1.0 { "less" } else { "more" };
+            Short {
+                question: question.to_owned(),
+                configurations: "full_page_writes off against on".to_owned(),
+                ratio: format!(
+                    "{:.3} ({:.3} to {:.3})",
+                    pair.ratio, pair.ratio_least, pair.ratio_most
+                ),
+                verdict: match is_same {
+                    true => "no difference beyond the noise".to_owned(),
+                    false => format!("{:.0} % {word}", 100.0 * (pair.ratio - 1.0).abs()),
+                },
+            }
+        };
+        cost.map(of).collect()
     }
 }
 

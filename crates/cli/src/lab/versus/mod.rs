@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     check_out_dir(out)?;
     let progress = interruptible()?;
     let ground = Ground::make(&arguments.dir, &file, &progress)?;
-    let mut result = VersusResult::begun(&file, scale.factor(), ground.told());
+    let mut result = VersusResult::begun(&file, scale.factor(), ground.told(), arguments.changed());
     let measured = parts(&all, arguments, &ground, (&mut result, &progress));
     if let Err(error) = measured {
         result.head.broke_off(error.to_string());
@@ -77,6 +77,7 @@ fn parts(
     (result, progress): (&mut VersusResult, &Progress),
 ) -> Result<(), LabError> {
     let out = arguments.out.as_deref().unwrap_or(&arguments.dir);
+    let changed = arguments.changed();
     for PartFile { name, text } in all {
         progress.go_on()?;
         let places = ground.places();
@@ -85,6 +86,7 @@ fn parts(
         let origin = Origin {
             command: Command::Run,
             scenario: text.clone(),
+            changed: changed.clone(),
             scale: arguments.scale.clone(),
             dir: arguments.dir.clone(),
             machine: Machine::here(),
@@ -94,6 +96,7 @@ fn parts(
         let meters = Meters::start(ground.sources()?)?;
         let run = ScenarioRun {
             text,
+            changed: &changed,
             scale: arguments.scale.parse()?,
             places: &places,
             dir: &arguments.dir,

@@ -33,6 +33,7 @@ fn result(far: f64) -> ScenarioResult {
         scale: 1.0,
         scaled: String::new(),
         source: String::new(),
+        changed: Vec::new(),
     };
     let mut result = ScenarioResult::new("x", note);
     for (topology, by) in [(Standalone, 1.0), (AvailabilityGroup, 0.5)] {
@@ -105,6 +106,25 @@ fn comparisons_of_the_same_two_things_are_one_table() {
         groups[1].text()
     );
     assert!(groups[1].text().contains("place"));
+}
+
+#[test]
+fn every_block_is_a_question_at_the_top() {
+    let result = result(0.81);
+    let short: Vec<_> = Group::of(&result).iter().flat_map(Group::short).collect();
+    let first = &short[0];
+    assert_eq!(
+        (&*first.question, &*first.configurations),
+        ("NOPM with 2, 4 users, standalone, 38 %", "far against near")
+    );
+    assert_eq!(first.ratio, "0.81 (0.81 to 0.81 of 2 steps)");
+    assert_eq!(first.verdict, "less in all 2");
+    // Two topologies of two memories; two of each other.
+    assert_eq!(short.len(), 4 + 4 + 4);
+    let html = result.html().expect("a report");
+    let (_, table) = html.split_once("In short").expect("a table");
+    let (table, _) = table.split_once("</table>").expect("its end");
+    assert_eq!(table.matches("<tr>").count(), 1 + short.len());
 }
 
 #[test]
