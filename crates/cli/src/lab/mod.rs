@@ -12,6 +12,7 @@ mod interrupt;
 mod link;
 mod nodes;
 mod oltp;
+mod own_agents;
 mod pools;
 mod process;
 mod runs;

@@ -157,7 +157,7 @@ pub(super) fn word(process: &Process, index: usize) -> Result<String, LabError> 
     word.ok_or_else(|| LabError::environment("a server does not say where it is"))
 }
 
-/// Ends daemons that a killed run has left, by the folder that they were given.
+/// Ends daemons and agents that a killed run has left, by the folder that they were given.
 pub(super) fn end_left(folders: &[PathBuf]) {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in all {
@@ -175,7 +175,10 @@ pub(super) fn end_left(folders: &[PathBuf]) {
                 .iter()
                 .any(|folder| Path::new(word).starts_with(folder))
         };
-        if words.split('\0').skip(1).any(is_below) && words.contains("\0node\0") {
+        let is_ours = ["\0node\0", "\0agent\0"]
+            .iter()
+            .any(|word| words.contains(word));
+        if words.split('\0').skip(1).any(is_below) && is_ours {
             // One that has ended meanwhile is what is wanted.
             let _ = Pid::from_raw(number).map(|pid| kill_process(pid, Signal::KILL));
         }

@@ -12,6 +12,7 @@ use ashlar_oltp::versus::VersusFile;
 use ashlar_oltp::{FleetScenario, OltpScenario};
 
 use super::interrupt::interruptible;
+use super::own_agents::{self, OwnAgents};
 use super::service::LocalServices;
 use super::stacks::LocalStacks;
 use super::{databases, ending, link, pools, report_path, text_of, versus};
@@ -106,6 +107,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         }
         let file = ScenarioFile::parse(&origin.scenario).map_err(named)?;
         pools::check(&file).map_err(named)?;
+        own_agents::check(&file, &origin.clients)?;
     }
     origin.scale.parse::<Scale>()?;
     check_out_dir(out)?;
@@ -186,7 +188,10 @@ fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), F
 
 fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let stacks = LocalStacks::new();
-    let clients = link::greet(&origin.clients)?;
+    let file = ScenarioFile::parse(&origin.scenario)?;
+    let own = OwnAgents::start(&file, origin, journal)?;
+    let agents = own.as_ref().map_or(&origin.clients, OwnAgents::agents);
+    let clients = link::greet(agents)?;
     let means = Means {
         stacks: &stacks,
         services: &LocalServices::new(&stacks, origin.clients.serve_on),
@@ -196,7 +201,7 @@ fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Fai
     };
     let outcome = match origin.command {
         Command::Sweep => {
-            let mut plan = ScenarioFile::parse(&origin.scenario)?.plan()?;
+            let mut plan = file.plan()?;
             plan.destroy_data = origin.destroy_data;
             run_plan(&plan, means)?
         }
@@ -215,6 +220,8 @@ fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Fai
     if outcome.is_complete {
         journal.end()?;
     }
+    drop(clients);
+    own.map_or(Ok(()), OwnAgents::stop)?;
     let result = &outcome.result;
     print(&format!(
         "{}\n{}\n",

@@ -201,3 +201,93 @@ fn an_agent_lets_in_who_has_its_token_one_at_a_time() {
     let (code, said) = sweep(&with(&[&one]), "third");
     assert_eq!(code, 0, "{said}");
 }
+
+const WITH_CLIENTS: &str = r#"
+    name = "clients"
+    [measure]
+    size = "16MiB"
+    seconds = 0.2
+    repeat = 2
+    clients = 2
+    [[configuration]]
+    name = "served"
+    stack = "memory:16MiB"
+    remote = true
+    [[matrix]]
+    pattern = "randread"
+    block = ["4k"]
+    threads = [3]
+    depth = [2]
+"#;
+
+#[test]
+fn a_scenario_has_the_clients_that_it_asks_for() {
+    let room = open_folder();
+    let dir = room.path();
+    std::fs::write(dir.join("clients.toml"), WITH_CLIENTS).expect("written");
+    std::fs::create_dir(dir.join("files")).expect("made");
+    let (code, said) = lab(dir, "run clients.toml --dir files --out own");
+    assert_eq!(code, 0, "{said}");
+    let threads = |out: &str| -> Vec<u64> {
+        let result = json(&dir.join(out).join("result.json"));
+        let parts = cell(&result)["repeats"][0]["clients"].clone();
+        let parts = parts.as_array().into_iter().flatten();
+        parts.filter_map(|part| part["threads"].as_u64()).collect()
+    };
+    assert_eq!(threads("own"), [2, 1]);
+    let left = std::fs::read_dir(dir.join("files")).expect("there").count();
+    assert_eq!(left, 0, "its token and log are removed");
+    assert!(!is_working_in(dir), "its agents have ended");
+    // Those that are named, instead, if they are as many.
+    let (one, two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    let words = |agents: &[&Agent], out: &str| {
+        format!("run clients.toml --dir files --out {out} {}", with(agents))
+    };
+    let (code, said) = lab(dir, &words(&[&one], "wrong"));
+    assert!(
+        code == 2 && said.contains("--set measure.clients=1") && !dir.join("wrong").exists(),
+        "{said}"
+    );
+    let (code, said) = lab(dir, &words(&[&one, &two], "named"));
+    assert_eq!(code, 0, "{said}");
+    let result = json(&dir.join("named/result.json"));
+    let names = result["clients"].as_array().expect("clients").iter();
+    let names: Vec<&str> = names.filter_map(|of| of["name"].as_str()).collect();
+    assert_eq!(names, [&*one.address, &*two.address]);
+}
+
+/// Whether agents with a token below a folder's `files` are there.
+fn is_working_in(dir: &Path) -> bool {
+    let listed = std::process::Command::new("ps")
+        .args(["-eo", "args"])
+        .output();
+    let listed = String::from_utf8_lossy(&listed.expect("ps").stdout).into_owned();
+    let files = dir.join("files").display().to_string();
+    listed
+        .lines()
+        .any(|line| line.contains(&files) && line.contains(" agent "))
+}
+
+#[test]
+fn a_run_with_its_own_clients_that_is_killed_goes_on() {
+    let room = open_folder();
+    let dir = room.path();
+    std::fs::write(dir.join("clients.toml"), WITH_CLIENTS).expect("written");
+    std::fs::create_dir(dir.join("files")).expect("made");
+    let mut typed = Typed::start(
+        dir,
+        "run clients.toml --dir files --set measure.repeat=20 --out out",
+    );
+    eventually("some is measured", || measured(&dir.join("out")) >= 2);
+    typed.kill();
+    assert!(is_working_in(dir), "they are left");
+    let (code, said) = lab(dir, "run --resume out");
+    assert_eq!(code, 0, "{said}");
+    assert!(!is_working_in(dir), "they are ended");
+    let result = json(&dir.join("out/result.json"));
+    assert_eq!(cell(&result)["repeats"].as_array().map(Vec::len), Some(20));
+    assert_eq!(
+        std::fs::read_dir(dir.join("files")).expect("there").count(),
+        0
+    );
+}

@@ -75,6 +75,10 @@ pub struct MeasureSection {
     /// Percent of accesses that give space back.
     #[serde(default, skip_serializing_if = "is_default")]
     pub trim_pct: u8,
+    /// Processes that make the load, each with its part of the threads: agents, on as many machines as are named, or all
+    /// on this one. One if absent: the run itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients: Option<u32>,
     /// Stamp and check every block.
     #[serde(default)]
     pub verify: bool,
@@ -389,6 +393,7 @@ impl ScenarioFile {
                 fsync: plan.access.flush_every,
                 think: plan.access.think.as_secs_f64(),
                 trim_pct: plan.access.trim_pct,
+                clients: None,
                 verify: plan.verify,
                 rate: plan.rate,
                 fill: Some(plan.precondition.fill),
