@@ -43,6 +43,17 @@ pub struct DeviceBytes {
 }
 
 impl DeviceBytes {
+    /// The means of both.
+    pub(crate) fn with(self, other: &Self) -> Self {
+        let both = |one: Option<u64>, other: Option<u64>| Some(u64::midpoint(one?, other?));
+        Self {
+            read_bytes: both(self.read_bytes, other.read_bytes),
+            write_bytes: both(self.write_bytes, other.write_bytes),
+            own_read_bytes: both(self.own_read_bytes, other.own_read_bytes),
+            reason: self.reason.or_else(|| other.reason.clone()),
+        }
+    }
+
     /// What reached the storage of the database's reads, as far as it can be told.
     pub(crate) fn reads(&self) -> Option<u64> {
         match (self.own_read_bytes, self.read_bytes) {

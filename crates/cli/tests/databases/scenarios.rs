@@ -243,6 +243,52 @@ fn a_table_is_read_on_two_places_in_turn() {
 }
 
 #[test]
+fn tables_are_read_in_turns() {
+    let Some(room) = places(&["a", "b"]) else {
+        return;
+    };
+    let dir = room.path();
+    let scenario = "
+        name = 'turns'
+        measure = { repeat = 2 }
+        [turns]
+        [scan]
+        rows = 5000
+        readers = [1]
+        set = ['fsync=off']
+    ";
+    std::fs::write(dir.join("turns.toml"), scenario).expect("written");
+    let words = "run turns.toml --users 2,3 --place one=a --place two=b --out out";
+    let (code, text) = lab(dir, words);
+    assert_eq!(code, 0, "{text}");
+    let result = result(dir, "out");
+    assert_eq!(
+        result["scenario"]["changed"],
+        serde_json::json!(["--users 2,3"])
+    );
+    for of in result["configurations"].as_array().expect("configurations") {
+        let steps = of["scan"]["steps"].as_array().expect("steps");
+        let told: Vec<_> = steps
+            .iter()
+            .map(|step| (step["readers"].as_u64(), step["repeat"].as_u64()))
+            .collect();
+        let step = |readers, block| (Some(readers), Some(block));
+        assert_eq!(told, [step(2, 1), step(2, 2), step(3, 1), step(3, 2)]);
+    }
+    // Each block is kept whole, and once.
+    let journal = std::fs::read_to_string(dir.join("out/journal.jsonl")).expect("kept");
+    let blocks = journal.lines().filter(|line| line.starts_with("{\"turn\""));
+    assert_eq!(blocks.count(), 4);
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(
+        report.contains("In short") && report.contains("run time with 2, 3 readers"),
+        "{report}"
+    );
+    is_left_empty(&dir.join("a"));
+    is_left_empty(&dir.join("b"));
+}
+
+#[test]
 fn places_take_turns_under_one_load() {
     let Some(room) = places(&["a", "b"]) else {
         return;

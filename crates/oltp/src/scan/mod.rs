@@ -346,6 +346,24 @@ impl ScanResult {
 }
 
 impl ScanStep {
+    /// Two scans as one step: the means of both.
+    pub(crate) fn with(self, other: &Self) -> Self {
+        let mean = |one: f64, other: f64| f64::midpoint(one, other);
+        let both = |one: Option<f64>, other: Option<f64>| Some(mean(one?, other?));
+        let run_time_s = mean(self.run_time_s, other.run_time_s);
+        Self {
+            // As many bytes in the mean time.
+            mb_s: self.mb_s * self.run_time_s / run_time_s.max(f64::MIN_POSITIVE),
+            run_time_s,
+            quickest_s: mean(self.quickest_s, other.quickest_s),
+            server_cpu_s: both(self.server_cpu_s, other.server_cpu_s),
+            client_cpu_s: mean(self.client_cpu_s, other.client_cpu_s),
+            machine_cpu_pct: both(self.machine_cpu_pct, other.machine_cpu_pct),
+            device: self.device.with(&other.device),
+            ..self
+        }
+    }
+
     /// The step in a line.
     pub(crate) fn line(&self) -> String {
         let (readers, repeat) = (self.readers, self.repeat);

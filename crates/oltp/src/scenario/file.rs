@@ -115,8 +115,8 @@ pub struct ScanSection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TurnsSection {
-    /// Seconds of a turn before it is measured.
-    pub settle: f64,
+    /// Seconds of a turn before it is measured, 0.25 if absent; a scan, which begins with nothing in memory, has none.
+    pub settle: Option<f64>,
     /// It ends when every ratio to the first configuration is known to so many percent.
     pub precision_pct: f64,
 }
@@ -124,13 +124,14 @@ pub struct TurnsSection {
 impl Default for TurnsSection {
     fn default() -> Self {
         Self {
-            settle: 0.25,
+            settle: None,
             precision_pct: 5.0,
         }
     }
 }
 
-/// What the settling time may be.
+/// What the settling time is, and what it may be.
+const USUAL_SETTLE: f64 = 0.25;
 const SETTLES: std::ops::RangeInclusive<f64> = 0.0..=60.0;
 const PRECISIONS: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 
@@ -145,19 +146,31 @@ impl OltpSection {
 }
 
 impl TurnsSection {
+    /// Seconds of a turn before it is measured.
+    pub(super) fn settle(&self) -> f64 {
+        self.settle.unwrap_or(USUAL_SETTLE)
+    }
+
+    /// Whether they make sense for a load, or for a scan where there is none.
     fn check(&self, oltp: Option<&OltpSection>) -> Result<(), String> {
-        let Some(oltp) = oltp else {
-            return Err("[turns]: for [oltp] only".into());
+        let is_several = |oltp: &OltpSection| {
+            oltp.topology.len() > 1 || oltp.memory_pct.len() > 1 || oltp.transactions.is_some()
         };
-        if oltp.topology.len() > 1 || oltp.memory_pct.len() > 1 || oltp.transactions.is_some() {
+        if oltp.is_some_and(is_several) {
             return Err(
                 "[turns]: servers that are up together differ in place and slow_down_pct only: one \
                  topology, one memory_pct, no transactions"
                     .into(),
             );
         }
-        if !SETTLES.contains(&self.settle) {
-            return Err(format!("settle = {}: must be 0 to 60 s", self.settle));
+        if let (None, Some(settle)) = (oltp, self.settle) {
+            return Err(format!(
+                "turns.settle = {settle}: a scan begins with nothing in memory, and has no settle"
+            ));
+        }
+        let settle = self.settle();
+        if !SETTLES.contains(&settle) {
+            return Err(format!("settle = {settle}: must be 0 to 60 s"));
         }
         if !PRECISIONS.contains(&self.precision_pct) {
             let precision = self.precision_pct;
@@ -354,9 +367,13 @@ impl OltpScenario {
         let measure = &mut self.measure;
         measure.scale(scale);
         let repeats = measure.repeat;
+        let often = match self.turns {
+            Some(_) => format!("at most {repeats} blocks of turns"),
+            None => format!("{repeats} repeats"),
+        };
         if let Some(scan) = &mut self.scan {
             scan.rows = shrink(f64::from(scan.rows), f64::from(LEAST_ROWS), scale) as i32;
-            return (written, format!("{} rows, {repeats} repeats", scan.rows));
+            return (written, format!("{} rows, {often}", scan.rows));
         }
         let Some(oltp) = &mut self.oltp else {
             return (written, String::new());
@@ -390,10 +407,6 @@ impl OltpScenario {
             None => format!("{} s after {} s", measure.seconds(), measure.ramp()),
         };
         let users: Vec<String> = oltp.users.iter().map(ToString::to_string).collect();
-        let often = match self.turns {
-            Some(_) => format!("at most {repeats} blocks of turns"),
-            None => format!("{repeats} repeats"),
-        };
         let scaled = format!(
             "{} warehouses, {} users, {work} x {often}",
             oltp.warehouses,
@@ -504,8 +517,8 @@ mod tests {
                 "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\nmemory_pct = [1, 2]\n[turns]",
             ),
             (
-                "for [oltp] only",
-                "name = 'x'\n[scan]\nrows = 1\nreaders = [1]\n[turns]",
+                "turns.settle = 1: a scan begins",
+                "name = 'x'\n[scan]\nrows = 1\nreaders = [1]\n[turns]\nsettle = 1",
             ),
             (
                 "settle",

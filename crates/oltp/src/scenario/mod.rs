@@ -9,6 +9,7 @@ mod load;
 mod measure;
 mod named;
 mod result;
+mod scan_turns;
 mod scans;
 mod self_test;
 mod turns;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::file::ScanSection;
 use super::named::Asked;
 use super::result::{ConfigurationResult, ScenarioResult};
-use super::{Stage, told};
+use super::{Stage, scan_turns, told};
 use crate::files;
 use crate::postgres::{Logic, Postgres};
 use crate::scan::{ScanPlan, ScanResult, ScanStep, make};
@@ -44,23 +44,26 @@ pub(super) fn run(
         servers,
         result,
     };
-    let ran = carry_out(&schedule, &mut scans, journal, stage.progress);
+    let ran = match &stage.file.turns {
+        Some(turns) => scan_turns::run(&mut scans, turns, &plan.readers, journal),
+        None => carry_out(&schedule, &mut scans, journal, stage.progress),
+    };
     drop(scans);
     stage.ended(ran, result)
 }
 
 /// The scan as a workload: a turn is a number of readers of a configuration.
-struct Scans<'a> {
-    stage: &'a Stage<'a>,
+pub(super) struct Scans<'a> {
+    pub(super) stage: &'a Stage<'a>,
     servers: Vec<Held>,
-    result: &'a mut ScenarioResult,
+    pub(super) result: &'a mut ScenarioResult,
 }
 
 /// A step, and what to know about it.
 #[derive(Serialize, Deserialize)]
-struct Kept {
-    step: ScanStep,
-    flags: Vec<String>,
+pub(super) struct Kept {
+    pub(super) step: ScanStep,
+    pub(super) flags: Vec<String>,
 }
 
 impl Workload for Scans<'_> {
@@ -72,34 +75,45 @@ impl Workload for Scans<'_> {
     }
 
     fn measure(&mut self, turn: &Turn) -> Result<Measurement<Kept>, LabError> {
-        let what = self.name(turn);
-        match self.step(turn) {
-            Ok(kept) => {
-                let line = kept.step.line();
-                Ok(Measurement::Whole(kept, line))
-            }
-            Err(error) => {
-                let of = &mut self.result.configurations[turn.configuration];
-                if let Some(scan) = &mut of.scan {
-                    scan.head.partial = true;
-                }
-                told(self.result, &what, &error);
-                Err(error)
-            }
-        }
+        let kept = self.told_step(turn)?;
+        let line = kept.step.line();
+        Ok(Measurement::Whole(kept, line))
     }
 
     fn take(&mut self, turn: &Turn, kept: Kept) -> Result<(), LabError> {
-        let of = &mut self.result.configurations[turn.configuration];
-        if let Some(scan) = &mut of.scan {
-            scan.steps.push(kept.step);
-            scan.head.flags.extend(kept.flags);
-        }
+        self.add(turn.configuration, kept);
         Ok(())
     }
 }
 
 impl Scans<'_> {
+    /// How many configurations there are.
+    pub(super) fn count(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Puts a step into the result.
+    pub(super) fn add(&mut self, configuration: usize, kept: Kept) {
+        let of = &mut self.result.configurations[configuration];
+        if let Some(scan) = &mut of.scan {
+            scan.steps.push(kept.step);
+            scan.head.flags.extend(kept.flags);
+        }
+    }
+
+    /// A step; what ends it is told in the result.
+    pub(super) fn told_step(&mut self, turn: &Turn) -> Result<Kept, LabError> {
+        let what = self.name(turn);
+        let kept = self.step(turn);
+        kept.inspect_err(|error| {
+            let of = &mut self.result.configurations[turn.configuration];
+            if let Some(scan) = &mut of.scan {
+                scan.head.partial = true;
+            }
+            told(self.result, &what, error);
+        })
+    }
+
     /// One step, of a server that was just started and of whose files nothing is in memory.
     fn step(&mut self, turn: &Turn) -> Result<Kept, LabError> {
         let readers = turn.number()?;

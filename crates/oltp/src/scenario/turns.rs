@@ -33,6 +33,11 @@ pub(super) fn looks(repeats: u32) -> Looks {
     Looks::up_to(repeats as usize, RISK)
 }
 
+/// Draws the orders of the blocks of a number of users.
+pub(super) fn order_of(stage: &Stage<'_>, users: usize) -> Rng {
+    Rng::stream(stage.file.measure.seed, &[ORDER, users as u64])
+}
+
 /// Users at a place, who rest unless it is their turn.
 struct Visited<'a> {
     pair: &'a Keeper,
@@ -144,7 +149,7 @@ struct Kept {
 }
 
 /// The block of a number of users; all configurations are in it.
-fn block_of(users: usize, block: u32) -> Turn {
+pub(super) fn block_of(users: usize, block: u32) -> Turn {
     Turn {
         configuration: 0,
         cell: users.to_string(),
@@ -213,7 +218,7 @@ impl Turns<'_> {
         let most = self.stage.file.measure.repeat;
         let looks = looks(most);
         let mut order: Vec<usize> = (0..self.all.len()).collect();
-        let mut rng = Rng::stream(self.stage.file.measure.seed, &[ORDER, self.users as u64]);
+        let mut rng = order_of(self.stage, self.users);
         let mut failed = None;
         for block in 1..=most {
             rng.shuffle(&mut order);
@@ -291,7 +296,7 @@ fn turn(
     (places, all): (&mut [Visited<'_>], &[Ready]),
     order: &[usize],
 ) -> Result<Vec<StepResult>, LabError> {
-    let settle = Duration::try_from_secs_f64(turns.settle).unwrap_or_default();
+    let settle = Duration::try_from_secs_f64(turns.settle()).unwrap_or_default();
     let mut seen: Vec<Option<Window>> = all.iter().map(|_| None).collect();
     for &index in order.iter().chain(order.iter().rev()) {
         stage.progress.go_on()?;
@@ -323,7 +328,7 @@ fn line(all: &[ConfigurationResult], users: usize, block: u32) -> String {
 
 /// Whether every ratio that is asked for is known as precisely as was asked for: of pairs that the scenario names, or
 /// of every configuration to the first.
-fn is_known(
+pub(super) fn is_known(
     stage: &Stage<'_>,
     turns: &TurnsSection,
     all: &[ConfigurationResult],
