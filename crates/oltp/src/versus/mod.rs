@@ -3,12 +3,16 @@
 
 mod file;
 mod meter;
+mod meters;
 mod part;
 mod report;
+mod run;
 
 pub use file::{PartFile, VersusFile};
 pub use meter::{Meter, Moved, Sample};
+pub use meters::{Counters, Source};
 pub use part::{Part, Published, Rate, Row};
+pub use run::{Ground, VersusRun, run_versus};
 
 use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::short::Short;

@@ -137,7 +137,7 @@ impl Drop for Cluster {
     }
 }
 
-fn programs() -> Option<PathBuf> {
+pub fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut found: Vec<PathBuf> = versions
         .filter_map(|entry| Some(entry.ok()?.path().join("bin")))

@@ -7,4 +7,5 @@ mod damages;
 #[path = "../fingerprint/mod.rs"]
 mod fingerprint;
 mod refusals;
+mod versus;
 mod work;

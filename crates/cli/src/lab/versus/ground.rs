@@ -12,9 +12,8 @@ use ashlar_node::client::Client;
 use ashlar_node::model::{CreateVolume, LayoutSpec, ReplicaState, VolumeName};
 use ashlar_oltp::group::{Group, OWN};
 use ashlar_oltp::scenario::Place;
-use ashlar_oltp::versus::{Moved, VersusFile};
+use ashlar_oltp::versus::{Counters, Ground as Places, Moved, Source, VersusFile};
 
-use super::meters::{Counters, Source};
 use crate::lab::nodes::{MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 use crate::lab::process::tool;
 
@@ -183,13 +182,36 @@ impl Ground {
         ]
     }
 
-    /// Where what keeps the group has its own things.
-    pub(super) fn group(&self) -> &Path {
-        &self.group
+    /// Takes all of it away, and leaves nothing.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub(super) fn end(mut self) -> Result<(), LabError> {
+        self.take_away()
     }
 
-    /// Where the databases are.
-    pub(super) fn places(&self) -> Vec<Place> {
+    fn take_away(&mut self) -> Result<(), LabError> {
+        let drives = std::mem::take(&mut self.drives);
+        let mut ended: Result<(), LabError> = drives
+            .iter()
+            .map(|(_, drive)| drive.end())
+            .fold(Ok(()), Result::and);
+        if self.nodes.is_some() && !self.owner.is_empty() {
+            ended = ended.and(self.at_owner("detach", &[&text(&self.shared), "--force"]));
+        }
+        match self.nodes.take() {
+            Some(nodes) => ended.and(nodes.down()),
+            None => ended,
+        }
+    }
+}
+
+impl Places for Ground {
+    fn group(&self) -> Option<&Path> {
+        Some(&self.group)
+    }
+
+    fn places(&self) -> Vec<Place> {
         let shared = Place {
             name: VOLUME.into(),
             dir: self.shared.clone(),
@@ -201,8 +223,7 @@ impl Ground {
         std::iter::once(shared).chain(drives).collect()
     }
 
-    /// What can be looked at meanwhile.
-    pub(super) fn sources(&self) -> Result<Vec<Source>, LabError> {
+    fn sources(&self) -> Result<Vec<Source>, LabError> {
         let nodes = self.nodes()?;
         let mut all = vec![Source {
             name: "replicated volume".into(),
@@ -230,29 +251,6 @@ impl Ground {
             });
         }
         Ok(all)
-    }
-
-    /// Takes all of it away, and leaves nothing.
-    ///
-    /// # Errors
-    /// Something stays.
-    pub(super) fn end(mut self) -> Result<(), LabError> {
-        self.take_away()
-    }
-
-    fn take_away(&mut self) -> Result<(), LabError> {
-        let drives = std::mem::take(&mut self.drives);
-        let mut ended: Result<(), LabError> = drives
-            .iter()
-            .map(|(_, drive)| drive.end())
-            .fold(Ok(()), Result::and);
-        if self.nodes.is_some() && !self.owner.is_empty() {
-            ended = ended.and(self.at_owner("detach", &[&text(&self.shared), "--force"]));
-        }
-        match self.nodes.take() {
-            Some(nodes) => ended.and(nodes.down()),
-            None => ended,
-        }
     }
 }
 

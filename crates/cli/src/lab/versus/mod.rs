@@ -1,16 +1,12 @@
-//! `ashlar lab run fci-vs-bag`: both sides on storage of this machine, made for it, measured and taken away again.
+//! `ashlar lab run fci-vs-bag`: storage of this machine, made for both sides, and taken away again. What is run on it is
+//! [`run_versus`].
 
 mod ground;
-mod meters;
 
-use ashlar_lab::{
-    Command, Journal, LabError, Machine, Origin, Progress, ResultFile, Scale, check_out_dir,
-};
-use ashlar_oltp::versus::{Part, PartFile, VersusFile, VersusResult};
-use ashlar_oltp::{ScenarioRun, run_scenario};
+use ashlar_lab::{ResultFile, Scale, check_out_dir};
+use ashlar_oltp::versus::{VersusFile, VersusResult, VersusRun, run_versus};
 
 use self::ground::Ground;
-use self::meters::Meters;
 use super::interrupt::interruptible;
 use super::report_path;
 use crate::args::RunArguments;
@@ -26,8 +22,17 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     check_out_dir(out)?;
     let progress = interruptible()?;
     let ground = Ground::make(&arguments.dir, &file, &progress)?;
-    let mut result = VersusResult::begun(&file, scale.factor(), ground.told(), arguments.changed());
-    let measured = parts(&all, arguments, &ground, (&mut result, &progress));
+    let changed = arguments.changed();
+    let run = VersusRun {
+        parts: &all,
+        scale: &arguments.scale,
+        changed: &changed,
+        dir: &arguments.dir,
+        out,
+    };
+    let told = ground.told();
+    let mut result = VersusResult::begun(&file, scale.factor(), told, changed.clone());
+    let measured = run_versus(&run, &ground, &mut result, &progress);
     if let Err(error) = measured {
         result.head.broke_off(error.to_string());
     }
@@ -66,59 +71,6 @@ fn refuse_others(arguments: &RunArguments, file: &VersusFile) -> Result<(), Fail
                 file.parts.join(" and ")
             )));
         }
-    }
-    Ok(())
-}
-
-fn parts(
-    all: &[PartFile],
-    arguments: &RunArguments,
-    ground: &Ground,
-    (result, progress): (&mut VersusResult, &Progress),
-) -> Result<(), LabError> {
-    let out = arguments.out.as_deref().unwrap_or(&arguments.dir);
-    let changed = arguments.changed();
-    for PartFile { name, text } in all {
-        progress.go_on()?;
-        let places = ground.places();
-        let own = out.join(name);
-        check_out_dir(&own)?;
-        let origin = Origin {
-            command: Command::Run,
-            scenario: text.clone(),
-            changed: changed.clone(),
-            scale: arguments.scale.clone(),
-            dir: arguments.dir.clone(),
-            machine: Machine::here(),
-            ..Origin::default()
-        };
-        let mut journal = Journal::begin(&own, &origin)?;
-        let meters = Meters::start(ground.sources()?)?;
-        let run = ScenarioRun {
-            text,
-            changed: &changed,
-            scale: arguments.scale.parse()?,
-            places: &places,
-            dir: &arguments.dir,
-            out: &own,
-            patroni: Some(ground.group()),
-        };
-        let ran = run_scenario(&run, progress, &mut journal);
-        let seen = meters.end();
-        let ran = ran?;
-        journal.end()?;
-        result.parts.push(Part::of(&ran, &seen)?);
-        let flags = ran.head.flags.iter().map(|flag| format!("{name}: {flag}"));
-        result.head.flags.extend(flags);
-        result.head.partial |= ran.head.partial;
-        let problems = ran
-            .head
-            .problems
-            .iter()
-            .map(|text| format!("{name}: {text}"));
-        result.head.problems.extend(problems);
-        result.head.problems.extend(ran.complaint());
-        result.write(out)?;
     }
     Ok(())
 }

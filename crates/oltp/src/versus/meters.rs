@@ -6,18 +6,22 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ashlar_lab::LabError;
-use ashlar_oltp::versus::{Meter, Moved, Sample};
+
+use super::{Meter, Moved, Sample};
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Bytes read and written so far; nothing if it cannot be told now.
-pub(super) type Counters = Box<dyn Fn() -> Option<(u64, u64)> + Send>;
+pub type Counters = Box<dyn Fn() -> Option<(u64, u64)> + Send>;
 
 /// What is looked at.
-pub(super) struct Source {
-    pub(super) name: String,
-    pub(super) side: Moved,
-    pub(super) counters: Counters,
+pub struct Source {
+    /// What it is, in words.
+    pub name: String,
+    /// Whose.
+    pub side: Moved,
+    /// How it is asked.
+    pub counters: Counters,
 }
 
 /// A thread that looks.
@@ -68,5 +72,37 @@ fn look(sources: &[Source], over: &AtomicBool) -> Vec<Meter> {
             return meters;
         }
         std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    #[test]
+    fn what_answers_is_looked_at_until_after_the_end() {
+        let moved = Arc::new(AtomicU64::new(7));
+        let seen = Arc::clone(&moved);
+        let source = |name: &str, counters: Counters| Source {
+            name: name.into(),
+            side: Moved::Fci,
+            counters,
+        };
+        let sources = vec![
+            source(
+                "counts",
+                Box::new(move || Some((seen.load(Ordering::SeqCst), 1))),
+            ),
+            source("is silent", Box::new(|| None)),
+        ];
+        let meters = Meters::start(sources).expect("a thread");
+        // What is moved last is in the last look, which comes after the end.
+        moved.store(9, Ordering::SeqCst);
+        let all = meters.end();
+        let read = |at: usize| -> Vec<u64> { all[at].samples.iter().map(|one| one.read).collect() };
+        assert_eq!(read(0).last(), Some(&9), "{all:?}");
+        assert!(read(1).is_empty() && all[1].name == "is silent");
     }
 }
