@@ -6,6 +6,7 @@
 //! until then, however little memory there is for the map.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::{Engine, ROUND};
 use crate::engine::Waiter;
@@ -13,6 +14,13 @@ use crate::engine::locks::SlotKey;
 use crate::engine::map::leaf_id;
 use crate::ring::{GranuleKey, LogBatch, Span};
 use crate::sizes::LEAF_GRANULES;
+
+/// A slot whose leaf is being read, and what was pinned for it: its volume may be deleted, and another of another
+/// grain be made of its number, before that is here.
+pub(super) struct Awaited {
+    key: SlotKey,
+    granules: Range<u64>,
+}
 
 /// Slots for a round.
 #[derive(Default)]
@@ -46,16 +54,17 @@ impl Engine {
         for key in chosen.keys() {
             self.collect_job(key);
         }
-        for key in std::mem::take(&mut self.destage.awaited) {
-            self.unpin_slot(key);
+        for Awaited { key, granules } in std::mem::take(&mut self.destage.awaited) {
+            self.unpin(key.volume, granules.start, granules.end);
         }
     }
 
     /// Reads the leaves of these slots that are not here, and keeps all of them here.
     fn await_leaves(&mut self, chosen: &Chosen) {
         for key in chosen.keys() {
-            self.pin_slot(key);
-            self.destage.awaited.push(key);
+            let granules = self.granules_of(key);
+            self.pin(key.volume, granules.start, granules.end);
+            self.destage.awaited.push(Awaited { key, granules });
             if self.map.location(key.volume, key.slot).is_none() {
                 self.load_leaf_of(key);
             }
@@ -65,7 +74,7 @@ impl Engine {
     /// Whether a leaf is still to come.
     fn lacks_awaited_leaf(&self) -> bool {
         let mut awaited = self.destage.awaited.iter();
-        awaited.any(|key| self.map.location(key.volume, key.slot).is_none())
+        awaited.any(|Awaited { key, .. }| self.map.location(key.volume, key.slot).is_none())
     }
 
     /// Reads the leaf of a slot.

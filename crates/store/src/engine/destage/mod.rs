@@ -23,6 +23,7 @@ use crate::Canary;
 use crate::format::LOST_CRC;
 use crate::ring::{GranuleKey, Newest};
 use crate::sizes::{GRANULE, UNIT_BYTES, UNIT_GRANULES};
+use choose::Awaited;
 use whole::Whole;
 
 /// How full the ring may get before its oldest records are moved home: below, overwrites are merged.
@@ -37,7 +38,7 @@ const ROUND: u64 = 64 * UNIT_BYTES;
 pub(crate) struct Destage {
     jobs: Vec<Job>,
     /// Slots of the next round, if their leaves are being read: these stay here until it begins.
-    awaited: Vec<SlotKey>,
+    awaited: Vec<Awaited>,
     phase: Phase,
     /// While records are read: they may be superseded meanwhile, and their place in the ring must
     /// not be written to again before they have been.
