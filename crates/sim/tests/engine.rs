@@ -411,7 +411,7 @@ fn a_write_without_an_answer_that_counts_as_done_is_noticed() {
 
 #[test]
 fn a_returned_drive_that_is_trusted_at_once_is_noticed() {
-    sings(Canary::ReadmitWithoutWalk, Profile::DRIVE_SWAP);
+    sings(Canary::ReadmitWithoutWalk, RETURNING);
 }
 
 /// In every world drives come back while the pool serves.
