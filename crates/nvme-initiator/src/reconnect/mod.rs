@@ -27,8 +27,8 @@
 //! commands while another path is better, and does not say a word for a second, is given up: it is stopped, or
 //! cut off.
 //!
-//! A session that is told its own node's portal takes that for a while though another is better ([`prefer`]); one whose
-//! host was preempted ends ([`fence`]); portals come and go ([`portals`]).
+//! A session that is told its own node's portal takes that for a while though another is better (`prefer`); one whose
+//! host was preempted ends (`fence`); portals come and go (`portals`).
 //!
 //! A request that the controller leaves unanswered three times fails with `Timeout`. One that is
 //! [patient](Config::patient) goes on for [`Config::loss`], and does not take a refused Connect for an
