@@ -38,7 +38,7 @@ pub struct ReservationDesk {
 pub enum Acquire {
     /// If the reservation is free, or ours.
     IfFree,
-    /// Whoever has this key loses it, the reservation, and the commands that are under way.
+    /// The host that has this key loses it, the reservation, and the commands that are under way.
     Preempt(u64),
 }
 
@@ -207,7 +207,7 @@ fn best(config: &Config) -> Result<Short, IoError> {
                 AnaState::NonOptimized if second.is_none() => second = Some(short),
                 state => errors.push(format!("{}: the path is {state:?}", config.peer())),
             },
-            // Whoever is not let in by one is let in by none.
+            // A host that one path does not let in is let in by none.
             Err(error) if error.kind() == ErrorKind::Denied => return Err(error),
             Err(error) => errors.push(error.to_string()),
         }
