@@ -149,7 +149,7 @@ fn an_attachment_learns_where_its_copies_are_now() {
     eventually("it knows the new node, and the old one no more", || {
         machine.paths() == at(["a", "c"])
     });
-    // Whoever serves it now was not named when it was attached.
+    // What serves it now was not named when it was attached.
     cluster.kill("a");
     machine.write("second", "two").expect("written");
     // A server that takes over knows it, too.
