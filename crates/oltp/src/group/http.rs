@@ -2,12 +2,12 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
 
-use super::Group;
 use super::node::NodeName;
+use super::{Group, LOOK_EVERY, Role};
 
 /// An answer takes so long at most; a switch-over is answered when it is done.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +36,20 @@ impl Group {
         let from = self.primary();
         let from =
             from.ok_or_else(|| LabError::environment("there is no primary that could be moved"))?;
-        self.switch_over_from(from)
+        self.switch_over_from(from)?;
+        // Patroni answers when the quorum names the other; its database is promoted after that.
+        let begun = Instant::now();
+        while self.role(from.other()) != Role::Primary {
+            if begun.elapsed() > PATIENCE {
+                return Err(LabError::environment(format!(
+                    "node {} is not the primary {} s after POST /switchover was answered",
+                    from.other(),
+                    PATIENCE.as_secs()
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     pub(crate) fn switch_over_from(&self, from: NodeName) -> Result<(), LabError> {
