@@ -395,7 +395,10 @@ fn what_is_no_run_and_no_scenario_is_named() {
     }
     for (scenario, why) in [
         ("name = 'x'\n[oltp\n", "s.toml: scenario: line 2"),
-        ("name = 'x'\n[oltpx]\n", "[oltp] or [scan]; s.toml has none"),
+        (
+            "name = 'x'\n[oltpx]\n",
+            "[scan] or [fleet]; s.toml has none",
+        ),
         ("name = 'x'\n[scan]\nrow = 1\n", "s.toml: scenario: line 3"),
         (
             "name = 'x'\n[scan]\nrows = 1\nreaders = []\n",

@@ -196,6 +196,10 @@ impl Engine {
         for (id, what) in std::mem::take(&mut self.discards.held) {
             self.manage(id, what);
         }
+        if self.discards.waiting.is_empty() {
+            // Repairs that found no room meanwhile have ended without it.
+            self.look_for_repairs();
+        }
         self.again = true;
     }
 }

@@ -132,20 +132,21 @@ impl Engine {
         self.rebuild.due = Some(self.now);
     }
 
-    /// After an import: what the members left behind need. A drive that is being emptied goes on
-    /// with that.
+    /// After an import: what the members left behind need.
     pub(super) fn begin_repairs(&mut self) {
         self.spread_reserve();
         self.resume_scrub();
-        let drives = 0..self.members.len() as u16;
-        if drives
-            .into_iter()
-            .any(|d| self.in_service(d) && !self.stays(d))
-        {
-            return self.repair_now();
-        }
         self.heal();
-        if self.is_degraded() {
+        self.look_for_repairs();
+    }
+
+    /// Takes up the repairs there are room for by now. A drive that is being emptied goes on with that.
+    pub(super) fn look_for_repairs(&mut self) {
+        let mut drives = 0..self.members.len() as u16;
+        if drives.any(|d| self.in_service(d) && !self.stays(d)) {
+            self.repair_now();
+        } else if self.is_degraded() {
+            self.heal();
             self.rebuild_wanted();
         }
     }

@@ -1,18 +1,30 @@
 //! Extents that are free are discarded on drives that give space back.
 
+use std::cell::Cell;
+
 use ashlar_block::{ErrorKind, Operation};
+use ashlar_store::format::MemberState;
 use ashlar_store::{ImportOptions, Layout, Manage};
 
-use crate::common::{Bench, Seen, pattern};
+use crate::common::{Bench, Rule, Seen, pattern};
 
 const MIRROR: Layout = Layout::Mirror { copies: 2 };
 
 /// A pool of drives that give space back.
 fn bench() -> Bench {
-    let plain = Bench::new(3, 24 << 20);
+    bench_of(3)
+}
+
+fn bench_of(drives: usize) -> Bench {
+    reopened(Bench::new(drives, 24 << 20), None)
+}
+
+/// The pool after a crash, with a rule of what its drives hold.
+fn reopened(bench: Bench, held: Option<Rule>) -> Bench {
     let seen = Seen::default();
     seen.deallocates.set(true);
-    Bench::open_seen(plain.media, &ImportOptions::default(), seen).expect("import")
+    seen.held.set(held);
+    Bench::open_seen(bench.media, &ImportOptions::default(), seen).expect("import")
 }
 
 /// Fills a volume of so many slots.
@@ -85,9 +97,7 @@ fn what_a_crash_has_left_is_discarded_by_the_next_import() {
         .manage(Manage::DeleteVolume { volume })
         .expect("delete");
     bench.manage(Manage::Settle).expect("settle");
-    let seen = Seen::default();
-    seen.deallocates.set(true);
-    let mut again = Bench::open_seen(bench.media, &ImportOptions::default(), seen).expect("import");
+    let mut again = reopened(bench, None);
     wait(&mut again);
     assert_eq!(slots_on_drives(&again, 40), 0);
 }
@@ -123,13 +133,60 @@ fn what_is_being_discarded_is_room() {
         mirror.map_or(0, |home| home.free_bytes + home.growth_bytes)
     };
     let settled = room(&bench);
-    let seen = Seen::default();
-    seen.deallocates.set(true);
-    seen.held.set(Some(|op| op == Operation::Deallocate));
-    let mut again = Bench::open_seen(bench.media, &ImportOptions::default(), seen).expect("import");
+    let mut again = reopened(bench, Some(|op| op == Operation::Deallocate));
     wait(&mut again);
     assert_eq!(room(&again), settled);
     again.seen.held.set(None);
     wait(&mut again);
     assert!(discards(&again) > 0 && room(&again) == settled);
+}
+
+thread_local! {
+    static LET_THROUGH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Holds discards once so many have been let through.
+fn holds_discard(op: Operation) -> bool {
+    let left = LET_THROUGH.get();
+    let discards = op == Operation::Deallocate;
+    LET_THROUGH.set(left.saturating_sub(u32::from(discards)));
+    discards && left == 0
+}
+
+/// A run of extents is not free while it is discarded. What has looked for room meanwhile looks again.
+#[test]
+fn a_drive_leaves_though_the_room_for_it_was_being_discarded() {
+    let mut through = 0;
+    loop {
+        let mut bench = bench_of(2);
+        // So small that it has no room for what leaves while its longest run is discarded.
+        bench.add_drive(11 << 20);
+        let volume = filled(&mut bench, 1);
+        bench.manage_cut(Manage::RemoveDrive { member: 0 }, 9);
+        let mut bench = reopened(bench, None);
+        assert_eq!(bench.engine.members()[0].state, MemberState::Leaving);
+        LET_THROUGH.set(through);
+        bench
+            .seen
+            .held
+            .set(Some(|op| op != Operation::Deallocate || holds_discard(op)));
+        wait(&mut bench);
+        bench.seen.held.set(Some(holds_discard));
+        bench
+            .seen
+            .released
+            .set(Some(|op| op != Operation::Deallocate));
+        wait(&mut bench);
+        let was_held = discards(&bench) == through as usize && LET_THROUGH.get() == 0;
+        bench.seen.held.set(None);
+        wait(&mut bench);
+        let left = !bench.engine.members()[0].state.in_service();
+        assert!(left, "discard {through} held");
+        assert_eq!(bench.read(volume, 0, 16).expect("read"), pattern(16, 0));
+        if !was_held {
+            break;
+        }
+        through += 1;
+    }
+    assert!(through > 5, "{through}");
 }

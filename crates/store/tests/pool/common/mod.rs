@@ -62,6 +62,8 @@ pub struct Seen {
     pub unwritable: Rc<RefCell<BTreeSet<(usize, u64)>>>,
     /// Which operations take their time until there is no such rule.
     pub held: Rc<Cell<Option<Rule>>>,
+    /// Which of these go on before that.
+    pub released: Rc<Cell<Option<Rule>>>,
     /// Drives give space back: what is deallocated reads as something else from then on.
     pub deallocates: Rc<Cell<bool>>,
 }
@@ -170,10 +172,14 @@ impl BlockDevice for Memory {
         self.done.push(request.complete(Ok(())));
     }
     fn poll(&mut self, _now: Moment, done: &mut Vec<Completion>) {
-        if self.seen.held.get().is_none() {
-            for request in std::mem::take(&mut self.held) {
-                self.submit(request);
-            }
+        let released = match self.seen.held.get() {
+            None => |_| true,
+            Some(_) => self.seen.released.get().unwrap_or(|_| false),
+        };
+        let goes_on = |request: &mut Request| released(request.op);
+        let requests: Vec<Request> = self.held.extract_if(.., goes_on).collect();
+        for request in requests {
+            self.submit(request);
         }
         done.append(&mut self.done);
     }
