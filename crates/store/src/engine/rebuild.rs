@@ -303,6 +303,15 @@ impl Engine {
     /// lacks none, when one is being filled, when nothing could be read for it, or when no drive has
     /// room.
     fn drive_for_column(&self, segment: u32) -> Option<(usize, usize)> {
+        self.drive_with_room(segment, |_| 0)
+    }
+
+    /// The same once a run of so many extents is given back to each drive.
+    fn drive_with_room(
+        &self,
+        segment: u32,
+        returns: impl Fn(usize) -> u32,
+    ) -> Option<(usize, usize)> {
         if !self.lacks_column(segment) || self.rebuild.joining.contains_key(&segment) {
             return None;
         }
@@ -315,8 +324,8 @@ impl Engine {
         let fits = |&drive: &usize| {
             self.stays(drive as u16)
                 && self.is_of(drive, media)
-                && self.extents[drive].free() >= self.map_extents(drive) + extents
-                && self.extents[drive].has_run(extents)
+                && self.extents[drive].free() + returns(drive) >= self.map_extents(drive) + extents
+                && (self.extents[drive].has_run(extents) || returns(drive) >= extents)
                 && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         let drives = self.active().into_iter().filter(fits);
@@ -331,9 +340,10 @@ impl Engine {
         self.is_readable(segment) && !enough
     }
 
-    /// Whether a segment that lacks a column could have one.
+    /// Whether a segment that lacks a column could have one, if not before a discard has ended.
     pub(super) fn could_have_column(&self, segment: u32) -> bool {
-        self.drive_for_column(segment).is_some()
+        let returns = |drive| self.discards.taken(drive);
+        self.drive_with_room(segment, returns).is_some()
     }
 
     /// The columns that can be read and a new one, less those on leaving drives that are now one too

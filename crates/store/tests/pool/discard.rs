@@ -190,3 +190,25 @@ fn a_drive_leaves_though_the_room_for_it_was_being_discarded() {
     }
     assert!(through > 5, "{through}");
 }
+
+/// A drive is lost while room for the copies it had is being discarded: there will be room, so nothing stops.
+#[test]
+fn a_volume_stops_for_no_discard() {
+    for through in 0..3 {
+        let mut bench = bench();
+        wait(&mut bench);
+        bench.stops = true;
+        let volume = filled(&mut bench, 20);
+        let mut bench = reopened(bench, Some(holds_discard));
+        LET_THROUGH.set(through);
+        wait(&mut bench);
+        assert_eq!(discards(&bench), through as usize);
+        bench.seen.faults[1].set(Some((|_| true, ErrorKind::Media)));
+        bench.manage(Manage::Settle).expect("settle");
+        for value in [1, 2] {
+            let write = bench.write(volume, 0, &pattern(16, value));
+            write.unwrap_or_else(|error| panic!("discard {through} held: {error}"));
+        }
+        assert!(!bench.engine.status().members[1].in_service);
+    }
+}
