@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use ashlar_store::Membership;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -77,6 +78,52 @@ pub struct ReplicaEntry {
     pub stays: bool,
 }
 
+/// Which drives of a pool held everything when it was in service last: half of them may go on by themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MembershipEntry {
+    /// The pool's identity.
+    pub pool: Uuid,
+    /// The import that it is of, counted.
+    pub term: u64,
+    /// The first root that named these drives.
+    pub generation: u64,
+    /// The drives' identities.
+    pub drives: BTreeSet<Uuid>,
+}
+
+impl MembershipEntry {
+    fn of(membership: &Membership) -> Self {
+        let Membership {
+            pool,
+            term,
+            generation,
+            drives,
+        } = membership.clone();
+        Self {
+            pool,
+            term,
+            generation,
+            drives,
+        }
+    }
+
+    fn membership(&self) -> Membership {
+        let Self {
+            pool,
+            term,
+            generation,
+            drives,
+        } = self.clone();
+        Membership {
+            pool,
+            term,
+            generation,
+            drives,
+        }
+    }
+}
+
 /// Files that are kept out of a cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,6 +158,9 @@ pub struct State {
     /// An operator has had this node drained.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// Which of their drives hold everything.
+    #[serde(default, rename = "membership", skip_serializing_if = "Vec::is_empty")]
+    pub memberships: Vec<MembershipEntry>,
     /// What is kept out of their caches.
     #[serde(default, rename = "cache_rule", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleEntry>,
@@ -125,6 +175,7 @@ impl Default for State {
             volumes: Vec::new(),
             replicas: Vec::new(),
             drained: false,
+            memberships: Vec::new(),
             rules: Vec::new(),
         }
     }
@@ -144,6 +195,21 @@ impl State {
     /// that was ever here.
     pub fn forget_pool(&mut self, id: Uuid) {
         self.pools.retain(|pool| pool.id != id);
+        self.memberships.retain(|known| known.pool != id);
+    }
+
+    /// Puts in which drives of a pool hold everything, in place of what was remembered.
+    pub fn put_membership(&mut self, membership: &Membership) {
+        self.memberships
+            .retain(|known| known.pool != membership.pool);
+        self.memberships.push(MembershipEntry::of(membership));
+    }
+
+    /// Which drives of a pool hold everything.
+    pub fn membership(&self, pool: Uuid) -> Option<Membership> {
+        let mut known = self.memberships.iter();
+        let known = known.find(|known| known.pool == pool)?;
+        Some(known.membership())
     }
 
     /// Puts in what is known of a pool's drives, in place of what was.

@@ -2,7 +2,7 @@
 //! at every write of a small workload, and what is broken on purpose.
 
 use ashlar_sim::engine::{
-    Canary, Counts, Grain, Layout, Profile, Sweep, Work, run, run_crashes, run_every_crash,
+    Canary, Counts, Grain, Layout, Profile, Summary, Sweep, Work, run, run_crashes, run_every_crash,
 };
 
 /// The first of these seeds that fails, and what it says.
@@ -43,6 +43,11 @@ fn drive_loss() {
 #[test]
 fn drive_swap() {
     assert_eq!(first_failure(0..150, Profile::DRIVE_SWAP), None);
+}
+
+#[test]
+fn half_of_the_drives() {
+    assert_eq!(first_failure(0..150, Profile::HALF), None);
 }
 
 #[test]
@@ -338,6 +343,19 @@ fn extents_discarded_while_in_use_are_noticed() {
 #[test]
 fn acknowledging_before_an_exclusion_is_noticed() {
     sings(Canary::AcknowledgeBeforeExclusion, Profile::DRIVE_SWAP);
+}
+
+#[test]
+fn acknowledging_before_the_node_remembers_is_noticed() {
+    sings(Canary::AcknowledgeBeforeRemembered, Profile::HALF);
+}
+
+/// One of two drives does go on, in some worlds and not in others.
+#[test]
+fn one_of_two_drives_goes_on() {
+    let lives = (0..40).map(|seed| run(seed, &Profile::HALF).expect("it lives"));
+    let (on, not): (Vec<Summary>, _) = lives.partition(|life| life.halves > 0);
+    assert!(on.len() > 5 && not.len() > 5, "{} of 40", on.len());
 }
 
 #[test]

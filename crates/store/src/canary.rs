@@ -41,6 +41,8 @@ pub enum Canary {
     PlaceBeforeColumns,
     /// Writes are acknowledged before a drive's exclusion is durable.
     AcknowledgeBeforeExclusion,
+    /// Writes are acknowledged before the node has stored which drives are left.
+    AcknowledgeBeforeRemembered,
     /// Places of slots that one write has written past the ring are in batches of their own.
     SplitUnit,
     /// Extents of an empty segment are used again before its free entry is durable, which it never is.
@@ -104,7 +106,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -116,6 +118,7 @@ impl Canary {
         Self::BypassWithoutLock,
         Self::PlaceBeforeColumns,
         Self::AcknowledgeBeforeExclusion,
+        Self::AcknowledgeBeforeRemembered,
         Self::SplitUnit,
         Self::ReleaseBeforeDurable,
         Self::DiscardInUse,

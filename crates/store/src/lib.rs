@@ -43,6 +43,7 @@ mod error;
 pub mod format;
 mod layout;
 mod manage;
+mod membership;
 mod recover;
 mod replica;
 pub mod ring;
@@ -60,6 +61,7 @@ pub use engine::{
 pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};
+pub use membership::{Membership, NodeMemory};
 pub use recover::{Comeback, ImportOptions, Imported, import, missing_members, read_label};
 pub use replica::{
     Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaTag,

@@ -190,7 +190,7 @@ pub(crate) struct EngineArguments {
     /// Tell everything that happens in it
     #[arg(long, requires = "seed")]
     pub(crate) trace: bool,
-    /// What befalls the pool: crash, bitrot, drive-loss, drive-swap, or all (in turn, by seed)
+    /// What befalls the pool: crash, bitrot, drive-loss, drive-swap, half, or all (in turn, by seed)
     #[arg(long, default_value = "all")]
     pub(crate) profile: String,
 }

@@ -196,7 +196,6 @@ fn a_volume_that_stops_when_degraded_reads_on_until_redundancy_is_back() {
     node.end();
     std::fs::remove_file(room.path("d1")).expect("a file");
     node = Node::start(&room);
-    node.ok(&["pool", "import", "tank", "--degraded"]);
     let state = |node: &Node| node.json(&["volume", "show", "tank/db"])["state"].clone();
     assert_eq!(state(&node), "stopped");
     assert_eq!(written(&node, &nqn), Status::WRITE_PROTECTED.with_dnr());

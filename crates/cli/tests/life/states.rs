@@ -91,16 +91,22 @@ fn work_waits_is_stuck_and_ends_as_advised() {
     node.end();
 }
 
+fn move_drive(room: &Room, from: &str, to: &str) {
+    std::fs::rename(room.path(from), room.path(to)).expect("a file");
+}
+
 #[test]
 fn a_pool_that_is_not_in_service_is_imported_without_a_restart() {
     let room = Room::new();
-    let drives = room.drives(2, 96);
+    let drives = room.drives(3, 96);
     let mut node = Node::start(&room);
     node.make(&drives, "mirror:2", "16MiB");
     let nqn = node.nqn();
     assert!(written(&node, &nqn).is_success());
+    let leave = || ["d1", "d2"].map(|drive| move_drive(&room, drive, &format!("{drive}-away")));
+    let return_ = || ["d1", "d2"].map(|drive| move_drive(&room, &format!("{drive}-away"), drive));
     node.end();
-    std::fs::rename(room.path("d1"), room.path("elsewhere")).expect("a file");
+    leave();
     node = Node::start(&room);
     assert_eq!(node.state(), "failed");
     let said = warnings(&node);
@@ -108,25 +114,57 @@ fn a_pool_that_is_not_in_service_is_imported_without_a_restart() {
         assert!(said.contains(way_out), "{said}");
     }
     node.refuses(&["volume", "show", "tank/db"], 3, &["missing"]);
-    // Trying again changes nothing while the drive is away.
+    // Trying again changes nothing while the drives are away.
     node.refuses(&["pool", "import", "tank"], 2, &["missing"]);
     assert_eq!(node.state(), "failed");
-    std::fs::rename(room.path("elsewhere"), room.path("d1")).expect("a file");
+    return_();
     node.ok(&["pool", "import", "tank"]);
     assert_eq!(node.state(), "healthy");
     assert!(written(&node, &nqn).is_success());
     node.end();
     // The other way out.
-    std::fs::rename(room.path("d1"), room.path("elsewhere")).expect("a file");
+    leave();
     node = Node::start(&room);
     node.ok(&["pool", "export", "tank"]);
     assert_eq!(node.ok(&["pool", "list"]), "there are no pools\n");
-    std::fs::rename(room.path("elsewhere"), room.path("d1")).expect("a file");
-    node.ok(&[
-        "pool", "import", "tank", "--drive", &drives[0], "--drive", &drives[1],
-    ]);
+    return_();
+    let named = drives.iter().flat_map(|drive| ["--drive", drive]);
+    let import: Vec<&str> = ["pool", "import", "tank"]
+        .into_iter()
+        .chain(named)
+        .collect();
+    node.ok(&import);
     assert_eq!(node.state(), "healthy");
     assert!(written(&node, &nqn).is_success());
+    node.end();
+}
+
+#[test]
+fn one_of_two_drives_goes_on_by_itself_and_then_not_the_other() {
+    let mut random = Random::of_this_run("half");
+    let room = Room::new();
+    let drives = room.drives(2, 96);
+    let mut node = Node::start(&room);
+    node.make(&drives, "mirror:2", "16MiB");
+    let nqn = node.nqn();
+    let mut load = Load::new(4096, &mut random);
+    load.during(node.place(&nqn), |round| round.more(300));
+    node.kill();
+    move_drive(&room, "d0", "away");
+    node = Node::start(&room);
+    assert_eq!(node.state(), "degraded");
+    load.during(node.place(&nqn), |round| round.more(300));
+    node.kill();
+    // The other one lacks what was written since.
+    move_drive(&room, "d1", "away-too");
+    move_drive(&room, "away", "d0");
+    node = Node::start(&room);
+    assert_eq!(node.state(), "failed");
+    node.refuses(&["pool", "import", "tank"], 2, &["missing", "--degraded"]);
+    move_drive(&room, "away-too", "d1");
+    node.ok(&["pool", "import", "tank"]);
+    load.verify(node.place(&nqn));
+    node.await_healthy();
     node.end();
 }
 

@@ -4,6 +4,7 @@ mod cache_end;
 mod caches;
 mod drives;
 mod local;
+mod memory;
 mod pools;
 mod replication;
 mod reservations;
@@ -189,6 +190,7 @@ pub struct PoolManager {
     /// Its part in its cluster, if it is in one.
     replication: Option<replication::Replication>,
     rules: rules::Rules,
+    memory: memory::MemoryKeeper,
 }
 
 impl PoolManager {
@@ -197,7 +199,7 @@ impl PoolManager {
     /// `open_device` opens what volumes cache.
     ///
     /// # Errors
-    /// Environment: a thread for the cluster cannot be started.
+    /// Environment: a thread cannot be started.
     pub fn new(
         server: &Server,
         state: Arc<StateFile>,
@@ -205,6 +207,7 @@ impl PoolManager {
         open_device: OpenDevice,
         cluster: Option<Cluster>,
     ) -> Result<Arc<Self>, ControlError> {
+        let memory = memory::MemoryKeeper::start(state.clone())?;
         let joined = cluster.clone();
         let mut failed = None;
         let manager = Arc::new_cyclic(|manager| Self {
@@ -225,6 +228,7 @@ impl PoolManager {
                 joined.map_err(|error| failed = Some(error)).ok()
             }),
             rules: rules::Rules::default(),
+            memory,
         });
         if let Some(error) = failed {
             return Err(error);

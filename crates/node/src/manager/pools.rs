@@ -51,6 +51,7 @@ impl PoolManager {
             accept_data_loss: wanted.accept_data_loss,
             rename: wanted.check(&drives)?,
             repair_after: self.repair_after,
+            memory: self.memory.of_an_import(&self.state),
         };
         let imported =
             import(&drives, how).map_err(|error| self.with_names(also(error, &missing)))?;
@@ -285,7 +286,7 @@ impl PoolManager {
             pool = name,
             "pool {name} is out of service: it was exported"
         );
-        self.state.update(|state| state.forget_pool(id))
+        self.memory.forget(id)
     }
 
     /// Takes a pool off the cores that has stopped, so that it can be imported again. Its hosts come back.

@@ -91,9 +91,11 @@ impl PoolManager {
             .map(|drive| drive.as_ref().map(|drive| drive.opener.clone()))
             .collect();
         let (sender, receiver) = channel();
+        let memory = self.memory.maker();
         let make = Box::new(move |reactor: &ashlar_reactor::Handle| {
             let link = EngineDriver::link(reactor);
             let driver = EngineDriver::settle(engine, &openers, reactor, &link)?;
+            driver.borrow_mut().remember_in(memory(link.clone()));
             let gone = |_| IoError::new(ErrorKind::Internal, "nobody waits for the pool");
             sender.send(link.clone()).map_err(gone)?;
             Ok(Box::new(Settled { driver, link }) as Box<dyn Resident>)

@@ -12,9 +12,11 @@ use ashlar_reactor::{Handle, Mailbox, Opener};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Comeback, Engine, Event, Manage, Managed, Outbox};
 use slab::Slab;
+use tracing::error;
 use uuid::Uuid;
 
 use super::link::{Mail, PATIENCE, PoolLink, RemotePort, View};
+use super::memory::Memory;
 use super::news::News;
 use super::pace::Paces;
 use super::sound::Soundness;
@@ -133,6 +135,8 @@ pub struct EngineDriver {
     replicas: BTreeMap<u32, Replicated>,
     /// Volumes that are copies, in service or not.
     copies: BTreeSet<u32>,
+    /// What remembers which drives serve, if anything does.
+    memory: Option<Memory>,
 }
 
 impl EngineDriver {
@@ -181,9 +185,15 @@ impl EngineDriver {
             paces: Paces::default(),
             soundness,
             replicas: BTreeMap::new(),
+            memory: None,
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, driver.clone()));
         Ok(driver)
+    }
+
+    /// From now on which drives serve is remembered there.
+    pub fn remember_in(&mut self, memory: Memory) {
+        self.memory = Some(memory);
     }
 
     /// The driver of a pool, if it lives on this thread.
@@ -374,6 +384,7 @@ impl EngineDriver {
                     reply,
                 } => drop(reply.send(self.readmit(back, &*opener))),
                 Mail::Replica { volume, mail } => self.replica_mail(volume, mail),
+                Mail::Stored(membership) => self.post(Event::Remembered(membership)),
                 // Whoever asked may have gone.
                 Mail::Look { reply } => drop(reply.send(self.view())),
             }
@@ -512,6 +523,11 @@ impl EngineDriver {
     }
 
     fn deliver(&mut self) {
+        if let (Some(membership), Some(memory)) = (self.out.membership.take(), &self.memory)
+            && !memory.store(membership)
+        {
+            error!("the thread that stores which drives serve has died: writes may wait for it");
+        }
         for (id, answer) in std::mem::take(&mut self.out.managed) {
             if let Some(volume) = ashlar_copy::volume_of(id) {
                 if let Some(replica) = self.replicas.get_mut(&volume) {

@@ -9,7 +9,7 @@ use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_replica::quorum::Reply;
 use ashlar_replica::{Ask, Incarnation, Members, NodeId, Position, Revision, Wish};
 use ashlar_store::format::DriveClass;
-use ashlar_store::{Comeback, Manage, Managed, Status};
+use ashlar_store::{Comeback, Manage, Managed, Membership, Status};
 use uuid::Uuid;
 
 use super::driver::Traffic;
@@ -62,6 +62,8 @@ pub(super) enum Mail {
     },
     /// What concerns the copy of a replicated volume.
     Replica { volume: u32, mail: ReplicaMail },
+    /// The node has stored which drives serve.
+    Stored(Membership),
     /// A look at everything.
     Look { reply: Sender<View> },
 }
@@ -222,6 +224,11 @@ impl PoolLink {
         let (reply, answer) = channel();
         self.mail.post(Mail::Manage { what, reply });
         answer
+    }
+
+    /// The node has stored which of its drives serve.
+    pub(crate) fn stored(&self, membership: Membership) {
+        self.mail.post(Mail::Stored(membership));
     }
 
     /// The pool at this moment.

@@ -1,3 +1,4 @@
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, inspect, open};
 use ashlar_reactor::{Opener, Options, Reactor};
 use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
 use ashlar_store::{
-    Comeback, DrivePlan, Drives, Engine, ImportOptions, MemberStatus, PoolError, PoolPlan, Sizes,
-    enlist, format, missing_members, read_label,
+    Comeback, DrivePlan, Drives, Engine, ImportOptions, MemberStatus, NodeMemory, PoolError,
+    PoolPlan, Sizes, enlist, format, missing_members, read_label,
 };
 use uuid::Uuid;
 
@@ -407,6 +408,8 @@ pub struct HowToImport {
     pub rename: Option<String>,
     /// How long after a loss repair begins by itself.
     pub repair_after: Duration,
+    /// What this node remembers of pools.
+    pub memory: Rc<dyn NodeMemory>,
 }
 
 /// Imports the pool that these drives hold.
@@ -420,6 +423,7 @@ pub fn import(drives: &[OpenDrive], how: HowToImport) -> Result<ImportedPool, Co
         accept_data_loss: how.accept_data_loss,
         repair_after: how.repair_after,
         rename: how.rename,
+        memory: Some(how.memory),
         ..ImportOptions::default()
     };
     let engine = with_drives(drives, |all| {

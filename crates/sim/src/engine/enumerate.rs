@@ -394,6 +394,7 @@ fn plan(case: &Case) -> Plan {
         missing: case.missing,
         casualties: Vec::new(),
         casualty_per_mille: 0,
+        remembers: false,
         canary: None,
     }
 }

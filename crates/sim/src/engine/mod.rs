@@ -27,6 +27,7 @@ mod enumerate;
 mod layouts;
 mod load;
 mod members;
+mod memory;
 mod model;
 mod node;
 mod pages;

@@ -1,8 +1,10 @@
 //! An engine in service, with its drives.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ashlar_block::{BlockDevice, Completion, IoError, Moment, Request};
+use ashlar_store::Membership;
 
 use super::seam::{Event, Manage, Managed, Outbox, Running, Subject};
 use crate::chance::Chance;
@@ -13,6 +15,8 @@ pub(crate) enum News {
     Answered(Completion),
     /// Something that was asked of the pool was done.
     Managed(u64, Result<Managed, IoError>),
+    /// The node has stored which drives serve.
+    Stored(Membership),
 }
 
 /// An engine in service.
@@ -24,6 +28,34 @@ pub(crate) struct Node<S> {
     waiting: Vec<Event>,
     /// The drives that orders on their way add, in their order.
     adding: VecDeque<Box<dyn BlockDevice>>,
+    /// What the node is to store, and what it is storing until then; nothing if it remembers nothing.
+    storing: Option<Storing>,
+}
+
+/// A node's own disk, on which it stores one thing after another.
+#[derive(Default)]
+struct Storing {
+    next: Option<Membership>,
+    now: Option<(Moment, Membership)>,
+}
+
+impl Storing {
+    /// Most of the time that it takes.
+    const TIME: Duration = Duration::from_millis(50);
+
+    /// What is stored by now.
+    fn done(&mut self, now: Moment) -> Option<Membership> {
+        let (_, stored) = self.now.take_if(|(until, _)| *until <= now)?;
+        Some(stored)
+    }
+
+    fn begin(&mut self, now: Moment, chance: &mut Chance) {
+        if self.now.is_none()
+            && let Some(next) = self.next.take()
+        {
+            self.now = Some((now + chance.time(Self::TIME), next));
+        }
+    }
 }
 
 impl<S: Subject> Node<S> {
@@ -35,7 +67,22 @@ impl<S: Subject> Node<S> {
             polled: Vec::new(),
             waiting: Vec::new(),
             adding: VecDeque::new(),
+            storing: None,
         }
+    }
+
+    /// A node that remembers which drives serve.
+    pub(crate) fn that_remembers(self) -> Self {
+        Self {
+            storing: Some(Storing::default()),
+            ..self
+        }
+    }
+
+    /// Whether it is to store something that it has not.
+    pub(crate) fn is_storing(&self) -> bool {
+        let storing = self.storing.as_ref();
+        storing.is_some_and(|storing| storing.next.is_some() || storing.now.is_some())
     }
 
     pub(crate) fn engine(&self) -> &S {
@@ -44,7 +91,15 @@ impl<S: Subject> Node<S> {
 
     /// When the engine wants a tick.
     pub(crate) fn next(&self) -> Option<Moment> {
-        self.engine.next_deadline()
+        let storing = self
+            .storing
+            .as_ref()
+            .and_then(|storing| storing.now.as_ref());
+        let stored = storing.map(|(until, _)| *until);
+        [self.engine.next_deadline(), stored]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// A command for the engine, in the next turn.
@@ -106,6 +161,10 @@ impl<S: Subject> Node<S> {
         chance: &mut Chance,
         news: &mut Vec<News>,
     ) -> Result<bool, String> {
+        if let Some(stored) = self.storing.as_mut().and_then(|storing| storing.done(now)) {
+            news.push(News::Stored(stored.clone()));
+            self.waiting.push(Event::Remembered(stored));
+        }
         let busy = !self.waiting.is_empty();
         let together = chance.happens(700);
         while !self.waiting.is_empty() {
@@ -152,8 +211,15 @@ impl<S: Subject> Node<S> {
                 device.submit(request);
             }
             news.extend(self.out.done.drain(..).map(News::Answered));
+            let membership = self.out.membership.take();
+            if let (Some(storing), Some(membership)) = (&mut self.storing, membership) {
+                storing.next = Some(membership);
+            }
             let managed = self.out.managed.drain(..);
             news.extend(managed.map(|(id, result)| News::Managed(id, result)));
+        }
+        if let Some(storing) = &mut self.storing {
+            storing.begin(now, chance);
         }
         Ok(busy)
     }

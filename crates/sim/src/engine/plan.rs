@@ -52,6 +52,8 @@ pub(crate) enum Fate {
         /// time is over.
         after: Option<u64>,
     },
+    /// The power fails, and at first one drive does not come back; one that was away may be back.
+    Half { back: Option<usize>, absent: usize },
     /// A drive answers nothing any more; or so late that it may have been given up.
     Hang {
         drive: usize,
@@ -212,6 +214,8 @@ pub(crate) struct Plan {
     pub(crate) casualty_per_mille: u32,
     /// How long after a loss repair begins.
     pub(crate) repair_after: Duration,
+    /// Whether the node remembers which drives serve.
+    pub(crate) remembers: bool,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
 }
@@ -221,8 +225,10 @@ impl Plan {
     pub(crate) fn draw(chance: &mut Chance, profile: &Profile) -> Self {
         // Not drawn from the chance that everything else is drawn from: older seeds stay what they were.
         let mut aside = chance.aside();
-        let count = match profile.swaps {
-            1000 => 3,
+        let remembers = profile.halves > 0 && aside.happens(profile.halves);
+        let count = match (remembers, profile.swaps) {
+            (true, _) => 2,
+            (false, 1000) => 3,
             _ => chance.between(2, 5) as usize,
         };
         let kind = Kind::draw(&mut aside, profile, count);
@@ -239,7 +245,8 @@ impl Plan {
             _ => 2,
         };
         let log_copies = chance.between(least, (count as u64).min(4)) as u8;
-        let losses = match (kind, profile.deaths || profile.rot > 0) {
+        let has_losses = profile.deaths || profile.rot > 0 || remembers;
+        let losses = match (kind, has_losses) {
             (Kind::Twice, _) => 2,
             (Kind::Alone, _) | (_, false) => 0,
             _ => 1,
@@ -248,7 +255,7 @@ impl Plan {
         let need = Need {
             drives: count,
             losses,
-            raw: profile.rot == 0,
+            raw: profile.rot == 0 && !remembers,
         };
         let (initial, wishes) = match crowded {
             true => crowd(chance, need, &sizes),
@@ -282,6 +289,7 @@ impl Plan {
             casualties: Vec::new(),
             casualty_per_mille: 0,
             repair_after: Duration::ZERO,
+            remembers,
             canary: profile.canary,
         };
         plan.draw_spread();
@@ -307,8 +315,51 @@ impl Plan {
         if aside.happens(profile.readmits) {
             plan.draw_readmits(&mut aside);
         }
+        if remembers {
+            plan.draw_halves(&mut aside);
+        }
         plan.trim_tiers();
         plan
+    }
+
+    /// One of two drives is all that is left, and later the other, or the other way round.
+    fn draw_halves(&mut self, chance: &mut Chance) {
+        self.hold_on_both();
+        let commands = self.habits.commands;
+        let first = chance.below(2) as usize;
+        let other = 1 - first;
+        let mut at = chance.below(commands / 2 + 1);
+        let begins = match chance.happens(500) {
+            true => Fate::Half {
+                back: None,
+                absent: first,
+            },
+            // It dies alone: the other goes on for as long as the node lives.
+            false => Fate::Die { drive: first },
+        };
+        self.fates.push((at, begins));
+        if chance.happens(700) {
+            at += chance.pick(&[0, 1, 3, 20, 100]);
+            let back = Some(first);
+            self.fates.push((
+                at,
+                Fate::Half {
+                    back,
+                    absent: other,
+                },
+            ));
+        }
+        self.fates.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Each of two drives has a copy of everything.
+    fn hold_on_both(&mut self) {
+        self.shape.log_copies = 2;
+        for wish in &mut self.wishes {
+            if Facts::of(wish.layout).losses > 1 {
+                wish.layout = Layout::Mirror { copies: 2 };
+            }
+        }
     }
 
     /// Drives that die come back while the pool serves, and an operator has them take part again.
@@ -627,12 +678,7 @@ impl Plan {
         let swaps = profile.deaths && tolerance > 0 && drives > 2 && chance.happens(profile.swaps);
         if swaps {
             // Few copies on few drives: both must have the same part of a log.
-            self.shape.log_copies = 2;
-            for wish in &mut self.wishes {
-                if Facts::of(wish.layout).losses > 1 {
-                    wish.layout = Layout::Mirror { copies: 2 };
-                }
-            }
+            self.hold_on_both();
             let absent = (one + 1 + chance.below(drives - 1) as usize) % self.drives.len();
             let after = chance.between(1, 6);
             let dies = one;

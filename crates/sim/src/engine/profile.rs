@@ -23,6 +23,9 @@ pub struct Profile {
     /// Of a thousand worlds in which drives die, those in which one that died comes back just when
     /// another is away.
     pub swaps: u32,
+    /// Of a thousand worlds, those of two drives, of which one may be all that is left after a power loss: their node
+    /// remembers which drives serve.
+    pub halves: u32,
     /// Most places that rot, or become unreadable, on the one drive that may.
     pub rot: u64,
     /// Of a thousand worlds without deaths, those of one drive: what rots there has no other copy, and the pool goes on
@@ -57,6 +60,7 @@ impl Profile {
         shortages: 250,
         deaths: false,
         swaps: 0,
+        halves: 0,
         rot: 0,
         alone: 120,
         astray: 0,
@@ -96,12 +100,23 @@ impl Profile {
         ..Self::DRIVE_LOSS
     };
 
+    /// After a power loss one of two drives is left: it goes on by itself, unless the other did so before.
+    pub const HALF: Self = Self {
+        name: "half",
+        halves: 1000,
+        hangs: 0,
+        orders: 0,
+        alone: 0,
+        ..Self::CRASH
+    };
+
     /// Every profile.
-    pub const EVERY: [Self; 4] = [
+    pub const EVERY: [Self; 5] = [
         Self::CRASH,
         Self::BITROT,
         Self::DRIVE_LOSS,
         Self::DRIVE_SWAP,
+        Self::HALF,
     ];
 
     /// The profiles of this name: one, or `all`.

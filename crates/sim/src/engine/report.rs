@@ -11,6 +11,8 @@ pub struct Summary {
     pub crashes: u64,
     /// Imports, those that were cut off too.
     pub imports: u64,
+    /// Imports that went on with half of the drives, on the word of their node.
+    pub halves: u64,
     /// Writes and flushes done on drives.
     pub changes: u64,
     /// Bytes of slots that have moved to hot homes.

@@ -1,12 +1,13 @@
 //! What the world drives: the engine that ships, or a toy that shows that the world's checks work.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool, Moment};
 use ashlar_store::format::{DriveClass, Label, Member, MemberState, Reserve, Salt};
 use ashlar_store::{
-    Cage, Canary, DrivePlan, Drives, Engine, HomeStatus, ImportOptions, Layout, PoolPlan, Sizes,
-    VolumeInfo, enlist,
+    Cage, Canary, DrivePlan, Drives, Engine, HomeStatus, ImportOptions, Layout, NodeMemory,
+    PoolPlan, Sizes, VolumeInfo, enlist,
 };
 use uuid::Uuid;
 
@@ -44,7 +45,7 @@ impl Shape {
 }
 
 /// How a pool is to be brought into service.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Wish {
     /// The operator knows that drives are gone.
     pub(crate) degraded: bool,
@@ -56,6 +57,8 @@ pub(crate) struct Wish {
     pub(crate) leaf_bytes: u64,
     /// How long after a loss repair begins.
     pub(crate) repair_after: Duration,
+    /// What the node remembers, if it does.
+    pub(crate) memory: Option<Rc<dyn NodeMemory>>,
 }
 
 /// An engine and its drives by member.
@@ -224,6 +227,7 @@ impl Subject for Engine {
             degraded: wish.degraded,
             accept_data_loss: wish.accept_data_loss,
             repair_after: wish.repair_after,
+            memory: wish.memory,
             rename: None,
             cage: Cage::new(wish.canary),
         };

@@ -7,6 +7,7 @@ use super::drive::{Drive, Handle, Hang, Lies, Shared};
 use super::layouts::Facts;
 use super::load::{Asked, Load};
 use super::members::Members;
+use super::memory::Memory;
 use super::model::Model;
 use super::node::{News, Node};
 use super::plan::{Fate, Plan, Step};
@@ -17,6 +18,7 @@ use super::volumes::{Order, Volumes};
 use crate::chance::Chance;
 use crate::report::Listener;
 use ashlar_block::{Moment, Request};
+use ashlar_store::NodeMemory;
 
 /// Turns after which a world is stuck in a circle.
 const MOST_TURNS: u64 = 3_000_000;
@@ -41,7 +43,8 @@ pub(crate) struct World<'a, S> {
     /// Whether the next crash takes the power too.
     power: bool,
     /// After the next crash the first of these drives is back, and the other is not, at first.
-    swap: Option<(usize, usize)>,
+    swap: Option<Swap>,
+    memory: Rc<Memory>,
     /// The node's power fails at these times; before the second, drives stand still.
     doom: Vec<Doom>,
     since: Moment,
@@ -65,8 +68,27 @@ struct Operator {
 struct Doom {
     at: Moment,
     /// The drive that hangs, and the one that is absent after the crash.
-    swap: (usize, usize),
+    swap: Swap,
     is_end: bool,
+}
+
+/// The drives of the next import: one is back, and another is not there at first.
+#[derive(Clone, Copy)]
+struct Swap {
+    back: Option<usize>,
+    absent: usize,
+    /// The node has stored that both have everything.
+    must_serve: bool,
+}
+
+impl Swap {
+    fn of(back: usize, absent: usize) -> Self {
+        Self {
+            back: Some(back),
+            absent,
+            must_serve: false,
+        }
+    }
 }
 
 impl<'a, S: Subject> World<'a, S> {
@@ -86,6 +108,7 @@ impl<'a, S: Subject> World<'a, S> {
         load.excuses.frail = plan.frail().into_iter().collect();
         load.excuses.rotten = plan.is_rotten();
         Self {
+            memory: Rc::new(Memory::new(&rig)),
             rig,
             drives,
             members: Members::new(&plan),
@@ -271,7 +294,7 @@ impl<'a, S: Subject> World<'a, S> {
     /// Brings the pool into service, however often that is cut off.
     pub(crate) fn restart(&mut self) -> Result<(), String> {
         if let Some(swap) = self.swap.take()
-            && self.swapped_import(swap)
+            && self.swapped_import(swap)?
         {
             return self.begin();
         }
@@ -299,22 +322,39 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// An import with a drive that was dead, and without one that was not. It may be refused, for
     /// the one may lack what the other has; then the other comes back, and nothing was changed.
-    fn swapped_import(&mut self, (back, absent): (usize, usize)) -> bool {
-        self.revive(back);
+    fn swapped_import(&mut self, swap: Swap) -> Result<bool, String> {
+        let Swap {
+            back,
+            absent,
+            must_serve,
+        } = swap;
+        back.into_iter().for_each(|back| self.revive(back));
         self.lose_drive(absent);
         let running = self.try_import(Operator::default());
-        self.say(|| format!("an import with drive {back}, without drive {absent}"));
+        self.say(|| format!("an import with drive {back:?}, without drive {absent}"));
         match running {
             Ok(running) => {
-                self.node = Some(Node::new(running));
-                true
+                self.summary.halves += u64::from(self.plan.remembers);
+                self.serve(running);
+                Ok(true)
             }
+            Err(why) if must_serve => Err(format!(
+                "without drive {absent} an import is refused, though the others have everything: {why}"
+            )),
             Err(why) => {
                 self.say(|| format!("it is refused: {why}"));
                 self.revive(absent);
-                false
+                Ok(false)
             }
         }
+    }
+
+    fn serve(&mut self, running: Running<S>) {
+        let node = Node::new(running);
+        self.node = Some(match self.plan.remembers {
+            true => node.that_remembers(),
+            false => node,
+        });
     }
 
     /// One import; false if it was cut off.
@@ -350,8 +390,7 @@ impl<'a, S: Subject> World<'a, S> {
         if self.load.excuses.rotten {
             self.over = running.as_ref().err().cloned();
         }
-        let running = running?;
-        self.node = Some(Node::new(running));
+        self.serve(running?);
         Ok(true)
     }
 
@@ -378,6 +417,10 @@ impl<'a, S: Subject> World<'a, S> {
                 canary,
                 leaf_bytes,
                 repair_after: self.plan.repair_after,
+                memory: self
+                    .plan
+                    .remembers
+                    .then(|| self.memory.clone() as Rc<dyn NodeMemory>),
             },
         )
     }
@@ -556,6 +599,10 @@ impl<'a, S: Subject> World<'a, S> {
                 }
             }
             News::Managed(id, result) => self.managed(id, result),
+            News::Stored(membership) => {
+                self.memory.keep(membership);
+                Ok(())
+            }
         }
     }
 
@@ -615,7 +662,7 @@ impl<'a, S: Subject> World<'a, S> {
                         drive.borrow_mut().stall(now + Duration::from_millis(20));
                     }
                 }
-                self.swap = Some((dies, absent));
+                self.swap = Some(Swap::of(dies, absent));
                 self.power = false;
                 self.rig.set_fuse(after, Cut::Before);
             }
@@ -624,6 +671,16 @@ impl<'a, S: Subject> World<'a, S> {
                 absent,
                 after: None,
             } => self.hang_and_swap(dies, absent),
+            // Without both drives a volume that is not there yet cannot be made.
+            Fate::Half { .. } if !self.volumes.are_made() => {}
+            Fate::Half { back, absent } => {
+                self.swap = Some(Swap {
+                    back,
+                    absent,
+                    must_serve: self.have_all(),
+                });
+                return self.crash(true);
+            }
             Fate::Hang { drive, time } if drive < self.drives.len() => {
                 self.hang_drive(
                     drive,
@@ -650,6 +707,14 @@ impl<'a, S: Subject> World<'a, S> {
         Ok(())
     }
 
+    /// Whether the node has stored that each of its drives has everything.
+    fn have_all(&self) -> bool {
+        let stores = self.node.as_ref().is_some_and(Node::is_storing);
+        let serving = self.memory.drives();
+        let dead = self.drives.iter().any(|drive| drive.borrow().is_dead());
+        self.node.is_some() && !stores && !dead && serving == Some(self.drives.len())
+    }
+
     pub(crate) fn lose_drive(&mut self, drive: usize) {
         self.drives[drive].borrow_mut().die();
         self.load.excuses.lost = true;
@@ -669,7 +734,7 @@ impl<'a, S: Subject> World<'a, S> {
         let later = self.chance.time(Duration::from_millis(12));
         let stall = Doom {
             at: over,
-            swap: (hangs, absent),
+            swap: Swap::of(hangs, absent),
             is_end: false,
         };
         let end = Doom {
@@ -684,14 +749,14 @@ impl<'a, S: Subject> World<'a, S> {
         let now = self.rig.now();
         while self.doom.first().is_some_and(|doom| doom.at <= now) {
             let Doom { swap, is_end, .. } = self.doom.remove(0);
-            let (hangs, absent) = swap;
+            let (hangs, absent) = (swap.back, swap.absent);
             if is_end {
                 self.swap = Some(swap);
                 self.crash(false)?;
                 continue;
             }
             for (index, drive) in self.drives.iter().enumerate() {
-                if index != absent && index != hangs {
+                if index != absent && Some(index) != hangs {
                     let (at, time) = (now, Duration::from_millis(10));
                     drive.borrow_mut().stall(at + time);
                 }

@@ -16,6 +16,7 @@ use super::state::Drive;
 use super::{Engine, Owner};
 use crate::Canary;
 use crate::format::{ChunkCopy, DriveClass, LogId, MAX_MEMBERS, Member, MemberState, Root};
+use crate::membership::{Membership, Remembered};
 use crate::sizes::ROOT_AT;
 
 /// Members of a pool that is to run out of numbers.
@@ -39,6 +40,7 @@ pub(crate) struct Roots {
     healing: bool,
     /// Who waits for the members to be durable.
     pub(super) waiting: Vec<u64>,
+    remembered: Remembered,
 }
 
 struct Writing {
@@ -56,7 +58,7 @@ enum Purpose {
 }
 
 impl Roots {
-    pub(crate) fn new(durable: Root) -> Self {
+    pub(crate) fn new(durable: Root, remembered: Option<Membership>) -> Self {
         Self {
             durable,
             writing: None,
@@ -66,6 +68,7 @@ impl Roots {
             parting: Vec::new(),
             healing: false,
             waiting: Vec::new(),
+            remembered: Remembered::new(remembered),
         }
     }
 
@@ -126,10 +129,39 @@ fn names(root: &Root, drive: u16) -> bool {
 
 impl Engine {
     /// Whether what is written now may be acknowledged: no drive has left without the others
-    /// knowing it durably.
+    /// knowing it durably, and the node too, where those that have left would be enough for it.
     pub(super) fn membership_is_durable(&self) -> bool {
         let writing = self.roots.writing.as_ref();
-        !self.roots.members_due && writing.is_none_or(|w| w.purpose != Purpose::Members)
+        !self.roots.members_due
+            && writing.is_none_or(|w| w.purpose != Purpose::Members)
+            && !self.waits_for_its_node()
+    }
+
+    /// Whether nothing is acknowledged until the node has stored which drives are left.
+    pub fn waits_for_its_node(&self) -> bool {
+        self.roots.remembered.forbids_answers(&self.roots.durable)
+            && !self.cage.sings(Canary::AcknowledgeBeforeRemembered)
+    }
+
+    /// Hands the node what it is to remember.
+    pub(super) fn hand_membership(&mut self) {
+        let next = self.roots.remembered.next(&self.roots.durable);
+        self.out.membership = next.or(self.out.membership.take());
+    }
+
+    /// The node has stored it.
+    pub(super) fn membership_stored(&mut self, membership: Membership) {
+        self.roots.remembered.stored(membership);
+        self.answer_members_durable();
+        self.publish_durable();
+    }
+
+    fn answer_members_durable(&mut self) {
+        if self.membership_is_durable() {
+            let waiting = std::mem::take(&mut self.roots.waiting).into_iter();
+            let done = waiting.map(|id| (id, Ok(crate::manage::Managed::Done)));
+            self.out.managed.extend(done);
+        }
     }
 
     pub(super) fn in_service(&self, drive: u16) -> bool {
@@ -572,13 +604,7 @@ impl Engine {
         self.roots.durable = root;
         self.ring.log.held = false;
         self.map_log.log.held = false;
-        if self.membership_is_durable() {
-            for id in std::mem::take(&mut self.roots.waiting) {
-                self.out
-                    .managed
-                    .push((id, Ok(crate::manage::Managed::Done)));
-            }
-        }
+        self.answer_members_durable();
         if purpose == Purpose::Checkpoint {
             self.checkpoint_rooted();
             self.roots.healing = self.needs_healing();

@@ -103,6 +103,7 @@ pub use waits::DriveWait;
 use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
+use crate::membership::Membership;
 use flights::{Answered, Asked};
 use state::Retired;
 
@@ -139,6 +140,8 @@ pub enum Event {
         /// What it is.
         what: Manage,
     },
+    /// The node has stored durably which drives are in service.
+    Remembered(Membership),
     /// Time has passed, or a turn has ended.
     Tick,
 }
@@ -175,6 +178,9 @@ impl fmt::Display for Event {
                 write!(f, "drive {drive} completes request {}", completion.tag)
             }
             Self::Manage { id, what } => write!(f, "order {id}: {what:?}"),
+            Self::Remembered(membership) => {
+                write!(f, "remembered: {} drives", membership.drives.len())
+            }
             Self::Tick => f.write_str("tick"),
         }
     }
@@ -189,6 +195,8 @@ pub struct Outbox {
     pub done: Vec<Completion>,
     /// Answers to wishes.
     pub managed: Vec<(u64, Result<Managed, IoError>)>,
+    /// What the node is to store, in place of what it was handed before; then comes [`Event::Remembered`].
+    pub membership: Option<Membership>,
 }
 
 /// Whose I/O it was.
@@ -285,6 +293,7 @@ impl Engine {
             } => self.record(volume, request, tag),
             Event::Done { drive, completion } => self.io_done(drive, completion),
             Event::Manage { id, what } => self.manage(id, what),
+            Event::Remembered(membership) => self.membership_stored(membership),
             Event::Tick => {}
         }
         std::mem::swap(&mut self.out, out);
@@ -428,6 +437,7 @@ impl Engine {
         self.give_places_back();
         self.advance_checkpoint();
         self.advance_roots();
+        self.hand_membership();
         self.keep_places();
         self.provision();
         // What was staged since must not wait for an event that may never come.

@@ -41,6 +41,7 @@ use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
     VolumeState,
 };
+use crate::membership::Membership;
 use crate::recover::Returning;
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
@@ -226,6 +227,8 @@ pub(crate) struct Parts {
     pub(crate) cage: Cage,
     /// The root that the import has made durable.
     pub(crate) root: Root,
+    /// What the node has stored of the pool.
+    pub(crate) remembered: Option<Membership>,
     pub(crate) now: Moment,
 }
 
@@ -245,7 +248,7 @@ impl Engine {
             kept: Kept::new(&parts.root),
             release: Release::default(),
             discards: Discards::default(),
-            roots: Roots::new(parts.root),
+            roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             add_log_copies: AddLogCopies::default(),
             flights: Flights::new(parts.drive_timeout),

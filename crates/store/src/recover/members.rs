@@ -4,6 +4,7 @@ use super::comeback::{Comeback, Returning, roots, serves, share_drives, write_na
 use crate::drives::Drives;
 use crate::error::PoolError;
 use crate::format::{DriveClass, Label, MAX_MEMBERS, Member, MemberState, Root};
+use crate::membership::half_is_enough;
 use crate::recover::ImportOptions;
 use crate::sizes::{GRANULE, LABEL_AT};
 
@@ -384,8 +385,15 @@ fn exclude_missing(
         .collect();
     let here = members.len() - missing.len();
     let name = &label.pool_name;
+    let is_here = |(i, _): &&(usize, &Member)| order[*i].is_some();
+    let drives = members
+        .iter()
+        .filter(is_here)
+        .map(|(_, member)| member.drive);
+    let is_enough = here * 2 > members.len()
+        || (here * 2 == members.len() && half_is_enough(&options.memory, &drives.collect(), root));
     if let Some((index, member)) = missing.first()
-        && (here == 0 || (!options.degraded && here * 2 <= members.len()))
+        && (here == 0 || (!options.degraded && !is_enough))
     {
         return Err(refuse(format!(
             "drive {} (number {index}) of pool {name} is missing, and with {here} of {} drives the \

@@ -15,6 +15,7 @@ mod members;
 mod replay;
 mod replicas;
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool};
@@ -27,6 +28,7 @@ use crate::drives::Drives;
 use crate::engine::{Engine, Parts, check_name};
 use crate::error::PoolError;
 use crate::format::{ChunkCopy, LogId, LogState, Root, TermStart};
+use crate::membership::{NodeMemory, store_before};
 use crate::ring::{Scanned, Source, complete_copies, scan};
 use crate::sizes::ROOT_AT;
 use crate::{Cage, Canary};
@@ -43,8 +45,11 @@ pub struct ImportOptions {
     pub leaf_bytes: u64,
     /// Go on without members that are missing, even if they are half of the pool or more: the
     /// operator has made sure that they were not in service later than those here. They are left
-    /// out of the pool. Without this, more than half of the members must be here.
+    /// out of the pool. Without this, more than half of the members must be here, or half of them and `memory`
+    /// vouches for those.
     pub degraded: bool,
+    /// What the node remembers: with it exactly half of the members may be enough.
+    pub memory: Option<Rc<dyn NodeMemory>>,
     /// Go on without blocks of which no drive that is here has a good copy: they are errors until they are written.
     /// Without this an import that finds such ones is refused, for a drive that is brought along may have one.
     pub accept_data_loss: bool,
@@ -142,6 +147,7 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
     if !options.degraded {
         check_segments(&parts, &missing)?;
     }
+    parts.remembered = store_before(&options.memory, &parts.root)?;
     // Last of all: it leaves members out for good, and an operator who is refused can still bring them.
     write_root(drives, &parts.label, &parts.root)?;
     for (drive, written) in members::mend_labels(drives) {

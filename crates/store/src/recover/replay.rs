@@ -143,6 +143,7 @@ pub(super) fn replay(
         cage: options.cage,
         buffers: options.buffers.clone(),
         root: root.clone(),
+        remembered: None,
         now: drives.now(),
         label,
     })

@@ -10,6 +10,7 @@ mod engine;
 mod evict;
 mod full;
 mod grain;
+mod half;
 mod import;
 mod leave;
 mod leaving;

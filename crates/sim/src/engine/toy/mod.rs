@@ -371,7 +371,7 @@ impl<L: Liar> Subject for Toy<L> {
             Event::Done { completion, .. } if completion.tag == 0 => self.written(completion, out),
             Event::Done { completion, .. } => self.fetched(completion, out),
             Event::Manage { id, what } => self.manage(id, what),
-            Event::Tick => {}
+            Event::Remembered(_) | Event::Tick => {}
         }
         self.work(out);
     }

@@ -14,7 +14,7 @@ use ashlar_store::format::{DriveClass, Label, Reserve, Root, Salt};
 use ashlar_store::sizes::ROOT_AT;
 use ashlar_store::{
     Comeback, DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage,
-    Managed, Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
+    Managed, Membership, Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
 };
 use uuid::Uuid;
 
@@ -483,6 +483,11 @@ impl Bench {
             self.engine.handle(self.now, Event::Tick, &mut self.out);
         }
         any
+    }
+
+    /// What the node is to store that the engine has handed over since.
+    pub fn membership(&mut self) -> Option<Membership> {
+        self.out.membership.take()
     }
 
     /// Gives the engine something that it does when it runs next.
