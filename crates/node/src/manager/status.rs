@@ -376,6 +376,13 @@ fn warnings(name: &str, view: &View, drives: &[DriveStatus], space: &SpaceStatus
             "{lost} bytes have no good copy left: they read as errors"
         ));
     }
+    if status.waits_for_node {
+        warnings.push(
+            "writes wait until the daemon has stored in state.toml which drives are left: if that does not end, its file \
+             system takes no writes, and the log says why"
+                .into(),
+        );
+    }
     for volume in &status.volumes {
         if let Some(why) = &volume.trouble {
             warnings.push(format!("volume {}: {why}", volume.name));

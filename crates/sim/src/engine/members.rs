@@ -24,7 +24,7 @@ pub(crate) struct Members {
     /// How often each drive has joined, the first time left out.
     joined: BTreeMap<usize, u64>,
     /// The term of the last import.
-    term: u64,
+    pub(crate) term: u64,
     /// What may be kept for repair: the last that was acknowledged, and what was ordered since.
     reserves: Vec<Reserve>,
     /// The same of whether a volume stops when a copy is missing, by its name.

@@ -29,9 +29,12 @@ impl Memory {
         self.stored.replace(Some(membership));
     }
 
-    /// How many drives serve, as far as it knows.
-    pub(crate) fn drives(&self) -> Option<usize> {
-        Some(self.stored.borrow().as_ref()?.drives.len())
+    /// Whether it knows of so many drives since the import of this term.
+    pub(crate) fn knows(&self, drives: usize, term: u64) -> bool {
+        let stored = self.stored.borrow();
+        stored
+            .as_ref()
+            .is_some_and(|stored| stored.drives.len() == drives && stored.term == term)
     }
 }
 

@@ -24,6 +24,7 @@ mod audit;
 mod crowd;
 mod drive;
 mod enumerate;
+mod halves;
 mod layouts;
 mod load;
 mod members;

@@ -26,7 +26,8 @@ impl Plan {
         let wider = |wish: &Wish| Facts::of(wish.layout).losses + 1;
         let most = self.wishes.iter().map(wider).max().unwrap_or(1).min(4);
         // What is alone stays so: what rots there has no second copy, and that is its point.
-        if chance.happens(ACROSS) && !self.crowded && self.drives.len() > 1 {
+        let can_grow = !self.crowded && !self.remembers && self.drives.len() > 1;
+        if chance.happens(ACROSS) && can_grow {
             let size = self.drives[0];
             self.shape.fast = most;
             self.drives.extend(std::iter::repeat_n(size, most));

@@ -78,6 +78,8 @@ pub struct StripeStatus {
 pub struct Status {
     /// Why the engine has stopped, if it has.
     pub failure: Option<String>,
+    /// Nothing is acknowledged until the node has stored which drives are left.
+    pub waits_for_node: bool,
     /// Its drives.
     pub members: Vec<MemberStatus>,
     /// The number that the next drive gets; none while no number is free.
@@ -151,6 +153,7 @@ impl Engine {
             }
         });
         Status {
+            waits_for_node: self.waits_for_its_node(),
             failure: self.failed.clone(),
             next_member: self.next_member(),
             members: members.collect(),
