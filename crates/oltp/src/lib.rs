@@ -8,7 +8,7 @@
 //!
 //! # Where it stands on a write's way
 //!
-//! Above everything: it is the database's client (PostgreSQL), or holds it (SQLite).
+//! Above everything: it is the database's client (PostgreSQL, MariaDB, SQL Server), or holds it (SQLite).
 //!
 //! ```text
 //! plan -> run -> step -> user (a thread) -> Session -> database -> file system -> a volume
@@ -36,6 +36,7 @@ extern crate self as ashlar_oltp;
 
 mod append;
 mod aside;
+mod calls;
 pub mod check;
 mod compare;
 pub mod database;
@@ -62,6 +63,7 @@ pub mod scan;
 pub mod scenario;
 pub mod schema;
 pub mod server;
+mod socket;
 mod sqlite;
 pub mod terminal;
 mod text;
