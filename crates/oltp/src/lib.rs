@@ -65,6 +65,7 @@ pub mod schema;
 pub mod server;
 mod socket;
 mod sqlite;
+mod sqlserver;
 pub mod terminal;
 mod text;
 mod usage;
@@ -86,3 +87,4 @@ pub use run::{
 };
 pub use scenario::{OltpScenario, ScenarioRun, run_scenario};
 pub use sqlite::{SavedFile, Sqlite};
+pub use sqlserver::SqlServer;
