@@ -49,6 +49,11 @@ pub trait Database: Send + Sync {
     /// Runs statements that give nothing and that every database understands.
     fn execute(&self, sql: &str) -> Result<(), LabError>;
 
+    /// The type of a column for text of up to a thousand letters.
+    fn long_text(&self) -> &'static str {
+        "text"
+    }
+
     /// How many loaders are of use at once.
     fn most_loaders(&self) -> usize;
 
@@ -158,6 +163,16 @@ pub trait Watcher: Send {
         "bigint"
     }
 
+    /// What follows WITH where a list of rows is a table `told` of these columns.
+    fn told(&self, columns: &str, rows: &str) -> String {
+        format!("told({columns}) AS (VALUES {rows})")
+    }
+
+    /// How many letters a column has in all rows.
+    fn letters(&self, column: &str) -> String {
+        format!("sum(length({column}))")
+    }
+
     /// What ends the query that this runs, from another thread; nothing if it runs none.
     fn canceller(&self) -> Canceller;
 
@@ -186,7 +201,7 @@ pub struct ServerPlace {
 /// What a database is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// `sqlite` or `postgres`.
+    /// `sqlite`, `postgres`, `mariadb` or `sqlserver`.
     pub kind: String,
     /// Where, without a password.
     pub target: String,
@@ -196,4 +211,16 @@ pub struct Description {
     pub sql: String,
     /// The settings that decide what a figure means.
     pub settings: std::collections::BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_two_decimals() {
+        assert_eq!(with_decimals(123_405), "1234.05");
+        assert_eq!(with_decimals(7), "0.07");
+        assert_eq!(with_decimals(-10), "-0.10");
+    }
 }

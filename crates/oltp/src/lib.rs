@@ -8,7 +8,7 @@
 //!
 //! # Where it stands on a write's way
 //!
-//! Above everything: it is the database's client (PostgreSQL), or holds it (SQLite).
+//! Above everything: it is the database's client (PostgreSQL, MariaDB, SQL Server), or holds it (SQLite).
 //!
 //! ```text
 //! plan -> run -> step -> user (a thread) -> Session -> database -> file system -> a volume
@@ -36,6 +36,7 @@ extern crate self as ashlar_oltp;
 
 mod append;
 mod aside;
+mod calls;
 pub mod check;
 mod compare;
 pub mod database;
@@ -62,7 +63,9 @@ pub mod scan;
 pub mod scenario;
 pub mod schema;
 pub mod server;
+mod socket;
 mod sqlite;
+mod sqlserver;
 pub mod terminal;
 mod text;
 mod usage;
@@ -84,3 +87,4 @@ pub use run::{
 };
 pub use scenario::{OltpScenario, ScenarioRun, run_scenario};
 pub use sqlite::{SavedFile, Sqlite};
+pub use sqlserver::SqlServer;

@@ -37,7 +37,7 @@ pub(crate) struct OltpArguments {
 
     /// The database: sqlite:PATH, or postgres://USER:PASSWORD@HOST:PORT/NAME, or
     /// postgres:///NAME?host=/SOCKET/DIR&user=USER for a unix socket; or mariadb://USER:PASSWORD@HOST:PORT/NAME, or
-    /// mariadb://USER@localhost/NAME?socket=/PATH
+    /// mariadb://USER@localhost/NAME?socket=/PATH; or sqlserver://USER:PASSWORD@HOST:PORT/NAME, without TLS
     #[arg(long, value_name = "URL")]
     pub(crate) db: String,
 

@@ -15,7 +15,7 @@ use ashlar_oltp::schema::{Shape, State};
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{
     Around, BuildPlan, Logic, MariaDb, Null, OltpResult, Postgres, Restore, RunPlan, SavedFile,
-    Sqlite, begin, build, built, check, planned, run_with,
+    SqlServer, Sqlite, begin, build, built, check, planned, run_with,
 };
 
 use super::ending;
@@ -420,10 +420,11 @@ fn open(url: &str, sql: SqlLogic, progress: &Progress) -> Result<Arc<dyn Databas
             Ok(Arc::new(Postgres::new(url, logic(sql))?.until(progress)))
         }
         Some(("mariadb" | "mysql", _)) => Ok(Arc::new(MariaDb::new(url)?)),
+        Some(("sqlserver", _)) => Ok(Arc::new(SqlServer::new(url)?.until(progress))),
         Some(("null", warehouses)) => Ok(Arc::new(Null::new(warehouses)?)),
         // The rest is not repeated: it may hold a password.
         kind => Err(Failure::usage(format!(
-            "--db {}…: must be sqlite:PATH, postgres://…, mariadb://… or null:WAREHOUSES",
+            "--db {}…: must be sqlite:PATH, postgres://…, mariadb://…, sqlserver://… or null:WAREHOUSES",
             kind.map_or("", |(kind, _)| kind)
         ))),
     }

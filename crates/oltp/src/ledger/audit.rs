@@ -112,7 +112,8 @@ fn count(
 ) -> Result<usize, LabError> {
     let rows = some.iter().enumerate();
     let rows: Vec<String> = rows.flat_map(|(at, of)| rows_of(watcher, at, of)).collect();
-    let sql = query(kind, &rows.join(","), watcher.integer());
+    let told = watcher.told(columns(kind), &rows.join(","));
+    let sql = query(kind, &told, watcher.integer());
     let missing = watcher.number(&sql)?;
     Ok(missing.max(0).unsigned_abs() as usize)
 }
@@ -155,19 +156,28 @@ fn rows_of(watcher: &dyn Watcher, at: usize, alike: &[Acknowledged]) -> Vec<Stri
     }
 }
 
+/// What [`rows_of`] tells of each, by name.
+fn columns(kind: Kind) -> &'static str {
+    match kind {
+        Kind::NewOrder => "w, d, o, c, l",
+        Kind::Payment => "w, d, cw, cd, c, a, n",
+        _ => "t, w, d, o, k",
+    }
+}
+
 /// How many of these are not there as they were acknowledged: an order with its customer and all its lines; a
 /// payment as often as it was made; a delivery's orders with their carrier, all their lines delivered, and none of
 /// them new.
-fn query(kind: Kind, rows: &str, integer: &str) -> String {
+fn query(kind: Kind, told: &str, integer: &str) -> String {
     match kind {
         Kind::NewOrder => format!(
-            "WITH told(w, d, o, c, l) AS (VALUES {rows}) SELECT count(*) FROM told \
+            "WITH {told} SELECT count(*) FROM told \
              LEFT JOIN orders ON o_w_id = w AND o_d_id = d AND o_id = o \
              WHERE o_id IS NULL OR o_c_id <> c OR o_ol_cnt <> l OR l <> (SELECT count(*) FROM order_line \
              WHERE ol_w_id = w AND ol_d_id = d AND ol_o_id = o)"
         ),
         Kind::Payment => format!(
-            "WITH told(w, d, cw, cd, c, a, n) AS (VALUES {rows}), found AS (\
+            "WITH {told}, found AS (\
              SELECT h_w_id, h_d_id, h_c_w_id, h_c_d_id, h_c_id, h_amount, count(*) AS f FROM history \
              GROUP BY h_w_id, h_d_id, h_c_w_id, h_c_d_id, h_c_id, h_amount) \
              SELECT CAST(coalesce(sum(n - coalesce(f, 0)), 0) AS {integer}) FROM told LEFT JOIN found \
@@ -175,7 +185,7 @@ fn query(kind: Kind, rows: &str, integer: &str) -> String {
              WHERE coalesce(f, 0) < n"
         ),
         _ => format!(
-            "WITH told(t, w, d, o, k) AS (VALUES {rows}) SELECT count(DISTINCT t) FROM told \
+            "WITH {told} SELECT count(DISTINCT t) FROM told \
              LEFT JOIN orders ON o_w_id = w AND o_d_id = d AND o_id = o \
              WHERE o_id IS NULL OR o_carrier_id IS NULL OR o_carrier_id <> k \
              OR EXISTS (SELECT 1 FROM new_order WHERE no_w_id = w AND no_d_id = d AND no_o_id = o) \

@@ -3,7 +3,8 @@
 use mysql::prelude::{FromRow, Queryable};
 use mysql::{Conn, Error, Params, Row};
 
-use crate::database::{Delivered, Failure, Outcome, Session, with_decimals};
+use crate::calls::{delivered, order_lines};
+use crate::database::{Failure, Outcome, Session, with_decimals};
 use crate::inputs::{NewOrder, Transaction};
 
 /// What a server says that has no more room, ends, or takes no writes.
@@ -35,7 +36,7 @@ impl ProcedureSession {
             place.warehouse,
             place.district,
             order.customer,
-            lines(order),
+            order_lines(order),
         );
         let row: Option<Row> = self.call("CALL ashlar_new_order(?, ?, ?, ?)", values)?;
         Ok(match row.and_then(|row| row.get::<i32, _>(0)) {
@@ -44,26 +45,6 @@ impl ProcedureSession {
             None => Outcome::Committed,
         })
     }
-}
-
-/// `[[item, supplying warehouse, quantity], …]`
-fn lines(order: &NewOrder) -> String {
-    let each = order.lines.iter();
-    let each = each.map(|line| format!("[{},{},{}]", line.item, line.supply, line.quantity));
-    format!("[{}]", each.collect::<Vec<_>>().join(","))
-}
-
-/// `1 2101 2 2101 `: districts, each with its order.
-fn delivered(text: &str) -> Delivered {
-    let mut orders = Delivered::default();
-    let numbers: Vec<i32> = text.split_whitespace().flat_map(str::parse).collect();
-    for pair in numbers.chunks_exact(2) {
-        let at = usize::try_from(pair[0] - 1).unwrap_or(usize::MAX);
-        if let Some(order) = orders.get_mut(at) {
-            *order = Some(pair[1]);
-        }
-    }
-    orders
 }
 
 impl Session for ProcedureSession {
@@ -119,25 +100,5 @@ fn failure(error: &Error) -> Failure {
         Error::MySqlError(of) if RETRY.contains(&of.code) => Failure::Retry(text),
         Error::MySqlError(of) if !LOST.contains(&of.code) => Failure::Error(text),
         _ => Failure::Lost(text),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_delivered_is_told_by_district() {
-        let orders = delivered("1 2101 10 7 ");
-        assert_eq!(
-            (orders[0], orders[1], orders[9]),
-            (Some(2101), None, Some(7))
-        );
-        assert_eq!(delivered(""), Delivered::default());
-        assert_eq!(delivered("0 1 11 2 x 3"), Delivered::default());
-        assert_eq!(
-            (with_decimals(123_405), with_decimals(7)),
-            ("1234.05".into(), "0.07".into())
-        );
     }
 }

@@ -18,7 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{CancelToken, Client, Config, Error, NoTls};
 
-use super::socket::Socket;
+use super::socket::open;
+use crate::socket::{Socket, at_once};
 
 /// Whether a read may wait for bytes.
 const NEVER: u8 = 0;
@@ -57,18 +58,6 @@ pub(super) fn cancel(
 ) -> Result<(), Refused> {
     let (stream, _) = Blocking::open(config, until)?;
     at_once(token.cancel_query_raw(stream, NoTls)).map_err(Refused::Server)
-}
-
-/// Runs what waits for nothing but a stream that may always wait: that never says that it is not ready, so
-/// one poll is all.
-fn at_once<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
-            return done;
-        }
-    }
 }
 
 /// Set when whoever waits for an answer has something to do.
@@ -142,7 +131,7 @@ struct Blocking {
 impl Blocking {
     /// A stream to the first host of a configuration, which may wait, and what says whether it may.
     fn open(config: &Config, until: &Arc<Progress>) -> Result<(Self, Arc<AtomicU8>), Refused> {
-        let socket = Socket::open(config, until).map_err(Refused::Unreachable)?;
+        let socket = open(config, until).map_err(Refused::Unreachable)?;
         let may_wait = Arc::new(AtomicU8::new(ALWAYS));
         let stream = Self {
             socket,

@@ -221,8 +221,9 @@ pub(crate) fn make(
     }
     database.execute(&format!(
         "DROP TABLE IF EXISTS {SCAN_TABLE}; DROP TABLE IF EXISTS {counted}; \
-         CREATE TABLE {SCAN_TABLE} (id integer NOT NULL, filler text NOT NULL); \
-         CREATE TABLE {counted} (counted bigint NOT NULL)"
+         CREATE TABLE {SCAN_TABLE} (id integer NOT NULL, filler {} NOT NULL); \
+         CREATE TABLE {counted} (counted bigint NOT NULL)",
+        database.long_text()
     ))?;
     let recipe = Recipe {
         shape: Shape {

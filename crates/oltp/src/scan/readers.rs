@@ -95,7 +95,8 @@ fn collect(told: &Receiver<Read>, cancellers: &[Canceller], progress: &Progress)
 fn read(mut watcher: Box<dyn Watcher>, barrier: &Barrier, rows: i32, tell: &Sender<Read>) {
     barrier.wait();
     let start = Instant::now();
-    let sum = watcher.number(&format!("SELECT sum(length(filler)) FROM {SCAN_TABLE}"));
+    let letters = watcher.letters("filler");
+    let sum = watcher.number(&format!("SELECT {letters} FROM {SCAN_TABLE}"));
     let expected = i64::from(rows) * i64::from(SCAN_FILLER);
     let read = sum.and_then(|found| match found == expected {
         true => Ok(start.elapsed().as_secs_f64()),
