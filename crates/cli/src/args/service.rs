@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ashlar_node::model::VolumeName;
+use ashlar_node::model::{ServiceAddress, VolumeName};
 use clap::{Args, Subcommand};
 
 use super::{ApiOptions, FileSystemWord};
@@ -85,6 +85,9 @@ pub(crate) struct ServiceGuardArguments {
     /// Where its volumes are mounted
     #[arg(required = true)]
     pub(crate) mounts: Vec<PathBuf>,
+    /// Its address
+    #[arg(long)]
+    pub(crate) address: Option<ServiceAddress>,
 }
 
 /// What is kept up.
@@ -129,6 +132,10 @@ pub(crate) struct CreateServiceArguments {
     /// The file system that an empty volume is given
     #[arg(long, value_enum, default_value = "xfs")]
     pub(crate) fs: FileSystemWord,
+    /// An address that goes where the service goes. The interface may be left out where one has a network that the
+    /// address is in
+    #[arg(long, value_name = "ADDRESS/PREFIX[%INTERFACE]")]
+    pub(crate) address: Option<ServiceAddress>,
     #[command(flatten)]
     pub(crate) api: ApiOptions,
 }

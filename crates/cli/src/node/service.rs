@@ -51,11 +51,19 @@ pub(crate) fn run(command: &ServiceCommand) -> Result<(), Failure> {
             api,
         } => {
             let token = api.token_file.clone();
-            let known = match nodes.is_empty() {
-                true => known_nodes(&Api::new(api)?.client.service(service)?, *port)?,
-                false => nodes.clone(),
+            let (known, address) = match nodes.is_empty() {
+                true => {
+                    let one = Api::new(api)?.client.service(service)?;
+                    (known_nodes(&one, *port)?, one.service.address)
+                }
+                false => (nodes.clone(), None),
             };
-            print(&haproxy(service, listen, &known, token.as_deref())?)
+            let without = address.map_or_else(String::new, |address| {
+                let ip = address.ip();
+                format!("# Clients on its network need no proxy: {service} is at {ip} wherever it runs.\n")
+            });
+            let text = haproxy(service, listen, &known, token.as_deref())?;
+            print(&(without + &text))
         }
     }
 }
@@ -65,6 +73,7 @@ pub(crate) fn guard(arguments: &ServiceGuardArguments) -> Result<(), Failure> {
     let plan = GuardPlan {
         group: arguments.group.clone(),
         mounts: arguments.mounts.clone(),
+        address: arguments.address.clone(),
     };
     ashlar_node::service::guard(&plan).map_err(Failure::environment)
 }
@@ -84,6 +93,7 @@ fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> 
         stop: arguments.stop.clone(),
         ready: arguments.ready.clone(),
         file_system: Some(file_system.into()),
+        address: arguments.address.clone(),
     };
     if arguments.postgres {
         fill_in(&mut service, arguments.port)?;
@@ -206,6 +216,13 @@ fn show(one: &ServiceStatus) -> String {
         one.starts,
         one.failures,
     );
+    if let Some(address) = &one.service.address {
+        let here = match one.address_here {
+            Some(true) => "on this node",
+            _ => "not on this node",
+        };
+        text.push_str(&format!("  address   {address}, {here}\n"));
+    }
     for warning in &one.warnings {
         text.push_str(&format!("  warning   {warning}\n"));
     }

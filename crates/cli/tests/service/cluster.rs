@@ -2,10 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ashlar_oltp::namespaces::{Namespaces, Place};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -24,6 +25,61 @@ pub(super) struct Rig {
     dir: tempfile::TempDir,
     pub(super) nodes: [Node; 2],
     _etcd: Running,
+    network: Network,
+}
+
+/// Where the nodes and their etcd are.
+enum Network {
+    Loopback,
+    /// Each in a namespace of its own, on a bridge.
+    Bridge(Namespaces),
+}
+
+/// On the bridge: etcd's, then the nodes', then a client's.
+pub(super) const HOSTS: [Ipv4Addr; 4] = [
+    Ipv4Addr::new(10, 77, 0, 254),
+    Ipv4Addr::new(10, 77, 0, 1),
+    Ipv4Addr::new(10, 77, 0, 2),
+    Ipv4Addr::new(10, 77, 0, 3),
+];
+
+impl Network {
+    fn bridge(dir: &Path) -> Self {
+        let [hub, a, b, client] = HOSTS;
+        let places = [("a", a), ("b", b), ("client", client)];
+        let places = places.map(|(name, address)| Place { name, address });
+        let made = Namespaces::make(Namespaces::prefix_of(dir), hub, &places);
+        Self::Bridge(made.expect("namespaces"))
+    }
+
+    /// The host of this number.
+    fn host(&self, number: usize) -> Ipv4Addr {
+        match self {
+            Self::Loopback => Ipv4Addr::LOCALHOST,
+            Self::Bridge(_) => HOSTS[number],
+        }
+    }
+
+    /// A command in a namespace; without a name in that of etcd.
+    fn command(&self, name: Option<&str>, program: &str) -> Command {
+        let Self::Bridge(namespaces) = self else {
+            return Command::new(program);
+        };
+        let path = name.map_or_else(|| namespaces.hub(), |name| namespaces.path(name));
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", path.display())).arg("--");
+        command.arg(program);
+        command
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Self::Bridge(namespaces) = self {
+            // One that is not removed is of no harm to the next, which has another name.
+            let _ = namespaces.remove();
+        }
+    }
 }
 
 pub(super) const A: usize = 0;
@@ -50,12 +106,13 @@ fn own_mounts() -> Running {
     holder
 }
 
-fn etcd(dir: &Path, client: u16, peer: u16) -> Running {
+fn etcd(dir: &Path, network: &Network, client: u16, peer: u16) -> Running {
+    let host = network.host(0);
     let (client, peer) = (
-        format!("http://127.0.0.1:{client}"),
-        format!("http://127.0.0.1:{peer}"),
+        format!("http://{host}:{client}"),
+        format!("http://{host}:{peer}"),
     );
-    let mut command = Command::new("/usr/bin/etcd");
+    let mut command = network.command(None, "/usr/bin/etcd");
     command.arg("--data-dir").arg(dir.join("etcd"));
     command.args([
         "--listen-client-urls",
@@ -76,16 +133,27 @@ fn etcd(dir: &Path, client: u16, peer: u16) -> Running {
 
 impl Rig {
     pub(super) fn new() -> Self {
+        Self::make(common::open_folder(), Network::Loopback)
+    }
+
+    /// Its nodes, and a client, are in network namespaces.
+    pub(super) fn on_a_bridge() -> Self {
         let dir = common::open_folder();
+        let network = Network::bridge(dir.path());
+        Self::make(dir, network)
+    }
+
+    fn make(dir: tempfile::TempDir, network: Network) -> Self {
         let [client, peer, ra, pa, rb, pb] = free_ports();
-        let etcd = etcd(dir.path(), client, peer);
+        let etcd = etcd(dir.path(), &network, client, peer);
+        let [quorum, a, b] = [0, 1, 2].map(|number| network.host(number));
         std::fs::write(dir.path().join("key"), "0123456789abcdef0123456789abcdef\n").expect("key");
         let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(dir.path().join("key"), only_ours).expect("mode");
         let text = format!(
-            "name = 'test'\nkey_file = 'key'\nquorum = ['127.0.0.1:{client}']\n\
-             [[node]]\nname = 'a'\nreplication = '127.0.0.1:{ra}'\nportal = '127.0.0.1:{pa}'\n\
-             [[node]]\nname = 'b'\nreplication = '127.0.0.1:{rb}'\nportal = '127.0.0.1:{pb}'\n"
+            "name = 'test'\nkey_file = 'key'\nquorum = ['{quorum}:{client}']\n\
+             [[node]]\nname = 'a'\nreplication = '{a}:{ra}'\nportal = '{a}:{pa}'\n\
+             [[node]]\nname = 'b'\nreplication = '{b}:{rb}'\nportal = '{b}:{pb}'\n"
         );
         std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
         let node = |name, portal| Node {
@@ -99,6 +167,7 @@ impl Rig {
             dir,
             nodes,
             _etcd: etcd,
+            network,
         };
         for node in [A, B] {
             rig.start(node);
@@ -130,7 +199,8 @@ impl Rig {
             .create(true)
             .append(true)
             .open(self.path(&format!("{name}.log")));
-        let mut command = Command::new("nsenter");
+        let host = self.network.host(node + 1);
+        let mut command = self.network.command(Some(name), "nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", mounts.id()));
         command.arg(env!("CARGO_BIN_EXE_ashlar"));
         command.arg("node").arg("--dir").arg(self.path(name));
@@ -138,9 +208,9 @@ impl Rig {
             "--name",
             name,
             "--listen",
-            &format!("127.0.0.1:{portal}"),
+            &format!("{host}:{portal}"),
             "--api",
-            "127.0.0.1:0",
+            &format!("{host}:0"),
         ]);
         command.arg("--cluster").arg(self.path("cluster.toml"));
         command.env(
@@ -157,7 +227,7 @@ impl Rig {
     }
 
     /// The daemon has a parent, which stays when it stands still.
-    fn daemon_itself(&mut self, node: usize) -> i32 {
+    pub(super) fn daemon_itself(&mut self, node: usize) -> i32 {
         let parent = self.daemon(node).id();
         let children = format!("/proc/{parent}/task/{parent}/children");
         let children = std::fs::read_to_string(children).expect("it is there");
@@ -172,6 +242,19 @@ impl Rig {
             self.path(self.nodes[node].name).join("api.sock"),
         );
         command
+    }
+
+    /// A command where a node is, or the client; only on a bridge they are apart.
+    pub(super) fn inside(&self, name: &str, program: &str) -> Command {
+        self.network.command(Some(name), program)
+    }
+
+    /// The client's namespace.
+    pub(super) fn client(&self) -> PathBuf {
+        match &self.network {
+            Network::Loopback => "/proc/self/ns/net".into(),
+            Network::Bridge(namespaces) => namespaces.path("client"),
+        }
     }
 
     pub(super) fn ok(&self, node: usize, words: &[&str]) -> String {

@@ -5,6 +5,7 @@
 //! option is an error and not a silence; answers may grow, so clients ignore what they do not know.
 //! Sizes are in bytes and times in seconds unless a name says otherwise.
 
+mod address;
 mod bytes;
 mod cache;
 mod cluster;
@@ -24,6 +25,8 @@ mod tests;
 mod tier;
 mod volume;
 
+pub use address::ServiceAddress;
+pub(crate) use address::are_neighbours;
 pub use bytes::readable_bytes;
 pub use cache::{
     ByteRange, CacheMode, CacheStatus, CreateCache, FlushReply, NewerData, ReopenCache,

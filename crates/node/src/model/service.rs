@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::request::Check;
-use super::{ControlError, VolumeName, check_name};
+use super::{ControlError, ServiceAddress, VolumeName, check_name};
 
 /// Longest command, in bytes.
 const LONGEST_COMMAND: usize = 4096;
@@ -40,6 +40,10 @@ pub struct CreateService {
     /// A file system that an empty volume is given: `xfs` or `ext4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
+    /// An address that is where it runs: `ADDRESS/PREFIX[%INTERFACE]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub address: Option<ServiceAddress>,
 }
 
 impl CreateService {
@@ -152,6 +156,9 @@ pub struct ServiceStatus {
     pub epoch: u64,
     /// Whether another node takes over when this one is lost.
     pub highly_available: bool,
+    /// Whether this node has its address; nothing where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address_here: Option<bool>,
     /// Seconds for which it has been in this state.
     pub since_seconds: f64,
     /// How often its owner has changed while this daemon ran.
@@ -212,6 +219,7 @@ mod tests {
             stop: None,
             ready: None,
             file_system: Some("xfs".into()),
+            address: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::address::Holder;
 use super::guard::Guard;
 use super::host::Host;
 use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
@@ -72,6 +73,12 @@ impl Running {
         let volumes = host.service.volume_names()?;
         // One that a daemon before this one has left running. Of a replicated one nothing is left.
         let is_running = !host.is_replicated() && host.group.is_alive() && host.are_mounted();
+        if let Some(address) = host.address.as_ref().filter(|_| is_running) {
+            address.want();
+        } else if let Err(why) = host.release() {
+            // Left by a daemon that was killed while it stopped the service, or not there: it is taken over.
+            tracing::warn!(service = %host.service.name, "{why}");
+        }
         let owner = ownership.owner(&volumes);
         let name = format!("svc-{}", host.service.name);
         let shared = Arc::new(Shared {
@@ -178,6 +185,7 @@ impl Running {
             node,
             epoch,
             highly_available: !takers.is_empty(),
+            address_here: shared.host.address.as_ref().map(Holder::is_held),
             since_seconds: shared
                 .begun
                 .elapsed()
@@ -269,6 +277,7 @@ struct Errands {
     action: Option<Errand<Done>>,
     probe: Option<Errand<Done>>,
     ready: Option<Errand<bool>>,
+    address: Option<Errand<Done>>,
     asked: Option<Instant>,
     bad: Option<String>,
     gather: Option<Errand<()>>,
@@ -360,6 +369,11 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
             Ok(guard) => errands.guard = guard,
             Err(why) => errands.bad = Some(why),
         }
+    }
+    if action == Action::Start
+        && let Some(address) = &shared.host.address
+    {
+        address.want();
     }
     let giving = Giving {
         to: move_to,
@@ -467,7 +481,7 @@ fn give(shared: &Shared, giving: &Giving) -> Done {
     given.map_err(|error| error.message)
 }
 
-/// Asks a running service whether it is ready, and its volumes whether they take writes.
+/// Asks a running service whether it is ready, its volumes whether they take writes, and for its address.
 fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
     if let Some(probe) = &errands.probe {
         match probe.ended() {
@@ -483,6 +497,10 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
             None => {}
         }
     }
+    if let Some(kept) = errands.address.as_ref().and_then(Errand::ended) {
+        errands.address = None;
+        errands.bad = kept.err().or(errands.bad.take());
+    }
     let ready = errands.ready.as_ref().and_then(Errand::ended);
     if ready.is_some() {
         errands.ready = None;
@@ -495,6 +513,10 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
         if errands.probe.is_none() {
             let host = shared.host.clone();
             errands.probe = Errand::begin(shared, "svc-probe", move || host.probe());
+        }
+        if errands.address.is_none() && shared.host.address.is_some() {
+            let host = shared.host.clone();
+            errands.address = Errand::begin(shared, "svc-address", move || host.keep_address());
         }
         if errands.ready.is_none() {
             let host = shared.host.clone();

@@ -121,6 +121,7 @@ mod tests {
             stop: None,
             ready: None,
             file_system: None,
+            address: None,
         };
         Entry::new(service, vec!["a".into(), "b".into()], revision)
     }

@@ -7,8 +7,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use super::address;
 use super::group::Group;
 use super::host::detach_by_force;
+use crate::model::ServiceAddress;
 
 /// A daemon that has said nothing for so long is taken for gone. Another node serves the volumes no sooner than the
 /// time for which this one had promises of the others, which is about as long.
@@ -21,6 +23,8 @@ pub struct GuardPlan {
     pub group: PathBuf,
     /// Where its volumes are mounted.
     pub mounts: Vec<PathBuf>,
+    /// Its address, if it has one.
+    pub address: Option<ServiceAddress>,
 }
 
 /// Guards until the daemon says that all is down, which is a `Q` on standard input, or is gone or silent.
@@ -47,14 +51,20 @@ pub fn guard(plan: &GuardPlan) -> Result<(), String> {
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
         }
     }
-    take_down(&program, &Group::at(&plan.group), &plan.mounts)
+    take_down(&program, plan)
 }
 
-/// Kills, and takes the mounts away whatever hangs: what waits for a volume ends only when that fails.
-pub(super) fn take_down(program: &Path, group: &Group, mounts: &[PathBuf]) -> Result<(), String> {
+/// Kills, and takes the address and the mounts away whatever hangs: what waits for a volume ends only when that fails.
+pub(super) fn take_down(program: &Path, plan: &GuardPlan) -> Result<(), String> {
+    let group = Group::at(&plan.group);
     group.signal_kill();
     let mut failed = None;
-    for mount in mounts.iter().rev() {
+    if let Some(address) = &plan.address
+        && let Err(why) = address::release(address)
+    {
+        failed = Some(why);
+    }
+    for mount in plan.mounts.iter().rev() {
         if let Err(why) = detach_by_force(program, mount) {
             failed = Some(why);
         }
@@ -80,6 +90,9 @@ impl Guard {
         let failed = |error: std::io::Error| format!("a guard: {error}");
         let mut command = Command::new(program);
         command.arg("service-guard").arg(&plan.group);
+        if let Some(address) = &plan.address {
+            command.arg("--address").arg(address.to_string());
+        }
         command.args(&plan.mounts).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         command.current_dir("/");

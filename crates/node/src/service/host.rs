@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::address::Holder;
 use super::group::Group;
 use super::guard::{Guard, GuardPlan, take_down};
 use super::probe::{PROBE, probe};
@@ -33,6 +34,8 @@ const LAST_BYTES: usize = 4096;
 pub(super) struct Host {
     pub(super) service: CreateService,
     pub(super) group: Group,
+    /// Its address, if it has one.
+    pub(super) address: Option<Holder>,
     /// This program: attaching is its command.
     program: PathBuf,
     socket: PathBuf,
@@ -62,6 +65,10 @@ impl Host {
             .map_err(|error| ControlError::environment(format!("/proc/self/exe: {error}")))?;
         Ok(Self {
             group: Group::make(dir, &service.name)?,
+            address: service
+                .address
+                .clone()
+                .map(|address| Holder::new(&service.name, address)),
             log: dir.join(format!("service-{}.log", service.name)),
             socket: dir.join("api.sock"),
             service,
@@ -167,8 +174,11 @@ impl Host {
 
     /// Kills it and takes its volumes away, whatever hangs: they are another node's, or of no use.
     pub(super) fn fence(&self) -> Result<(), String> {
+        if let Some(address) = &self.address {
+            address.forget();
+        }
         self.abandon()?;
-        take_down(&self.program, &self.group, &self.service.mounts)?;
+        take_down(&self.program, &self.plan())?;
         match self.service.mounts.iter().find(|mount| is_mounted(mount)) {
             Some(left) => Err(format!("{} is still mounted", left.display())),
             None => Ok(()),
@@ -185,15 +195,25 @@ impl Host {
         if !self.is_replicated {
             return Ok(None);
         }
-        let plan = GuardPlan {
-            group: self.group.path().into(),
-            mounts: self.service.mounts.clone(),
-        };
-        Guard::start(&self.program, &plan).map(Some)
+        Guard::start(&self.program, &self.plan()).map(Some)
     }
 
-    /// Unmounts and detaches what is mounted, the last first.
+    fn plan(&self) -> GuardPlan {
+        GuardPlan {
+            group: self.group.path().into(),
+            mounts: self.service.mounts.clone(),
+            address: self.service.address.clone(),
+        }
+    }
+
+    /// Takes its address away, and cuts the connections of clients that its end has left.
+    pub(super) fn release(&self) -> Result<(), String> {
+        self.address.as_ref().map_or(Ok(()), Holder::let_go)
+    }
+
+    /// Takes its address away, then unmounts and detaches what is mounted, the last first.
     pub(super) fn unmount(&self) -> Result<(), String> {
+        self.release()?;
         for mount in self.service.mounts.iter().rev() {
             let mut command = self.ashlar(&["detach"]);
             command.arg(mount);
@@ -213,8 +233,9 @@ impl Host {
         self.service.mounts.iter().all(|mount| is_mounted(mount))
     }
 
-    /// Gives the start command, and waits until the service is ready.
+    /// Adds its address, gives the start command, and waits until the service is ready.
     pub(super) fn start(&self) -> Result<(), String> {
+        self.address.as_ref().map_or(Ok(()), Holder::hold)?;
         // What is left of an earlier life, one process of many for instance, would be in the way.
         self.group.kill()?;
         self.group.ensure()?;
@@ -302,6 +323,19 @@ impl Host {
         Ok(())
     }
 
+    /// Its address is still here. Where another node can have it, one that cannot be had here is a reason to leave.
+    pub(super) fn keep_address(&self) -> Result<(), String> {
+        let Some(address) = &self.address else {
+            return Ok(());
+        };
+        let kept = address.keep(|| self.group.is_alive());
+        if let (Err(why), false) = (&kept, self.is_replicated) {
+            tracing::warn!(service = %self.service.name, "{why}");
+            return Ok(());
+        }
+        kept
+    }
+
     /// Whether the daemon can be asked.
     pub(super) fn is_api_up(&self) -> bool {
         std::os::unix::net::UnixStream::connect(&self.socket).is_ok()
@@ -374,7 +408,7 @@ impl Host {
 }
 
 /// Whether it ends with 0 in time; killed otherwise.
-fn within(mut child: Child, limit: Duration) -> bool {
+pub(super) fn within(mut child: Child, limit: Duration) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < limit {
         match child.try_wait() {
@@ -389,7 +423,7 @@ fn within(mut child: Child, limit: Duration) -> bool {
     false
 }
 
-fn finished(command: &mut Command) -> Result<(), String> {
+pub(super) fn finished(command: &mut Command) -> Result<(), String> {
     let output = command
         .output()
         .map_err(|error| format!("{}: {error}", command.get_program().display()))?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::address;
 use super::driver::{Beginning, Running};
 use super::entry::{Answer, Entry, Words};
 use super::host::{self, Host};
@@ -14,7 +15,9 @@ use super::machine::{Owner, Wanted};
 use super::share::Heard;
 use super::{Ownership, one_copy};
 use crate::files;
-use crate::model::{ControlError, CreateService, MoveService, ServiceState, ServiceStatus};
+use crate::model::{
+    ControlError, CreateService, MoveService, ServiceAddress, ServiceState, ServiceStatus,
+};
 
 /// What is remembered of all services.
 #[derive(Default, Serialize, Deserialize)]
@@ -195,9 +198,12 @@ impl Services {
                 .mounts
                 .iter()
                 .find(|mount| other.mounts.contains(mount));
+            let ip = |of: &CreateService| of.address.as_ref().map(ServiceAddress::ip);
+            let ip = ip(service).filter(|mine| ip(other) == Some(*mine));
             if let Some(taken) = volume
                 .cloned()
                 .or(mount.map(|mount| mount.display().to_string()))
+                .or(ip.map(|ip| format!("address {ip}")))
             {
                 return Err(ControlError::conflict(format!(
                     "{taken} is used by service {}",
@@ -208,13 +214,14 @@ impl Services {
         if let Some(user) = &service.user {
             host::ids(user).map_err(ControlError::usage)?;
         }
-        match service.mounts.iter().find(|mount| host::is_mounted(mount)) {
-            Some(mount) => Err(ControlError::conflict(format!(
+        if let Some(mount) = service.mounts.iter().find(|mount| host::is_mounted(mount)) {
+            return Err(ControlError::conflict(format!(
                 "mount point {} is in use: something is mounted there",
                 mount.display()
-            ))),
-            None => Ok(()),
+            )));
         }
+        let address = service.address.as_ref();
+        address.map_or(Ok(()), address::check)
     }
 
     /// The next revision of a service of this name.
@@ -226,8 +233,8 @@ impl Services {
     /// Makes a service, and has it come up where its volumes are.
     ///
     /// # Errors
-    /// Conflict: the name, a volume or a mount point is taken; its volumes have different owners or cannot be used.
-    /// Usage: there is no such user. Environment: it cannot be remembered, or a node that has copies of its volumes
+    /// Conflict: the name, a volume, a mount point or the address is taken; its volumes have different owners or cannot be used.
+    /// Usage: there is no such user or interface. Environment: it cannot be remembered, or a node that has copies of its volumes
     /// cannot be reached.
     pub fn create(&self, service: CreateService) -> Result<ServiceStatus, ControlError> {
         let name = service.name.clone();
@@ -238,6 +245,9 @@ impl Services {
             && let Owner::Unusable { why } = self.ownership.owner(&volumes)
         {
             return Err(ControlError::conflict(format!("service {name}: {why}")));
+        }
+        if let Some(address) = &service.address {
+            address::check_neighbours(address)?;
         }
         let entry = Entry::new(service, nodes, self.next_revision(&name));
         // Others first: one that refuses it has nothing to undo here.

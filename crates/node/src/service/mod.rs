@@ -17,6 +17,7 @@
 //! 2. What was mounted before is gone before anything is mounted again, and before a daemon that comes up serves.
 //! 3. A daemon that is gone, or stands still, has its replicated services taken down by their guards.
 
+mod address;
 mod driver;
 mod entry;
 mod group;

@@ -57,6 +57,7 @@ pub(super) fn postgres(place: &Place, set: &[String]) -> Result<CreateService, L
              {psql} 'create database {DATABASE}'"
         )),
         file_system: Some("xfs".into()),
+        address: None,
     })
 }
 

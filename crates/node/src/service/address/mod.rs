@@ -1,0 +1,253 @@
+//! The address that goes where a service goes: given to an interface before the service is started, so that it can be
+//! bound to and a client that comes early is refused at once; taken away when the service's processes have ended, so
+//! that those have told their clients.
+//!
+//! It has no fence of its own: it is added by what starts the service, and removed by what kills it.
+
+mod links;
+mod network;
+mod packet;
+mod words;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use self::links::Link;
+use self::network::Neighbours;
+use crate::model::{ControlError, ServiceAddress};
+
+/// When neighbours are told again: the first word may have been lost, or a switch may have come up since.
+const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(1000)];
+/// And then so often, as long as the service runs.
+const REPEAT_EVERY: Duration = Duration::from_secs(10);
+/// One who has stood still for longer than this does not know any more whether the address is here.
+const STALE_AFTER: Duration = Duration::from_millis(300);
+/// Capabilities that adding and announcing need, by their numbers.
+const CAPABILITIES: [(&str, u32); 2] = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)];
+
+/// The address of a service, as this process has it.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    service: String,
+    address: ServiceAddress,
+    /// Apart from the state: that is locked while `ip` runs.
+    is_held: Arc<AtomicBool>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The service is being started, or runs. What comes later than the order to take it down adds nothing.
+    is_wanted: bool,
+    /// Goes up whenever it comes or goes.
+    changes: u64,
+    told: Option<Instant>,
+}
+
+impl Holder {
+    pub(super) fn new(service: &str, address: ServiceAddress) -> Self {
+        Self {
+            service: service.into(),
+            address,
+            is_held: Arc::default(),
+            state: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Single fields.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this node has it.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::SeqCst)
+    }
+
+    /// The service is about to be started, or was found running.
+    pub(super) fn want(&self) {
+        self.lock().is_wanted = true;
+    }
+
+    /// This node has it from now on, and its neighbours are told.
+    pub(super) fn hold(&self) -> Result<(), String> {
+        let mut state = self.lock();
+        if !state.is_wanted {
+            return Err("it was taken down while it was being started".into());
+        }
+        let held = self.add(&mut state);
+        held.map_err(|why| format!("address {}: {why}", self.address))
+    }
+
+    fn add(&self, state: &mut State) -> Result<(), String> {
+        let links = links::all()?;
+        let link = links::choose(&links, &self.address)?;
+        if !link.is_up() {
+            return Err(format!("interface {} is down", link.name));
+        }
+        let neighbours = Neighbours::of(link, self.address.ip())?;
+        if link.prefix_of(self.address.ip()).is_none() {
+            links::add(link, &self.address)?;
+            let interface = &link.name;
+            tracing::info!(service = %self.service, address = %self.address, interface, "address added");
+        }
+        self.is_held.store(true, Ordering::SeqCst);
+        state.changes += 1;
+        state.told = Some(Instant::now());
+        neighbours.tell()?;
+        self.tell_again(neighbours, state.changes)
+    }
+
+    /// Tells neighbours a few times more, unless it has gone meanwhile: a late word would lead them astray.
+    fn tell_again(&self, neighbours: Neighbours, changes: u64) -> Result<(), String> {
+        let (holder, begun) = (self.clone(), Instant::now());
+        let tell = move || {
+            for after in AGAIN_AFTER {
+                std::thread::sleep(after.saturating_sub(begun.elapsed()));
+                let state = holder.lock();
+                let is_late = begun.elapsed() > after + STALE_AFTER;
+                if state.changes != changes || is_late {
+                    return;
+                }
+                if let Err(why) = neighbours.tell() {
+                    tracing::warn!(service = %holder.service, "address {}: {why}", holder.address);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("svc-announce".into());
+        let begun = thread.spawn(tell);
+        begun
+            .map(drop)
+            .map_err(|error| format!("a thread: {error}"))
+    }
+
+    /// It is still here, while the service is. One that was taken away by hand is added again.
+    pub(super) fn keep(&self, is_alive: impl FnOnce() -> bool) -> Result<(), String> {
+        let mut state = self.lock();
+        if !state.is_wanted {
+            return Ok(());
+        }
+        let links = match links::all() {
+            Ok(links) => links,
+            Err(why) => {
+                // Nothing is known of it, which is no reason to end what runs.
+                tracing::warn!(service = %self.service, "address {}: {why}", self.address);
+                return Ok(());
+            }
+        };
+        let is_here = !places(&links, &self.address).is_empty();
+        self.is_held.store(is_here, Ordering::SeqCst);
+        let is_due = state.told.is_none_or(|told| told.elapsed() > REPEAT_EVERY);
+        // Where a guard has taken it away, the service was killed before.
+        if (is_here && !is_due) || !is_alive() {
+            return Ok(());
+        }
+        if !is_here {
+            tracing::warn!(service = %self.service, "address {} is gone, and is added again", self.address);
+        }
+        let added = self.add(&mut state);
+        added.map_err(|why| format!("address {}: {why}", self.address))
+    }
+
+    /// It is not added any more, and nothing more is said of it.
+    pub(super) fn forget(&self) {
+        let mut state = self.lock();
+        (state.is_wanted, state.told) = (false, None);
+        state.changes += 1;
+        self.is_held.store(false, Ordering::SeqCst);
+    }
+
+    /// This node has it no more.
+    pub(super) fn let_go(&self) -> Result<(), String> {
+        self.forget();
+        release(&self.address)
+    }
+}
+
+/// Where on this machine an address is.
+fn places<'a>(links: &'a [Link], address: &ServiceAddress) -> Vec<(&'a Link, u8)> {
+    let named = |link: &&Link| address.interface().is_none_or(|name| name == link.name);
+    let links = links.iter().filter(named);
+    let with = links.filter_map(|link| Some((link, link.prefix_of(address.ip())?)));
+    with.collect()
+}
+
+/// Takes an address away from this machine; one that is not there is none.
+pub(super) fn release(address: &ServiceAddress) -> Result<(), String> {
+    let what = |why| format!("address {address}: {why}");
+    let found = links::all().map_err(what)?;
+    let held = places(&found, address);
+    if !held.is_empty() {
+        links::cut_clients(address.ip());
+    }
+    for (link, prefix) in held {
+        if let Err(why) = links::remove(link, address.ip(), prefix) {
+            // A guard may have been quicker.
+            let now = links::all().map_err(what)?;
+            if !places(&now, address).is_empty() {
+                return Err(what(why));
+            }
+        }
+        tracing::info!(address = %address, interface = link.name, "address removed");
+    }
+    Ok(())
+}
+
+/// Whether this node could have an address.
+///
+/// # Errors
+/// Usage: it has no such interface. Conflict: it has the address already. Environment: a program or a privilege is missing.
+pub(super) fn check(address: &ServiceAddress) -> Result<(), ControlError> {
+    let what = |why: String| format!("address {address}: {why}");
+    let environment = |why| ControlError::environment(what(why));
+    let found = links::all().map_err(environment)?;
+    let ip = address.ip();
+    if let Some(link) = found.iter().find(|link| link.prefix_of(ip).is_some()) {
+        let why = format!("interface {} has {ip} already", link.name);
+        return Err(ControlError::conflict(what(why)));
+    }
+    let link = links::choose(&found, address);
+    let link = link.map_err(|why| ControlError::usage(what(why)))?;
+    link.mac().map_err(|why| ControlError::usage(what(why)))?;
+    if !link.is_up() {
+        return Err(ControlError::conflict(what(format!(
+            "interface {} is down",
+            link.name
+        ))));
+    }
+    match missing_capability() {
+        Some(name) => Err(environment(format!("the daemon has no {name}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether another machine has an address already. All nodes of a service are on the network that it is in: one asks.
+///
+/// # Errors
+/// Conflict: one has. Environment: neighbours cannot be asked.
+pub(super) fn check_neighbours(address: &ServiceAddress) -> Result<(), ControlError> {
+    let environment = |why| ControlError::environment(format!("address {address}: {why}"));
+    let found = links::all().map_err(environment)?;
+    let link = links::choose(&found, address).map_err(environment)?;
+    let neighbours = Neighbours::of(link, address.ip()).map_err(environment)?;
+    let Some(mac) = neighbours.who_has().map_err(environment)? else {
+        return Ok(());
+    };
+    let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+    Err(ControlError::conflict(format!(
+        "address {address}: it is in use: {mac} answers for it on {}",
+        link.name
+    )))
+}
+
+/// One that this process does not have.
+fn missing_capability() -> Option<&'static str> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let held = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    // What cannot be read shows itself when it is used.
+    let held = held.unwrap_or(u64::MAX);
+    let missing = CAPABILITIES.iter().find(|(_, bit)| held & (1 << bit) == 0);
+    missing.map(|(name, _)| *name)
+}
