@@ -1,5 +1,10 @@
 //! Who is let in, and what the server is told before.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use ashlar_lab::Progress;
 use ashlar_oltp::SqlServer;
 use ashlar_oltp::database::Database;
 use ashlar_oltp::schema::State;
@@ -117,8 +122,8 @@ fn a_server_that_recovers_a_database_is_waited_for() {
         ..OPEN
     });
     let database = SqlServer::new(&server.url()).expect("a URL");
-    let silent = ashlar_lab::Progress::silent();
-    let short = std::time::Duration::from_millis(300);
+    let silent = Progress::silent();
+    let short = Duration::from_millis(300);
     let error = database.await_ready(short, &silent).expect_err("recovers");
     let text = error.to_string();
     assert!(
@@ -138,4 +143,25 @@ fn a_server_that_is_not_there_is_told_at_once() {
         error.to_string().contains("is the server running"),
         "{error}"
     );
+}
+
+/// Takes everything and says nothing once it has let in.
+struct Mute;
+
+impl Acts for Mute {
+    fn batch(&mut self, _: &str) -> Answer {
+        Answer::Raw(Vec::new())
+    }
+}
+
+#[test]
+fn who_is_to_end_does_not_wait_for_a_server_that_hangs() {
+    let server = Server::start(Mute);
+    let stop = Arc::new(AtomicBool::new(true));
+    let ends = Progress::silent().until(stop);
+    let database = SqlServer::new(&server.url()).expect("a URL").until(&ends);
+    let begun = Instant::now();
+    let error = database.state().expect_err("no answer").to_string();
+    assert!(error.contains("interrupted"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{error}");
 }

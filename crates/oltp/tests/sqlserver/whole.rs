@@ -85,6 +85,9 @@ fn every_generated_row_reaches_the_server_as_it_was_generated() {
     let Some(Value::Moment(loaded)) = world.tables["history"][0].get(5).cloned() else {
         panic!("a history without a moment");
     };
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+    let age = now.as_micros() as i64 + TO_1970 - loaded;
+    assert!((0..600_000_000).contains(&age), "loaded {age} us ago");
     let Marker {
         shape,
         seed,
