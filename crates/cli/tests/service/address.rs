@@ -10,9 +10,11 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use crate::cluster::{A, B, HOSTS, Rig};
-use crate::common::{can_attach, eventually, is_there, ok, refuses, send};
+use crate::common::{Running, can_attach, eventually, is_there, ok, refuses, send};
 
 const PORT: u16 = 7000;
+/// Of a server that is not the service's.
+const BESIDE: u16 = 7001;
 /// It listens, on the port.
 const READY: &str = "ss -Hltn sport = :7000 | grep -q 7000";
 const NAMES: [&str; 2] = ["a", "b"];
@@ -66,8 +68,11 @@ fn learned(rig: &Rig, address: IpAddr) -> Option<String> {
 
 /// A connection of the client's, after a few tries at most.
 fn connect(rig: &Rig, address: IpAddr) -> TcpStream {
+    connect_to(rig, SocketAddr::new(address, PORT))
+}
+
+fn connect_to(rig: &Rig, to: SocketAddr) -> TcpStream {
     let path = rig.client();
-    let to = SocketAddr::new(address, PORT);
     let connecting = std::thread::spawn(move || {
         let namespace = std::fs::File::open(path).expect("a namespace");
         let kind = Some(LinkNameSpaceType::Network);
@@ -121,12 +126,19 @@ fn create<'a>(mount: &'a str, start: &'a str, address: &'a str) -> Vec<&'a str> 
     [&words[..], &more].concat()
 }
 
-/// A server that accepts, and says nothing. It listens at the address only, which must be there before.
-fn server(address: IpAddr) -> String {
+/// A program of perl that accepts, and says nothing. It listens at the address only, which must be there before.
+fn accepts(at: SocketAddr) -> String {
+    let (ip, port) = (at.ip(), at.port());
     format!(
-        "exec perl -MIO::Socket::IP -e '$s = IO::Socket::IP->new(LocalHost => \"{address}\", \
-         LocalPort => {PORT}, Listen => 9, ReuseAddr => 1) or die $@; push @all, $s->accept while 1'"
+        "$s = IO::Socket::IP->new(LocalHost => \"{ip}\", LocalPort => {port}, Listen => 9, ReuseAddr => 1) \
+         or die $@; push @all, $s->accept while 1"
     )
+}
+
+/// The service.
+fn server(address: IpAddr) -> String {
+    let program = accepts(SocketAddr::new(address, PORT));
+    format!("exec perl -MIO::Socket::IP -e '{program}'")
 }
 
 #[test]
@@ -163,9 +175,21 @@ fn an_address_goes_where_its_service_goes_and_clients_learn_it_at_once() {
     // By hand. The client sends nothing before it is asked what it knows.
     let client = connect(&rig, address);
     assert_eq!(learned(&rig, address), Some(mac(&rig, A)));
+    // One that the end of the service does not end: it is cut before the address goes.
+    let program = accepts(SocketAddr::new(address, BESIDE));
+    let mut beside = rig.inside("a", "perl");
+    let _beside = Running::start(beside.args(["-MIO::Socket::IP", "-e", &program]));
+    eventually("it listens", || {
+        let mut asked = rig.inside("a", "ss");
+        ok(asked.args(["-Hltn"])).contains(&format!(":{BESIDE}"))
+    });
+    let other = connect_to(&rig, SocketAddr::new(address, BESIDE));
     rig.ok(A, &["service", "move", "s", "--to", "b"]);
     is_told(client);
     is_at(&rig, B, address);
+    is_told(other);
+    let haproxy = rig.ok(A, &["service", "haproxy", "s"]);
+    assert!(haproxy.contains("s is at 10.77.0.50 wherever"), "{haproxy}");
     let client = connect(&rig, address);
 
     // The daemon is killed: its guard takes the address away. What is found later is taken away by the next daemon.
