@@ -39,13 +39,19 @@ impl Membership {
         }
     }
 
-    /// Whether these drives have all there is, although they are but half of those that their newest root names: no others
-    /// went on without them. An import that stored which drives it goes on with may have been cut off before its root.
-    fn vouches_for(&self, here: &BTreeSet<Uuid>, root: &Root) -> bool {
-        let theirs = Self::of(root);
-        let is_last = self.is_like(&theirs) && self.generation <= theirs.generation;
-        let was_cut_off = self.pool == root.pool && self.term == root.term + 1;
-        is_last || (was_cut_off && self.drives.is_subset(here))
+    /// Whether no other drives went on without these, of which the newest root is this one's.
+    fn vouches_for(&self, here: &BTreeSet<Uuid>, newest: &Self) -> bool {
+        let is_last = self.is_like(newest) && self.generation <= newest.generation;
+        // The engine was cut off before its root said so.
+        let was_to_go_on = (self.pool, self.term) == (newest.pool, newest.term);
+        is_last || (was_to_go_on && self.drives.is_subset(here))
+    }
+
+    /// Whether these went on, in a later import than any that those here know of, and too few of them are here.
+    fn forbids(&self, here: &BTreeSet<Uuid>, newest: &Self) -> bool {
+        let together = self.drives.intersection(here).count();
+        let is_later = self.pool == newest.pool && self.term > newest.term;
+        is_later && together * 2 <= self.drives.len() && together < self.drives.len()
     }
 
     /// Whether both are of the same drives, in the same import.
@@ -62,82 +68,102 @@ impl Membership {
 
 /// What a node remembers of pools, during an import.
 pub trait NodeMemory: fmt::Debug {
-    /// What it has stored of a pool.
-    fn stored(&self, pool: Uuid) -> Option<Membership>;
+    /// What it has stored of a pool: several while it is storing, for any of them may be what counts after a crash.
+    fn stored(&self, pool: Uuid) -> Vec<Membership>;
 
     /// Stores this durably in place of it.
     ///
     /// # Errors
-    /// It cannot be: the import is refused.
+    /// It cannot be, or not soon.
     fn store(&self, membership: &Membership) -> Result<(), PoolError>;
 }
 
 /// The memory of the node that imports, if it has one.
 pub(crate) type ImportMemory = Option<Rc<dyn NodeMemory>>;
 
-/// Whether the node knows that these drives, half of those that their newest root names, have all there is.
-pub(crate) fn half_is_enough(memory: &ImportMemory, here: &BTreeSet<Uuid>, root: &Root) -> bool {
-    let stored = memory.as_ref().and_then(|memory| memory.stored(root.pool));
-    stored.is_some_and(|stored| stored.vouches_for(here, root))
+/// What a node's memory says of drives that are to be imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// Half of those that the newest root names have all there is.
+    HalfIsEnough,
+    /// Nothing: more than half are needed.
+    Silent,
+    /// Others went on without these.
+    Forbidden,
 }
 
-/// Has the node store which drives go on by this root, before it is written, if it would let in others without them: not
-/// even reads may be answered from either half then. Returns what the node has stored.
+/// What the node says of these drives, with this newest root.
+pub(crate) fn word_on(memory: &ImportMemory, here: &BTreeSet<Uuid>, root: &Root) -> Word {
+    let stored = memory.as_ref().map(|memory| memory.stored(root.pool));
+    let stored = stored.unwrap_or_default();
+    let newest = Membership::of(root);
+    if stored.iter().any(|one| one.forbids(here, &newest)) {
+        return Word::Forbidden;
+    }
+    let vouched = !stored.is_empty() && stored.iter().all(|one| one.vouches_for(here, &newest));
+    match vouched {
+        true => Word::HalfIsEnough,
+        false => Word::Silent,
+    }
+}
+
+/// Has the node store which drives go on by this root, before it is written. Returns what the node has stored, or may have.
+///
+/// # Errors
+/// It cannot be stored, and the node would let in others without these: not even reads may be answered then.
 pub(crate) fn store_before(
     memory: &ImportMemory,
     next: &Root,
-) -> Result<Option<Membership>, PoolError> {
+) -> Result<Option<Vec<Membership>>, PoolError> {
     let Some(memory) = memory else {
         return Ok(None);
     };
-    let (stored, next) = (memory.stored(next.pool), Membership::of(next));
-    match stored {
-        Some(stored) if stored.lets_in_without(&next) => {
-            memory.store(&next)?;
-            Ok(Some(next))
+    let (mut stored, next) = (memory.stored(next.pool), Membership::of(next));
+    let is_needed = stored.iter().any(|one| one.lets_in_without(&next));
+    match memory.store(&next) {
+        Ok(()) => Ok(Some(vec![next])),
+        Err(error) if is_needed => Err(error),
+        Err(_) => {
+            // It may still be.
+            stored.push(next);
+            Ok(Some(stored))
         }
-        stored => Ok(stored),
     }
 }
 
 /// What the node of an engine has stored, and what it is to store.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
-    stored: Option<Membership>,
-    /// The last that it was handed.
-    handed: Option<Membership>,
+    /// What may be stored: the first is, the others are on their way, in this order. `None`: no node remembers anything.
+    known: Option<Vec<Membership>>,
 }
 
 impl Remembered {
-    pub(crate) fn new(stored: Option<Membership>) -> Self {
-        Self {
-            stored,
-            handed: None,
-        }
+    pub(crate) fn new(known: Option<Vec<Membership>>) -> Self {
+        Self { known }
     }
 
-    /// What the node is to store now that this root is durable, if it has not been handed that.
-    pub(crate) fn next(&mut self, durable: &Root) -> Option<Membership> {
-        let now = Membership::of(durable);
-        if self
-            .handed
-            .as_ref()
-            .is_some_and(|handed| handed.is_like(&now))
-        {
+    /// What the node is to store so that it knows these drives, if that is not what it was handed last.
+    pub(crate) fn hand(&mut self, drives: Membership) -> Option<Membership> {
+        let known = self.known.as_mut()?;
+        if known.last().is_some_and(|last| last.is_like(&drives)) {
             return None;
         }
-        self.handed = Some(now.clone());
-        Some(now)
+        known.push(drives.clone());
+        Some(drives)
     }
 
-    /// The node has stored it durably.
+    /// The node has stored it durably, and so nothing that it was handed before.
     pub(crate) fn stored(&mut self, membership: Membership) {
-        self.stored = Some(membership);
+        if let Some(known) = &mut self.known {
+            let place = known.iter().position(|known| *known == membership);
+            known.drain(..place.unwrap_or(0));
+        }
     }
 
-    /// Whether the node would let in half of the drives that it knows, with none of those that serve by this root.
-    pub(crate) fn forbids_answers(&self, durable: &Root) -> bool {
-        let stored = self.stored.as_ref();
-        stored.is_some_and(|stored| stored.lets_in_without(&Membership::of(durable)))
+    /// Whether the node may know half of a pool's drives that it would let in without any of these.
+    pub(crate) fn lets_in_without(&self, serving: &Membership) -> bool {
+        let mut known = self.known.iter().flatten();
+        known.any(|known| known.lets_in_without(serving))
     }
 }

@@ -232,7 +232,7 @@ impl PoolManager {
         let mut pools = self.lock();
         if let Some(Kept::Failed { id, .. }) = pools.get(name) {
             let id = *id;
-            self.state.update(|state| state.forget_pool(id))?;
+            self.memory.forget(id)?;
             self.expect_no_volumes_of(id);
             pools.remove(name);
             return Ok(());

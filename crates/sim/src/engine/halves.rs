@@ -7,32 +7,28 @@ use super::plan::{Fate, Plan};
 use crate::chance::Chance;
 
 impl Plan {
-    /// One of two drives is all that is left, and later the other, or the other way round.
+    /// One of two drives dies, perhaps, and then now the one and now the other is all that is left.
     pub(crate) fn draw_halves(&mut self, chance: &mut Chance) {
         self.hold_on_both();
         let commands = self.habits.commands;
-        let first = chance.below(2) as usize;
-        let other = 1 - first;
         let mut at = chance.below(commands / 2 + 1);
-        let begins = match chance.happens(500) {
-            true => Fate::Half {
-                back: None,
-                absent: first,
-            },
-            // It dies alone: the other goes on for as long as the node lives.
-            false => Fate::Die { drive: first },
-        };
-        self.fates.push((at, begins));
-        if chance.happens(700) {
+        let mut back = None;
+        // It dies alone: the other goes on for as long as the node lives.
+        if chance.happens(500) {
+            let drive = chance.below(2) as usize;
+            self.fates.push((at, Fate::Die { drive }));
+            back = Some(drive);
+            at += chance.pick(&[0, 0, 1, 3, 20, 100]);
+        }
+        for _ in 0..chance.between(1, 3) {
+            // Mostly they change places.
+            let absent = match back.filter(|_| chance.happens(700)) {
+                Some(back) => 1 - back,
+                None => chance.below(2) as usize,
+            };
+            self.fates.push((at, Fate::Half { back, absent }));
             at += chance.pick(&[0, 1, 3, 20, 100]);
-            let back = Some(first);
-            self.fates.push((
-                at,
-                Fate::Half {
-                    back,
-                    absent: other,
-                },
-            ));
+            back = Some(absent);
         }
         self.fates.sort_by_key(|(at, _)| *at);
     }

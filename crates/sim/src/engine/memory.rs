@@ -45,8 +45,8 @@ impl fmt::Debug for Memory {
 }
 
 impl NodeMemory for Memory {
-    fn stored(&self, _: Uuid) -> Option<Membership> {
-        self.stored.borrow().clone()
+    fn stored(&self, _: Uuid) -> Vec<Membership> {
+        self.stored.borrow().iter().cloned().collect()
     }
 
     fn store(&self, membership: &Membership) -> Result<(), PoolError> {

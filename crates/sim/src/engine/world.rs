@@ -508,7 +508,9 @@ impl<'a, S: Subject> World<'a, S> {
                     absent,
                     must_serve: self.have_all(),
                 });
-                return self.crash(true);
+                // What a dead drive had in its cache goes with its own return.
+                let power = !self.drives.iter().any(|drive| drive.borrow().is_dead());
+                return self.crash(power);
             }
             Fate::Hang { drive, time } if drive < self.drives.len() => {
                 self.hang_drive(
@@ -538,10 +540,10 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// Whether the node has stored that each of its drives has everything.
     fn have_all(&self) -> bool {
-        let stores = self.node.as_ref().is_some_and(Node::is_storing);
         let knows = self.memory.knows(self.drives.len(), self.members.term);
-        let dead = self.drives.iter().any(|drive| drive.borrow().is_dead());
-        self.node.is_some() && !stores && !dead && knows
+        let alive = !self.drives.iter().any(|drive| drive.borrow().is_dead());
+        let is_whole = |node: &Node<S>| !node.is_storing() && node.engine().is_whole();
+        knows && alive && self.node.as_ref().is_some_and(is_whole)
     }
 
     pub(crate) fn lose_drive(&mut self, drive: usize) {

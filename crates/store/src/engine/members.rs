@@ -58,7 +58,7 @@ enum Purpose {
 }
 
 impl Roots {
-    pub(crate) fn new(durable: Root, remembered: Option<Membership>) -> Self {
+    pub(crate) fn new(durable: Root, remembered: Option<Vec<Membership>>) -> Self {
         Self {
             durable,
             writing: None,
@@ -129,31 +129,49 @@ fn names(root: &Root, drive: u16) -> bool {
 
 impl Engine {
     /// Whether what is written now may be acknowledged: no drive has left without the others
-    /// knowing it durably, and the node too, where those that have left would be enough for it.
+    /// knowing it durably.
     pub(super) fn membership_is_durable(&self) -> bool {
         let writing = self.roots.writing.as_ref();
-        !self.roots.members_due
-            && writing.is_none_or(|w| w.purpose != Purpose::Members)
-            && !self.waits_for_its_node()
+        !self.roots.members_due && writing.is_none_or(|w| w.purpose != Purpose::Members)
     }
 
-    /// Whether nothing is acknowledged until the node has stored which drives are left.
+    /// Whether no root is written, and so nothing acknowledged, until the node has stored which drives are left: it would
+    /// let in the others.
     pub fn waits_for_its_node(&self) -> bool {
-        self.roots.remembered.forbids_answers(&self.roots.durable)
+        self.roots.members_due
+            && self
+                .roots
+                .remembered
+                .lets_in_without(&self.next_membership())
             && !self.cage.sings(Canary::AcknowledgeBeforeRemembered)
     }
 
-    /// Hands the node what it is to remember.
-    pub(super) fn hand_membership(&mut self) {
-        let next = self.roots.remembered.next(&self.roots.durable);
+    /// The drives that the next root names.
+    fn next_membership(&self) -> Membership {
+        Membership {
+            generation: self.generation + 1,
+            ..Membership::of(&Root {
+                members: self.members.clone(),
+                ..self.roots.durable.clone()
+            })
+        }
+    }
+
+    fn hand(&mut self, membership: Membership) {
+        let next = self.roots.remembered.hand(membership);
         self.out.membership = next.or(self.out.membership.take());
+    }
+
+    /// Hands the node what it is to remember now that a root is durable.
+    pub(super) fn hand_membership(&mut self) {
+        if self.membership_is_durable() {
+            self.hand(Membership::of(&self.roots.durable));
+        }
     }
 
     /// The node has stored it.
     pub(super) fn membership_stored(&mut self, membership: Membership) {
         self.roots.remembered.stored(membership);
-        self.answer_members_durable();
-        self.publish_durable();
     }
 
     fn answer_members_durable(&mut self) {
@@ -522,6 +540,9 @@ impl Engine {
     pub(super) fn advance_roots(&mut self) {
         if self.roots.writing.is_some() {
             return;
+        }
+        if self.waits_for_its_node() {
+            return self.hand(self.next_membership());
         }
         if std::mem::take(&mut self.roots.members_due) {
             let root = Root {

@@ -227,8 +227,8 @@ pub(crate) struct Parts {
     pub(crate) cage: Cage,
     /// The root that the import has made durable.
     pub(crate) root: Root,
-    /// What the node has stored of the pool.
-    pub(crate) remembered: Option<Membership>,
+    /// What the node has stored of the pool, or may have; `None` if it remembers nothing.
+    pub(crate) remembered: Option<Vec<Membership>>,
     pub(crate) now: Moment,
 }
 

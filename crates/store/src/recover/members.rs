@@ -4,7 +4,7 @@ use super::comeback::{Comeback, Returning, roots, serves, share_drives, write_na
 use crate::drives::Drives;
 use crate::error::PoolError;
 use crate::format::{DriveClass, Label, MAX_MEMBERS, Member, MemberState, Root};
-use crate::membership::half_is_enough;
+use crate::membership::{Word, word_on};
 use crate::recover::ImportOptions;
 use crate::sizes::{GRANULE, LABEL_AT};
 
@@ -390,8 +390,15 @@ fn exclude_missing(
         .iter()
         .filter(is_here)
         .map(|(_, member)| member.drive);
-    let is_enough = here * 2 > members.len()
-        || (here * 2 == members.len() && half_is_enough(&options.memory, &drives.collect(), root));
+    let word = word_on(&options.memory, &drives.collect(), root);
+    if word == Word::Forbidden && !options.degraded {
+        return Err(refuse(format!(
+            "others of the drives of pool {name} are missing, and went on without these when this node served it last: \
+             bring them, or import with --degraded only if what was written since may be lost"
+        )));
+    }
+    let is_enough =
+        here * 2 > members.len() || (here * 2 == members.len() && word == Word::HalfIsEnough);
     if let Some((index, member)) = missing.first()
         && (here == 0 || (!options.degraded && !is_enough))
     {
