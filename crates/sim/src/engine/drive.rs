@@ -449,6 +449,10 @@ impl Drive {
             if cut == Cut::Torn && one.request.op.modifies() {
                 self.tear(&one);
             }
+            // If only the node fails, what has happened of it is in the cache like all else, and later flushes cover it.
+            if let Some(write) = one.cached {
+                self.pages.complete(write);
+            }
             self.pending.push(one);
             return None;
         }

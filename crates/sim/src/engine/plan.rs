@@ -306,7 +306,8 @@ impl Plan {
         if aside.happens(profile.orders) && plan.shape.fast == 0 {
             plan.draw_orders(&mut aside);
         }
-        if aside.happens(profile.hangs) {
+        // What hangs may be the only drive that is left of two.
+        if aside.happens(profile.hangs) && !remembers {
             plan.draw_hang(&mut aside);
         }
         if aside.happens(profile.shortages) {

@@ -508,9 +508,7 @@ impl<'a, S: Subject> World<'a, S> {
                     absent,
                     must_serve: self.have_all(),
                 });
-                // What a dead drive had in its cache goes with its own return.
-                let power = !self.drives.iter().any(|drive| drive.borrow().is_dead());
-                return self.crash(power);
+                return self.crash(true);
             }
             Fate::Hang { drive, time } if drive < self.drives.len() => {
                 self.hang_drive(
