@@ -2,8 +2,8 @@
 //!
 //! After a power loss half of the drives may be all that is left. They hold everything that was acknowledged, unless the
 //! others went on without them. The drives cannot tell; the node that served them can, if it wrote down which drives had
-//! to hold a write before it was acknowledged. So the engine hands its node each [`Membership`], and acknowledges nothing
-//! while what the node has stored would let in drives that lack it.
+//! to hold a write before it was acknowledged. So the engine hands its node each [`Membership`], and writes no root,
+//! and so acknowledges nothing, while what the node may have stored would let in drives that lack it.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -162,8 +162,8 @@ impl Engine {
         self.out.membership = next.or(self.out.membership.take());
     }
 
-    /// Hands the node what it is to remember now that a root is durable.
-    pub(super) fn hand_membership(&mut self) {
+    /// Hands the node what it is to remember now that a root is durable; of the import's it has been told.
+    fn hand_membership(&mut self) {
         if self.membership_is_durable() {
             self.hand(Membership::of(&self.roots.durable));
         }
@@ -625,6 +625,7 @@ impl Engine {
         self.roots.durable = root;
         self.ring.log.held = false;
         self.map_log.log.held = false;
+        self.hand_membership();
         self.answer_members_durable();
         if purpose == Purpose::Checkpoint {
             self.checkpoint_rooted();

@@ -437,7 +437,6 @@ impl Engine {
         self.give_places_back();
         self.advance_checkpoint();
         self.advance_roots();
-        self.hand_membership();
         self.keep_places();
         self.provision();
         // What was staged since must not wait for an event that may never come.
