@@ -316,6 +316,16 @@ pub enum Alarm {
         /// What was promised here.
         promised: Epoch,
     },
+    /// The store's key is older than one that was read or put here: it comes from a backup. It counts for nothing: an
+    /// owner serves on, and who is in sync does not change.
+    StoreWentBack {
+        /// What the store says.
+        stored: Revision,
+        /// What it has said before.
+        known: Revision,
+    },
+    /// The store's key names copies in sync that its owner has not added: the same.
+    StoreAdds(Positions),
     /// The store's key cannot be read.
     KeyUnreadable(String),
     /// A learner that should be equal is not: copied again.
@@ -457,6 +467,12 @@ pub struct Difference {
 pub(crate) struct Names {
     token: u64,
     ask: u64,
+    /// The newest revision of the key that is known here.
+    revision: Revision,
+    /// Questions without an answer, with what was known when they were asked: answers may overtake each other.
+    asked: BTreeMap<Ask, Revision>,
+    /// Why what the quorum says is not relied on, as it was told last.
+    doubt: Option<Alarm>,
     /// What the local store has been asked for and has not answered, and since when.
     open: BTreeMap<Token, Moment>,
     /// When it has made something durable last.
@@ -467,6 +483,18 @@ impl Names {
     /// The local store has answered.
     pub(crate) fn answered(&mut self, token: Token) {
         self.open.remove(&token);
+    }
+
+    /// The quorum has answered. What it says and what was known, if it has forgotten that.
+    pub(crate) fn heard_of_key(&mut self, ask: Ask, reply: &Reply) -> Option<Alarm> {
+        let known = self.asked.remove(&ask)?;
+        let stored = match reply {
+            Reply::Holds(Some(held)) => held.revision,
+            Reply::Swapped(revision) => *revision,
+            Reply::Holds(None) | Reply::Unknown => return None,
+        };
+        self.revision = self.revision.max(stored);
+        (stored < known).then_some(Alarm::StoreWentBack { stored, known })
     }
 
     /// It has made something durable: it goes on.
@@ -571,6 +599,7 @@ impl Turn<'_> {
     pub(crate) fn ask(&mut self, question: Question) -> Ask {
         self.names.ask += 1;
         let ask = Ask(self.names.ask);
+        self.names.asked.insert(ask, self.names.revision);
         self.out.push(Effect::Ask { ask, question });
         ask
     }
@@ -593,6 +622,14 @@ impl Turn<'_> {
 
     pub(crate) fn alarm(&mut self, alarm: Alarm) {
         self.out.push(Effect::Alarm(alarm));
+    }
+
+    /// What the quorum says is not relied on. It is asked again and again, and people are told once.
+    pub(crate) fn doubt(&mut self, why: Alarm) {
+        if self.names.doubt.as_ref() != Some(&why) {
+            self.alarm(why.clone());
+            self.names.doubt = Some(why);
+        }
     }
 
     pub(crate) fn sings(&self, canary: Canary) -> bool {

@@ -350,7 +350,12 @@ impl Replica {
         }
     }
 
-    fn answered(&mut self, turn: &mut Turn<'_>, ask: Ask, reply: &Reply) {
+    fn answered(&mut self, turn: &mut Turn<'_>, ask: Ask, mut reply: &Reply) {
+        if let Some(went_back) = turn.names.heard_of_key(ask, reply) {
+            // What it says of who is in sync may be from before writes that a copy lacks.
+            turn.doubt(went_back);
+            reply = &Reply::Unknown;
+        }
         if let Some(owner) = self.owner.as_mut() {
             owner.answered(turn, ask, reply);
         }

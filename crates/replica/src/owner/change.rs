@@ -4,7 +4,7 @@ use super::peer::{Link, Peer};
 use super::{LOOK_EVERY, Owner, Stage};
 use crate::canary::Canary;
 use crate::candidate::Stored;
-use crate::event::{Effect, Turn, Wish};
+use crate::event::{Alarm, Effect, Turn, Wish};
 use crate::extent::ExtentSet;
 use crate::ids::{Ask, Epoch, Known, Low, Position, Positions, SessionId, Token};
 use crate::key::{Key, MemberId};
@@ -36,6 +36,8 @@ enum At {
     Swapping(Ask),
     /// What became of it is being read.
     Reading(Ask),
+    /// It is to be read at the next tick: what was said last does not count.
+    ReadingAgain,
     /// It was read, and is made durable here before it counts.
     Persisting(Token, Stored),
 }
@@ -149,9 +151,7 @@ impl Owner {
                     }
                 }
                 Reply::Holds(None) => self.ends = true,
-                Reply::Unknown | Reply::Swapped(_) => {
-                    change.stage = At::Reading(turn.ask(Question::Read));
-                }
+                Reply::Unknown | Reply::Swapped(_) => change.stage = At::ReadingAgain,
             },
             _ => {}
         }
@@ -162,6 +162,15 @@ impl Owner {
         match kind {
             Kind::Seats(wish) if !wish.is_waited_for(turn) => Kind::Settle,
             other => other,
+        }
+    }
+
+    /// Reads again what became of a swap.
+    pub(super) fn read_again(&mut self, turn: &mut Turn<'_>) {
+        if let Some(change) = self.change.as_mut()
+            && matches!(change.stage, At::ReadingAgain)
+        {
+            change.stage = At::Reading(turn.ask(Question::Read));
         }
     }
 
@@ -190,6 +199,16 @@ impl Owner {
         let is_mine = stored.key.epoch == self.epoch && owner == self.stored.key.owner;
         if !is_mine {
             self.ends = true;
+            return;
+        }
+        // Within its epoch only the owner adds copies.
+        let added = stored.key.in_sync.minus(self.stored.key.in_sync);
+        let foreign = self.adding().into_iter().fold(added, Positions::without);
+        if !foreign.is_empty() {
+            turn.doubt(Alarm::StoreAdds(foreign));
+            if let Some(change) = self.change.as_mut() {
+                change.stage = At::ReadingAgain;
+            }
             return;
         }
         let removed = self.stored.key.in_sync.minus(stored.key.in_sync);

@@ -33,6 +33,7 @@ impl Owner {
         }
         self.look_after_hosts(turn);
         self.consider_change(turn);
+        self.read_again(turn);
         self.look(turn);
         self.activate(turn, given);
         self.commit_idle(turn);

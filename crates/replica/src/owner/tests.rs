@@ -6,7 +6,9 @@ use ashlar_block::{AssociationId, HostId, Moment, Registrant};
 use bytes::Bytes;
 
 use crate::canary::Cage;
-use crate::event::{Config, Effect, Event, HostOperation, Limits, Outcome, ReadMode, Shape};
+use crate::event::{
+    Alarm, Config, Effect, Event, HostOperation, Limits, Outcome, ReadMode, Shape, Wish,
+};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
@@ -16,7 +18,7 @@ use crate::ids::{
 use crate::key::{Key, MemberId, Members, OwnerId};
 use crate::local::{Entry, EntryChange, Imported, Local, Tag};
 use crate::message::{Attach, Content, Envelope, Message};
-use crate::quorum::{MemoryQuorum, Weather};
+use crate::quorum::{Held, MemoryQuorum, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
 const VOLUME: VolumeId = VolumeId(1);
@@ -32,6 +34,14 @@ fn member(n: u8) -> MemberId {
     MemberId {
         node: NodeId(u32::from(n)),
         replica: ReplicaUuid([n; 16]),
+    }
+}
+
+fn attach() -> Attach {
+    Attach {
+        uuid: member(1).replica,
+        own: ExtentSet::new(),
+        free: 1 << 40,
     }
 }
 
@@ -82,8 +92,11 @@ struct Rig {
     /// What it has said to the other copy.
     said: Vec<Envelope>,
     answers: Vec<Outcome>,
+    alarms: Vec<Alarm>,
     /// The number of the other copy's next message.
     number: u32,
+    /// Who is absent, as the other copy was told last.
+    told: Positions,
 }
 
 impl Rig {
@@ -131,7 +144,9 @@ impl Rig {
             now,
             said: Vec::new(),
             answers: Vec::new(),
+            alarms: Vec::new(),
             number: 0,
+            told: Positions::NONE.with(at(1)),
         };
         rig.pass(LONG);
         assert!(rig.replica.is_serving());
@@ -157,6 +172,7 @@ impl Rig {
                 match effect {
                     Effect::Send { envelope, .. } => self.said.push(envelope),
                     Effect::Answer { outcome, .. } => self.answers.push(outcome),
+                    Effect::Alarm(alarm) => self.alarms.push(alarm),
                     Effect::Ask { ask, question } => {
                         let fair = Weather::fair(Duration::from_micros(1));
                         let (client, question) = ((0, ask), (VOLUME, question));
@@ -186,23 +202,24 @@ impl Rig {
     fn hear(&mut self, message: Message) {
         let join = |said: &&Envelope| matches!(said.message, Message::Join(_));
         let join = self.said.iter().rfind(join).expect("a session").clone();
+        self.hear_in(&join, message);
+    }
+
+    /// The same, in the session of something that was said.
+    fn hear_in(&mut self, said: &Envelope, message: Message) {
         let number = self.number;
         self.number += 1;
         let envelope = Envelope {
             number,
             message,
-            ..join
+            ..said.clone()
         };
         let from = at(1);
         self.handle(Event::Received { from, envelope });
     }
 
     fn attach(&mut self) {
-        self.hear(Message::Attach(Attach {
-            uuid: member(1).replica,
-            own: ExtentSet::new(),
-            free: 1 << 40,
-        }));
+        self.hear(Message::Attach(attach()));
     }
 
     fn write(&mut self, granule: u64) {
@@ -240,4 +257,103 @@ fn a_second_attach_ends_the_session_and_its_copies_leave_their_ranges() {
     (0..GRANULES - 1).for_each(|granule| rig.write(granule));
     let written = rig.answers.iter().filter(|one| **one == Outcome::Written);
     assert_eq!(written.count() as u64, GRANULES - 1);
+}
+
+impl Rig {
+    /// The other copy takes what it is given, and says what it is asked, for a while.
+    fn obey(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            let said = std::mem::take(&mut self.said);
+            let newest = said.last().map_or(SessionId(0), |said| said.session);
+            for said in said.into_iter().filter(|said| said.session == newest) {
+                if matches!(said.message, Message::Join(_)) {
+                    self.number = 0;
+                    self.hear_in(&said, Message::Attach(attach()));
+                    continue;
+                }
+                let answer = match &said.message {
+                    Message::Copy { copy, .. } => Message::CopyAck { copy: *copy },
+                    Message::DigestAsk { copy, .. } => Message::Digest {
+                        copy: *copy,
+                        digest: 7,
+                    },
+                    Message::GrantAsk { nonce } => Message::Grant {
+                        nonce: *nonce,
+                        free: 1 << 40,
+                    },
+                    Message::Record(record) => Message::Ack {
+                        sequence: record.sequence,
+                    },
+                    Message::Entry { absent } => {
+                        self.told = *absent;
+                        continue;
+                    }
+                    _ => continue,
+                };
+                self.hear_in(&said, answer);
+            }
+            self.pass(TICK);
+        }
+    }
+
+    fn stored(&self) -> Held {
+        self.quorum.look(VOLUME).expect("a key").clone()
+    }
+
+    fn in_sync(&self) -> Positions {
+        Key::decode(&self.stored().value).expect("a key").in_sync
+    }
+}
+
+/// In sync were both, and that is in the backup; then the other copy was left out.
+fn alone_after_a_backup() -> (Rig, Held) {
+    let mut rig = Rig::new();
+    rig.obey(LONG);
+    let both = Positions::first(2);
+    assert_eq!((rig.in_sync(), rig.told), (both, Positions::NONE), "added");
+    let backup = rig.stored();
+    rig.pass(LONG);
+    assert_eq!(rig.in_sync(), Positions::first(1), "silent, and left out");
+    rig.told = Positions::NONE.with(at(1));
+    (rig, backup)
+}
+
+/// A key that names a copy which has left since must not bring that copy back without what it has missed.
+#[test]
+fn an_older_key_from_a_backup_counts_for_nothing() {
+    let (mut rig, backup) = alone_after_a_backup();
+    rig.quorum.restore(VOLUME, backup);
+    rig.obey(LONG);
+    assert_eq!(rig.told, Positions::NONE.with(at(1)), "it stays absent");
+    assert!(rig.replica.is_serving());
+    assert!(
+        matches!(rig.alarms[..], [Alarm::StoreWentBack { .. }]),
+        "told once: {:?}",
+        rig.alarms
+    );
+}
+
+/// The revision of a store that was written to since it was restored says nothing.
+#[test]
+fn a_key_from_a_backup_adds_no_copy_that_the_owner_has_not_added() {
+    let (mut rig, mut backup) = alone_after_a_backup();
+    backup.revision.0 += 100;
+    rig.quorum.restore(VOLUME, backup);
+    let newcomer = MemberId {
+        replica: ReplicaUuid::NEW,
+        ..member(2)
+    };
+    let members = Members::first([member(0), member(1), newcomer]).expect("three");
+    rig.handle(Event::Reseat(Wish {
+        members,
+        in_sync: Positions::first(1),
+        until: rig.now + LONG,
+    }));
+    rig.pass(LONG);
+    assert!(rig.replica.is_serving());
+    assert_eq!(rig.alarms, [Alarm::StoreAdds(Positions::NONE.with(at(1)))]);
+    let tells =
+        |said: &Envelope| matches!(said.message, Message::Join(join) if !join.absent.has(at(1)));
+    assert!(!rig.said.iter().any(tells), "it stays absent");
 }

@@ -100,6 +100,12 @@ impl MemoryQuorum {
         revision
     }
 
+    /// A key comes back as a backup has it.
+    pub fn restore(&mut self, volume: VolumeId, held: Held) {
+        self.revision = held.revision;
+        self.keys.insert(volume, held);
+    }
+
     /// A client asks.
     pub fn ask(
         &mut self,

@@ -222,6 +222,15 @@ fn alarm_text(alarm: &Alarm) -> String {
             "the quorum says {stored}, and {promised} was promised here: it comes from a backup. No copy serves until \
              the newer key is put back"
         ),
+        Alarm::StoreWentBack { stored, known } => format!(
+            "the quorum's key of the volume is of revision {stored}, and was of {known} before: it comes from a backup. \
+             Who is in sync does not change, and no other copy takes over, until the newer key is put back"
+        ),
+        Alarm::StoreAdds(positions) => format!(
+            "the quorum's key names {} as in sync, which the owner has not added: it comes from a backup. Who is in \
+             sync does not change until the newer key is put back",
+            positions_text(*positions)
+        ),
         Alarm::KeyUnreadable(why) => why.clone(),
         Alarm::Differs { position, leaf } => {
             format!("{position} differs in {leaf} from what it should be: it is copied again")

@@ -452,7 +452,11 @@ impl World<'_> {
                 match alarm {
                     Alarm::Diverged { position, .. } => self.diverged(position)?,
                     Alarm::Differs { .. } if self.flip().is_some() => {}
-                    Alarm::Differs { .. } | Alarm::StoreIsOld { .. } | Alarm::KeyUnreadable(_) => {
+                    Alarm::Differs { .. }
+                    | Alarm::StoreIsOld { .. }
+                    | Alarm::StoreWentBack { .. }
+                    | Alarm::StoreAdds(_)
+                    | Alarm::KeyUnreadable(_) => {
                         return Err(format!("node {node}: {alarm:?}"));
                     }
                     Alarm::LocalFailed | Alarm::OldImage => {}
