@@ -69,7 +69,6 @@ impl PoolManager {
                 // The pool's other volumes do not wait for it.
                 if let Err(error) = self.take_up_copy(&mut pool, name, &copy, identity) {
                     error!(volume = copy.name, "{}", error.message);
-                    self.wait_with_copy(volume.uuid);
                 }
                 continue;
             }

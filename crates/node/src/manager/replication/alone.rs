@@ -72,11 +72,14 @@ impl PoolManager {
         let (found, identity) = found
             .and_then(|one| Some((one, one.replica?)))
             .ok_or_else(|| ControlError::internal("the copy is gone"))?;
-        // Whatever became of it, the copy is in service again.
+        // Whatever became of it, the copy is in service again, or will be.
         let copy = CopyVolume::of(found, &place.pool_name);
         let reservations = place.reservations.clone();
-        let pool = (&*pool, &place.pool_name[..]);
-        let started = self.start_replica(pool, &copy, identity, reservations);
+        let place = (&*pool, &place.pool_name[..]);
+        let started = self.start_replica(place, &copy, identity, reservations);
+        if let Err(error) = &started {
+            self.put_off(pool, &copy, error)?;
+        }
         named.and(started)
     }
 }

@@ -8,19 +8,20 @@
 //! Whatever is interrupted: the volume here is either as it was, or a copy that is in sync by itself. An order that is
 //! given again goes on.
 
-use ashlar_replica::Position;
+use ashlar_replica::{Key, Position};
 use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
 use uuid::Uuid;
 
-use super::CopyVolume;
 use super::make::{NewCopy, first_key};
 use super::orders::Order;
+use super::{CopyVolume, Replication};
 use crate::manager::pools::engine;
 use crate::manager::serve::{nqn, served};
 use crate::manager::volumes::{GRANULE, REGISTER};
 use crate::manager::{Kept, PoolManager};
 use crate::model::{
-    ControlError, CreateVolume, LayoutSpec, ReplicateVolume, VolumeName, VolumeState, VolumeStatus,
+    ControlError, CreateVolume, ErrorKind, LayoutSpec, ReplicateVolume, VolumeName, VolumeState,
+    VolumeStatus,
 };
 use crate::pool::PoolLink;
 
@@ -42,6 +43,12 @@ impl PoolManager {
             )));
         }
         self.may_replicate(name, &status)?;
+        let _alone = Converting::begin(replication, name, status.uuid)?;
+        if self.one_volume(name)?.replication.is_some() {
+            return Err(ControlError::conflict(format!(
+                "volume {name} was given copies meanwhile: look at `volume show {name}`"
+            )));
+        }
         let wanted = CreateVolume {
             replicas: request.replicas,
             nodes: request.nodes.clone(),
@@ -54,22 +61,7 @@ impl PoolManager {
             Some(parts) => parts,
             None => return Err(ControlError::internal("no copies")),
         };
-        let mut result = others.iter().try_for_each(|copy| {
-            let order = Order::MakeCopy(Box::new(copy.clone()));
-            replication.order(copy.node(), &order).map(drop)
-        });
-        if result.is_ok() {
-            result = replication.put_first_key(status.uuid, &key);
-        }
-        if let Err(error) = result {
-            let volume = status.uuid;
-            for copy in others {
-                // What was not made is not there.
-                let _ = replication.order(copy.node(), &Order::DropCopy { volume });
-            }
-            let _ = replication.cluster.delete_key(volume);
-            return Err(error);
-        }
+        make_others(replication, status.uuid, others, &key)?;
         self.become_copy(name, status.uuid, ours)?;
         for copy in others {
             let volume = status.uuid;
@@ -132,6 +124,70 @@ impl PoolManager {
         });
         self.target.target().expect_no_more(&away);
         made
+    }
+}
+
+/// Empty copies elsewhere, and the volume's first key; or none of it.
+fn make_others(
+    replication: &Replication,
+    volume: Uuid,
+    others: &[NewCopy],
+    key: &Key,
+) -> Result<(), ControlError> {
+    let mut asked = 0;
+    let mut result = others.iter().try_for_each(|copy| {
+        let order = Order::MakeCopy(Box::new(copy.clone()));
+        let made = replication.order(copy.node(), &order).map(drop);
+        // A node that says that it has one already speaks of another's.
+        let is_its = made.as_ref().err().map(|error| error.kind) == Some(ErrorKind::Conflict);
+        asked += usize::from(!is_its);
+        made
+    });
+    if result.is_ok() {
+        result = replication.put_first_key(volume, key);
+    }
+    if result.is_err() {
+        for copy in &others[..asked] {
+            // What was not made is not there.
+            let _ = replication.order(copy.node(), &Order::DropCopy { volume });
+        }
+        // It may have been put all the same. Another's is none of this call's.
+        if let Ok(Some(stored)) = replication.read_key(volume)
+            && stored == *key
+        {
+            let _ = replication.cluster.delete_key(volume);
+        }
+    }
+    result
+}
+
+/// While it lives, no other call gives the volume its first copies.
+struct Converting<'a> {
+    replication: &'a Replication,
+    volume: Uuid,
+}
+
+impl<'a> Converting<'a> {
+    fn begin(
+        replication: &'a Replication,
+        name: &VolumeName,
+        volume: Uuid,
+    ) -> Result<Self, ControlError> {
+        match replication.converting().insert(volume) {
+            true => Ok(Self {
+                replication,
+                volume,
+            }),
+            false => Err(ControlError::conflict(format!(
+                "volume {name} is being given copies already: look at `volume show {name}`"
+            ))),
+        }
+    }
+}
+
+impl Drop for Converting<'_> {
+    fn drop(&mut self) {
+        self.replication.converting().remove(&self.volume);
     }
 }
 

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::{CopyVolume, Replication, told};
 use crate::PoolManager;
 use crate::manager::LivePool;
+use crate::manager::pools::engine;
 use crate::model::ControlError;
 use crate::pool::ReplicaMail;
 
@@ -76,9 +77,14 @@ impl PoolManager {
     ) -> Result<bool, ControlError> {
         // Once for all its copies: the pool's count goes on, and the quorum's follows it.
         let published = pool.unjudged.get();
-        let all = self.state.read();
-        let all = all.replicas.iter().filter(|known| known.pool == pool.id);
-        let all: Vec<Uuid> = all.map(|known| known.volume).chain([volume.uuid]).collect();
+        // As the pool itself says: this node may never have had it.
+        let view = pool.link.view().map_err(engine)?;
+        let copies = view
+            .status
+            .volumes
+            .iter()
+            .filter(|one| one.replica.is_some());
+        let all: Vec<Uuid> = copies.map(|one| one.uuid).collect();
         let mut lacks = 0;
         let head = replication.change_head(pool.id, |head| {
             lacks = published.map_or(0, |published| head.published.saturating_sub(published));

@@ -91,11 +91,15 @@ impl NewCopy {
     }
 }
 
-/// The first key: no process owns it yet, and so many copies, from the first on, have everything.
+/// The first key: no process owns it yet, and so many copies, from the first on, have everything. The others are named
+/// when they have: one that is known by its name is not copied in full.
 pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Result<Key, String> {
     let member = |copy: &NewCopy| MemberId {
         node: copy.node(),
-        replica: ReplicaUuid(copy.replica.into_bytes()),
+        replica: match usize::from(copy.position) < in_sync {
+            true => ReplicaUuid(copy.replica.into_bytes()),
+            false => ReplicaUuid::NEW,
+        },
     };
     Ok(Key {
         epoch: FIRST_EPOCH,

@@ -46,7 +46,6 @@ use self::events::Events;
 use self::link::Link;
 use self::news::{Item, Shown};
 use super::pools::engine;
-use super::serve::served;
 use super::{LivePool, PoolManager};
 use crate::model::{ControlError, ErrorKind};
 use crate::pool::{CopyDecider, PoolLink, ReplicaMail};
@@ -68,6 +67,8 @@ pub(super) struct Replication {
     places: Mutex<BTreeMap<Uuid, CopyPlace>>,
     /// Copies that could not come into service, and may yet.
     waiting: Mutex<BTreeSet<Uuid>>,
+    /// Volumes that are being given their first copies.
+    converting: Mutex<BTreeSet<Uuid>>,
     events: Arc<Events>,
     /// As it is remembered.
     state: Arc<StateFile>,
@@ -128,6 +129,13 @@ impl Replication {
     fn waiting(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
         // Single insertions and removals.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn converting(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
+        // Single insertions and removals.
+        self.converting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_drained(&self) -> bool {
@@ -196,6 +204,7 @@ impl PoolManager {
             news,
             places: Mutex::default(),
             waiting: Mutex::default(),
+            converting: Mutex::default(),
             events,
             state,
             shown,
@@ -233,7 +242,8 @@ impl PoolManager {
         }
     }
 
-    /// Serves a copy and brings it into service. Hosts get to it when it owns the volume.
+    /// Serves a copy and brings it into service. Hosts get to it when it owns the volume. One that cannot come into
+    /// service now is tried again.
     pub(super) fn take_up_copy(
         &self,
         pool: &mut LivePool,
@@ -245,6 +255,20 @@ impl PoolManager {
             let why = format!("volume {} has copies on other nodes. {error}", volume.name);
             ControlError::environment(why)
         })?;
+        let taken = self.try_copy(replication, (pool, pool_name), volume, identity);
+        if let Err(error) = &taken {
+            self.put_off(pool, volume, error)?;
+        }
+        taken
+    }
+
+    fn try_copy(
+        &self,
+        replication: &Replication,
+        (pool, pool_name): (&mut LivePool, &str),
+        volume: &CopyVolume,
+        identity: ReplicaIdentity,
+    ) -> Result<(), ControlError> {
         let members = self.members_of(replication, pool.id, volume)?;
         let shared = self.shared_of(replication, &members, (volume, identity))?;
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
@@ -254,15 +278,7 @@ impl PoolManager {
         }));
         let shared = (shared, reservations.clone());
         self.serve_shared(pool, volume, access.as_ref(), shared)?;
-        let started = self.start_replica((pool, pool_name), volume, identity, reservations);
-        if let Err(error) = &started {
-            let trouble = error.message.clone();
-            replication.shown().entry(volume.uuid).or_default().alarm = Some(trouble);
-            if let Some(gone) = pool.volumes.remove(&volume.number) {
-                self.target.remove(&gone.nqn).map_err(served)?;
-            }
-        }
-        started
+        self.start_replica((pool, pool_name), volume, identity, reservations)
     }
 
     /// Why a volume that has copies on other nodes is not in service here.

@@ -4,9 +4,11 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use ashlar_cluster::{Cluster, ClusterConfig, Key, Memory, NodeConfig, QuorumConfig, Trust};
-use ashlar_replica::{NodeId, Position, Revision};
+use ashlar_replica::quorum::Question;
+use ashlar_replica::{NodeId, Position, ReplicaUuid, Revision};
 
 use super::CopyPlace;
+use super::make::{NewCopy, first_key};
 use crate::Control;
 use crate::manager::tests::Room;
 use crate::model::{
@@ -54,7 +56,11 @@ impl Nodes {
 
     /// Volume tank/db with copies on the first nodes.
     fn volume(&self, replicas: u8) -> VolumeName {
-        let name = VolumeName::new("tank", "db").expect("a name");
+        self.volume_named("db", replicas)
+    }
+
+    fn volume_named(&self, name: &str, replicas: u8) -> VolumeName {
+        let name = VolumeName::new("tank", name).expect("a name");
         let layout = LayoutSpec::Mirror { copies: 2 };
         let nodes = (1..=replicas).map(|id| format!("n{id}")).collect();
         let request = CreateVolume {
@@ -216,4 +222,98 @@ fn a_copy_that_was_taken_away_can_be_given_again_at_once() {
         changed.unwrap_or_else(|error| panic!("{replicas}: {error}"));
         nodes.await_all(&name, replicas);
     }
+}
+
+/// The order to bring a copy into service is as good as an import: what it lacks may come.
+#[test]
+fn a_copy_that_could_not_be_started_is_tried_again() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let volume = nodes.look(0, &name).uuid;
+    let other = &nodes.rooms[1].manager;
+    let drives = nodes.export(1);
+    nodes.quorum.set_away(true);
+    nodes.import(1, drives);
+    let waiting = || other.replication().expect("in a cluster").waiting();
+    waiting().clear();
+    other.start_copy(volume).expect_err("the quorum is away");
+    assert!(waiting().contains(&volume));
+    nodes.quorum.set_away(false);
+    until("it is in service", || other.is_copy(volume));
+}
+
+#[test]
+fn a_key_that_cannot_be_read_holds_up_no_other_volume() {
+    let nodes = Nodes::new(2);
+    let names = ["a", "b", "c"].map(|name| nodes.volume_named(name, 2));
+    let mut volumes = names.each_ref().map(|name| nodes.look(0, name).uuid);
+    volumes.sort_unstable();
+    let other = &nodes.rooms[1].manager;
+    let drives = nodes.export(1);
+    let replication = other.replication().expect("in a cluster");
+    until("the first has a key of a newer format", || {
+        let Ok(newest) = replication.read_newest(volumes[0]) else {
+            return true;
+        };
+        let question = Question::Swap {
+            revision: newest.revision,
+            value: br#"{"format":99}"#.to_vec(),
+        };
+        replication.ask(volumes[0], question);
+        false
+    });
+    nodes.quorum.set_away(true);
+    nodes.import(1, drives);
+    nodes.quorum.set_away(false);
+    until("the others are in service", || {
+        volumes[1..].iter().all(|volume| other.is_copy(*volume))
+    });
+}
+
+#[test]
+fn a_volume_that_is_given_copies_twice_at_once_has_them_once() {
+    let nodes = Nodes::new(2);
+    let name = VolumeName::new("tank", "db").expect("a name");
+    let manager = &nodes.rooms[0].manager;
+    let request = CreateVolume::new(&name, SIZE, LayoutSpec::Mirror { copies: 2 });
+    manager.create_volume(request).expect("made");
+    let replicate = || {
+        let request = ReplicateVolume {
+            replicas: 2,
+            nodes: Vec::new(),
+        };
+        manager.replicate_volume(&name, request)
+    };
+    let done = std::thread::scope(|scope| {
+        let both = [scope.spawn(replicate), scope.spawn(replicate)];
+        both.map(|one| one.join().expect("no panic").is_ok())
+    });
+    assert!(done.contains(&true));
+    nodes.await_all(&name, 2);
+    let volume = nodes.look(0, &name).uuid;
+    let key = manager
+        .replication()
+        .expect("in a cluster")
+        .read_key(volume);
+    assert!(
+        key.expect("read").is_some(),
+        "no call takes another's key away"
+    );
+}
+
+/// A copy that has nothing yet is another than the key knows, so it is given everything, whatever checksums say.
+#[test]
+fn a_first_key_names_only_copies_that_have_everything() {
+    let name = VolumeName::new("tank", "db").expect("a name");
+    let wanted = CreateVolume::new(&name, SIZE, LayoutSpec::Mirror { copies: 2 });
+    let copies = NewCopy::of(&wanted, uuid::Uuid::new_v4(), &[NodeId(1), NodeId(2)]);
+    let copies = copies.expect("two");
+    let named = |in_sync| {
+        let key = first_key(&copies, in_sync).expect("a key");
+        let is_new =
+            |(_, member): (_, ashlar_replica::MemberId)| member.replica == ReplicaUuid::NEW;
+        key.members.iter().map(is_new).collect::<Vec<_>>()
+    };
+    assert_eq!(named(1), [false, true]);
+    assert_eq!(named(2), [false, false]);
 }

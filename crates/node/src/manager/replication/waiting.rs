@@ -1,18 +1,32 @@
-//! Copies that could not come into service with their pool, because the quorum did not answer: they do when it does.
+//! Copies that could not come into service, because the quorum did not answer for instance: they are tried again.
 
 use std::sync::atomic::Ordering;
 
+use ashlar_replica::quorum::{Question, Reply};
 use tracing::{debug, info};
-use uuid::Uuid;
 
-use crate::manager::PoolManager;
-use crate::model::ErrorKind;
+use super::CopyVolume;
+use crate::manager::serve::served;
+use crate::manager::{LivePool, PoolManager};
+use crate::model::{ControlError, ErrorKind};
 
 impl PoolManager {
-    /// A copy is tried again from now on.
-    pub(in crate::manager) fn wait_with_copy(&self, volume: Uuid) {
-        if let Some(replication) = &self.replication {
-            replication.waiting().insert(volume);
+    /// A copy has not come into service: it is out of it, says why, and is tried again.
+    pub(super) fn put_off(
+        &self,
+        pool: &mut LivePool,
+        volume: &CopyVolume,
+        error: &ControlError,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        replication.places().remove(&volume.uuid);
+        let mut shown = replication.shown();
+        shown.entry(volume.uuid).or_default().alarm = Some(error.message.clone());
+        drop(shown);
+        replication.waiting().insert(volume.uuid);
+        match pool.volumes.remove(&volume.number) {
+            Some(gone) => self.target.remove(&gone.nqn).map_err(served),
+            None => Ok(()),
         }
     }
 
@@ -27,7 +41,8 @@ impl PoolManager {
         };
         for volume in waiting {
             // Pools are not held up while the quorum is waited for.
-            if !self.is_copy(volume) && replication.read_key(volume).is_err() {
+            let is_silent = || replication.ask(volume, Question::Read) == Reply::Unknown;
+            if !self.is_copy(volume) && is_silent() {
                 return;
             }
             match self.start_copy(volume) {
