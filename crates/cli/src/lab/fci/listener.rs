@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
+use ashlar_node::service::haproxy;
 use ashlar_oltp::processes;
 
 use super::service::{PORT, SERVICE};
@@ -56,8 +57,7 @@ impl Listener {
         });
         let seats: Vec<String> = seats.collect::<Result<_, _>>()?;
         let token = nodes.token(&nodes.names[0]);
-        let text = crate::node::haproxy(SERVICE, &listen, &seats, Some(&token));
-        let text = text.map_err(|failure| wrong(failure.message()))?;
+        let text = haproxy(SERVICE, &listen, &seats, Some(&token)).map_err(wrong)?;
         let file = self.folder.join("haproxy.cfg");
         ashlar_lab::write_whole(&file, &text)?;
         let log = File::create(self.folder.join("log")).map_err(caused)?;

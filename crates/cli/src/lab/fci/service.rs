@@ -23,13 +23,13 @@ pub(super) struct Place {
 }
 
 fn programs() -> Result<PathBuf, LabError> {
-    crate::node::postgres().map_err(|failure| wrong(failure.message()))
+    ashlar_node::service::postgres().map_err(wrong)
 }
 
 /// A PostgreSQL whose node's clients are let in without a password: its network is the lab's own.
 pub(super) fn postgres(place: &Place, set: &[String]) -> Result<CreateService, LabError> {
     let bin = programs()?;
-    let quick = crate::node::quick_recovery(&bin);
+    let quick = ashlar_node::service::quick_recovery(&bin);
     let bin = bin.display();
     let (db, run) = (place.mount.join("db"), place.run.display());
     let db = db.display();
