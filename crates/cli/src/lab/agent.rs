@@ -14,6 +14,7 @@ use super::stacks::LocalStacks;
 use crate::args::AgentArguments;
 use crate::exit::Failure;
 use crate::output::print;
+use crate::stack;
 
 /// Whether it is to end is asked so often.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -71,7 +72,7 @@ impl Agent {
         let mut link = TcpLink::new(stream)?;
         let busy = link.let_in(&self.token, || self.claim())?;
         self.progress.say(&format!("{from}: a run begins"));
-        let ended = serve(&mut link, &LocalStacks::new(), &self.progress);
+        let ended = serve(&mut link, &LocalStacks::new(stack::open), &self.progress);
         drop(busy);
         self.progress
             .say(&format!("{from}: {ended:?}").to_lowercase());

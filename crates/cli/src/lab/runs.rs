@@ -19,6 +19,7 @@ use super::{databases, ending, link, pools, report_path, text_of, versus};
 use crate::args::{ClientArguments, RunArguments, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
+use crate::stack;
 
 /// A scenario's text, beside its results.
 const SCENARIO: &str = "scenario.toml";
@@ -187,7 +188,7 @@ fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), F
 }
 
 fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
-    let stacks = LocalStacks::new();
+    let stacks = LocalStacks::new(stack::open);
     let file = ScenarioFile::parse(&origin.scenario)?;
     let own = OwnAgents::start(&file, origin, journal)?;
     let agents = own.as_ref().map_or(&origin.clients, OwnAgents::agents);

@@ -5,24 +5,30 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ashlar_block::BlockSize;
-use ashlar_device::{Spec, inspect};
+use ashlar_device::{OpenError, OpenErrorKind, Spec, inspect};
 use ashlar_lab::{LabError, OpenOptions, PrepareOptions, Prepared, Stacks, Worker};
 use ashlar_reactor::Opener;
 
 use super::sample::find_data;
 use super::worker::ReactorWorker;
-use crate::stack;
+
+/// Opens the device of a spec; the block size is that of what has none of its own. Whoever assembles stacks says how,
+/// remote ones included.
+pub(super) type Open = fn(&Spec, BlockSize) -> Result<Arc<dyn Opener>, OpenError>;
 
 /// Stacks of this machine. One that is opened by several threads, or by a server and a thread, is
 /// assembled once: they share its locks and its memory.
-#[derive(Default)]
 pub(super) struct LocalStacks {
+    open: Open,
     opened: Mutex<HashMap<String, Arc<dyn Opener>>>,
 }
 
 impl LocalStacks {
-    pub(super) fn new() -> Self {
-        Self::default()
+    pub(super) fn new(open: Open) -> Self {
+        Self {
+            open,
+            opened: Mutex::default(),
+        }
     }
 
     /// The assembled stack of a spec that was prepared.
@@ -52,9 +58,9 @@ impl Stacks for LocalStacks {
                 ..*options
             };
             adapt(&mut parsed, &read_only);
-            stack::open(&parsed, BlockSize::B4096)
+            (self.open)(&parsed, BlockSize::B4096)
         } else {
-            stack::open(&parsed, BlockSize::B4096)
+            (self.open)(&parsed, BlockSize::B4096)
         };
         let opener = opener.map_err(lab_error)?;
         if options.writes && holds.is_none() && matches!(parsed, Spec::Remote(_) | Spec::Rbd(_)) {
@@ -117,10 +123,10 @@ fn held_by_files(spec: &Spec) -> Result<Option<String>, LabError> {
     Ok(None)
 }
 
-fn lab_error(error: ashlar_device::OpenError) -> LabError {
+fn lab_error(error: OpenError) -> LabError {
     match error.kind() {
-        ashlar_device::OpenErrorKind::Usage => LabError::usage(error.to_string()),
-        ashlar_device::OpenErrorKind::Environment => LabError::environment(error.to_string()),
+        OpenErrorKind::Usage => LabError::usage(error.to_string()),
+        OpenErrorKind::Environment => LabError::environment(error.to_string()),
     }
 }
 

@@ -21,10 +21,11 @@ use self::upgrade::Upgrade;
 use super::cluster::ETCD_MEMBERS;
 use super::interrupt::interruptible;
 use super::nodes::{DRIVES, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
-use super::stacks::LocalStacks;
+use super::stacks::{LocalStacks, Open};
 use crate::args::{HaArguments, HaFault};
 use crate::exit::Failure;
 use crate::output::print;
+use crate::stack;
 
 const VOLUME: &str = "db";
 const OTHER_VOLUME: &str = "log";
@@ -72,6 +73,7 @@ pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
         arguments,
         bytes,
         upgrade: &upgrade,
+        open: stack::open,
         progress: &progress,
     };
     let result = run.all(&schedule);
@@ -158,6 +160,8 @@ struct Run<'a> {
     arguments: &'a HaArguments,
     bytes: u64,
     upgrade: &'a Upgrade,
+    /// How its hosts open volumes.
+    open: Open,
     progress: &'a Progress,
 }
 
@@ -176,7 +180,7 @@ impl Run<'_> {
         };
         // The load runs where clients are, as all threads from here on.
         self.nodes.network.enter_hub()?;
-        let stacks = LocalStacks::new();
+        let stacks = LocalStacks::new(self.open);
         self.progress.say("the volume is written");
         let mut load = Endurance::begin(&stacks, self.plan(&made, 0), self.progress)?;
         let scene = Scene {

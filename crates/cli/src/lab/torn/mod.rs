@@ -23,6 +23,7 @@ use super::interrupt::interruptible;
 use crate::args::{TornPagesArguments, TornPart};
 use crate::exit::Failure;
 use crate::output::print;
+use crate::stack;
 use checks::{checks, ending};
 use cost::Cost;
 use crash::{Crashes, crashes};
@@ -71,6 +72,7 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
     wanted.dir = folder(&arguments.dir)?;
     let setting = Setting {
         wanted,
+        open: stack::open,
         progress: &progress,
     };
     let mut result = empty(&setting);
@@ -181,7 +183,7 @@ fn volume(image: &Path, name: &str, setting: &Setting<'_>) -> Result<Vec<PathBuf
     let drives = Place::Volume.drives(&folder);
     let bytes = disk_bytes(setting.warehouses);
     let served = Place::make_volume(&drives, bytes, &folder.join("made"))?;
-    seed::copy_to(image, &served.url)?;
+    seed::copy_to(image, &served.url, setting.open)?;
     served.stop()?;
     Ok(drives)
 }

@@ -71,7 +71,7 @@ impl Recording {
         setting.progress.say(&format!("{}: the load", place.name()));
         let state = setting.dir.join(format!("{}-recorded", place.name()));
         let served = place.serve(drives, &state, true)?;
-        let advertised_bytes = atomic_bytes_of(&served.url)?;
+        let advertised_bytes = atomic_bytes_of(&served.url, setting.open)?;
         let attached = Attached::attach(&served.url, &setting.mount())?;
         let atomic_bytes = atomic_bytes(attached.device().as_deref());
         let (ledger, span) = run(setting)?;

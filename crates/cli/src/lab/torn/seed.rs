@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use ashlar_block::{BlockRange, Durability, Request};
+use ashlar_block::{BlockRange, BlockSize, Durability, Request};
 use ashlar_device::Spec;
 use ashlar_lab::{LabError, Progress, Worker};
 use ashlar_oltp::database::Database;
@@ -13,8 +13,8 @@ use ashlar_oltp::server::{DATABASE, Server, Settings};
 use ashlar_oltp::{BuildPlan, Logic, Postgres, build};
 
 use crate::lab::process::tool;
+use crate::lab::stacks::Open;
 use crate::lab::worker::ReactorWorker;
-use crate::stack;
 
 /// Block size of the file system: with it, the kernel keeps 16 KiB of a file together from the page
 /// cache to the disk.
@@ -150,19 +150,18 @@ pub(super) fn make(
 }
 
 /// What a namespace says that it writes whole, even when the power fails, in bytes.
-pub(super) fn atomic_bytes_of(url: &str) -> Result<u64, LabError> {
+pub(super) fn atomic_bytes_of(url: &str, open: Open) -> Result<u64, LabError> {
     let spec: Spec = url.parse().map_err(|e| LabError::caused(url, e))?;
-    let opened = stack::open(&spec, ashlar_block::BlockSize::B4096);
+    let opened = open(&spec, BlockSize::B4096);
     let geometry = opened.map_err(|e| LabError::caused(url, e))?.geometry();
     Ok(u64::from(geometry.atomic_blocks) << geometry.block_size.shift())
 }
 
 /// Copies an image onto a namespace; holes are left out, since it is new.
-pub(super) fn copy_to(image: &Path, url: &str) -> Result<(), LabError> {
+pub(super) fn copy_to(image: &Path, url: &str, open: Open) -> Result<(), LabError> {
     let caused = |e: std::io::Error| LabError::caused(image.display(), e);
     let spec: Spec = url.parse().map_err(|e| LabError::caused(url, e))?;
-    let opener =
-        stack::open(&spec, ashlar_block::BlockSize::B4096).map_err(|e| LabError::caused(url, e))?;
+    let opener = open(&spec, BlockSize::B4096).map_err(|e| LabError::caused(url, e))?;
     let mut worker = ReactorWorker::open(opener.as_ref(), COPY_BYTES)?;
     let shift = opener.geometry().block_size.shift();
     let file = File::open(image).map_err(caused)?;

@@ -8,6 +8,7 @@ use ashlar_lab::{LabError, Progress};
 
 use super::load::plan;
 use crate::args::TornPagesArguments;
+use crate::lab::stacks::Open;
 
 /// What a drive may write whole, in bytes.
 const TEARS: [u64; 2] = [512, 4096];
@@ -19,6 +20,8 @@ const LONGEST_SECONDS: f64 = 86_400.0;
 /// What all parts need to know.
 pub(super) struct Setting<'a> {
     pub(super) wanted: Wanted,
+    /// How what is served is opened.
+    pub(super) open: Open,
     pub(super) progress: &'a Progress,
 }
 
