@@ -18,9 +18,10 @@ use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 use self::result::HaResult;
 use self::round::{Other, Round, Scene};
 use self::upgrade::Upgrade;
-use super::cluster::ETCD_MEMBERS;
 use super::interrupt::interruptible;
-use super::nodes::{DRIVES, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat};
+use super::nodes::{
+    DRIVES, ETCD_MEMBERS, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat,
+};
 use super::stacks::{LocalStacks, Open};
 use crate::args::{HaArguments, HaFault};
 use crate::exit::Failure;

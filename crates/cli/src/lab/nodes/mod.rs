@@ -21,7 +21,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 pub(super) use network::{MOST_ETCD, Network, Port, Seat};
-pub(super) use status::show;
 
 /// The pool that every node has.
 pub(super) const POOL: &str = "tank";
@@ -29,6 +28,8 @@ pub(super) const POOL: &str = "tank";
 pub(super) const NODE: &str = "ASHLAR_LAB_NODE";
 /// Drives of each node, unless a plan says otherwise.
 pub(super) const DRIVES: u32 = 2;
+/// How many members an etcd may have.
+pub(super) const ETCD_MEMBERS: [usize; 2] = [1, MOST_ETCD];
 /// Most nodes: they have letters for names, and `h` is the hub.
 pub(super) const MOST_NODES: usize = 7;
 /// Our mark: a directory with this is a cluster's.

@@ -1,4 +1,4 @@
-//! What is shown of a cluster.
+//! What a cluster is at.
 
 use std::path::PathBuf;
 
@@ -6,44 +6,43 @@ use serde::Serialize;
 
 use super::network::{Network, Port, Seat};
 use super::{MARK, Nodes};
-use crate::exit::Failure;
-use crate::output::print;
 
 /// What a cluster is at.
 #[derive(Debug, Serialize)]
-pub(super) struct NodesStatus {
+pub(in crate::lab) struct NodesStatus {
     /// `nodes`: of Ashlar itself, where a group's is none.
     kind: &'static str,
     dir: PathBuf,
     /// What `ashlar node --cluster` was told.
-    cluster: PathBuf,
+    pub(in crate::lab) cluster: PathBuf,
     /// `namespaces` or `loopback`.
-    network: &'static str,
+    pub(in crate::lab) network: &'static str,
     namespaces: Vec<String>,
     /// What a command begins with that is to reach the portals; empty on loopback.
-    enter: String,
-    etcd: EtcdStatus,
-    nodes: Vec<NodeLine>,
+    pub(in crate::lab) enter: String,
+    pub(in crate::lab) etcd: EtcdStatus,
+    pub(in crate::lab) nodes: Vec<NodeLine>,
 }
 
 #[derive(Debug, Serialize)]
-struct EtcdStatus {
-    endpoint: String,
-    pids: Vec<u32>,
+pub(in crate::lab) struct EtcdStatus {
+    pub(in crate::lab) endpoint: String,
+    pub(in crate::lab) pids: Vec<u32>,
 }
 
 #[derive(Debug, Serialize)]
-struct NodeLine {
-    name: String,
-    portal: String,
+pub(in crate::lab) struct NodeLine {
+    pub(in crate::lab) name: String,
+    pub(in crate::lab) portal: String,
     replication: String,
-    api: PathBuf,
-    pids: Vec<u32>,
+    pub(in crate::lab) api: PathBuf,
+    pub(in crate::lab) pids: Vec<u32>,
     ready: bool,
 }
 
 impl Nodes {
-    fn status(&self) -> NodesStatus {
+    /// What it is at.
+    pub(in crate::lab) fn status(&self) -> NodesStatus {
         let (namespaces, enter) = match &self.network {
             Network::Namespaces { namespaces, .. } => {
                 let hub = namespaces.hub();
@@ -81,40 +80,4 @@ impl Nodes {
             pids,
         }
     }
-}
-
-/// Prints what a cluster is at.
-pub(in crate::lab) fn show(nodes: &Nodes, json: bool) -> Result<(), Failure> {
-    let status = nodes.status();
-    if json {
-        let text = serde_json::to_string_pretty(&status).map_err(Failure::environment)?;
-        return print(&format!("{text}\n"));
-    }
-    let pids = |pids: &[u32]| match pids {
-        [] => "does not run".to_owned(),
-        all => {
-            let all: Vec<String> = all.iter().map(u32::to_string).collect();
-            format!("pid {}", all.join(" "))
-        }
-    };
-    let mut text = format!(
-        "cluster: {}\nnetwork: {}\netcd: {}, {}\n",
-        status.cluster.display(),
-        status.network,
-        status.etcd.endpoint,
-        pids(&status.etcd.pids)
-    );
-    for node in &status.nodes {
-        text.push_str(&format!(
-            "{}: portal {}, api {}, {}\n",
-            node.name,
-            node.portal,
-            node.api.display(),
-            pids(&node.pids)
-        ));
-    }
-    if !status.enter.is_empty() {
-        text.push_str(&format!("clients: {} ashlar …\n", status.enter));
-    }
-    print(&text)
 }
