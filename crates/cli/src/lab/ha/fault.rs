@@ -5,17 +5,11 @@ use std::time::Duration;
 use ashlar_lab::LabError;
 use ashlar_oltp::namespaces::Way;
 use ashlar_oltp::processes::Sign;
-use clap::ValueEnum;
 
-use crate::args::HaFault;
+use super::kinds::HaFault;
 use crate::lab::nodes::{DriveTrouble, Nodes, Seat};
 
 impl HaFault {
-    pub(super) fn word(self) -> String {
-        let known = self.to_possible_value();
-        known.map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
     pub(super) const fn needs_namespaces(self) -> bool {
         matches!(
             self,

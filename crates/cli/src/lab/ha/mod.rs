@@ -1,6 +1,8 @@
 //! `ashlar lab ha`: a replicated volume on nodes that fail, under a load that checks everything.
 
+pub(super) mod command;
 mod fault;
+mod kinds;
 mod result;
 mod round;
 mod soak;
@@ -9,24 +11,17 @@ mod upgrade;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ashlar_device::parse_size;
-use ashlar_lab::{
-    Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile, check_out_dir,
-};
+use ashlar_lab::{Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile};
 use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 
-use self::result::HaResult;
+pub(crate) use self::kinds::HaFault;
+pub(super) use self::result::HaResult;
 use self::round::{Other, Round, Scene};
 use self::upgrade::Upgrade;
-use super::interrupt::interruptible;
 use super::nodes::{
     DRIVES, ETCD_MEMBERS, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat,
 };
 use super::stacks::{LocalStacks, Open};
-use crate::args::{HaArguments, HaFault};
-use crate::exit::Failure;
-use crate::output::print;
-use crate::stack;
 
 const VOLUME: &str = "db";
 const OTHER_VOLUME: &str = "log";
@@ -45,121 +40,145 @@ const READ_PCT: u8 = 50;
 /// Nodes and load share few processors; the load shall not be what takes them.
 const THINK: Duration = Duration::from_millis(1);
 
-pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
-    let bytes = check(arguments)?;
-    check_out_dir(&arguments.out)?;
-    let progress = interruptible()?;
-    let own = match &arguments.dir {
+/// What is done, and to which cluster.
+#[derive(Clone, Debug)]
+pub(super) struct HaPlan {
+    /// Where the cluster is made; if it does not say, in a folder of its own.
+    pub(super) dir: Option<PathBuf>,
+    /// What fails in each round; none: what is usual.
+    pub(super) kinds: Vec<HaFault>,
+    /// How often.
+    pub(super) rounds: u32,
+    /// The seed draws what fails, under two loads.
+    pub(super) soak: bool,
+    /// How often it draws.
+    pub(super) faults: u32,
+    /// Nodes.
+    pub(super) nodes: usize,
+    /// Copies of each volume.
+    pub(super) replicas: u8,
+    /// Members of etcd; if it does not say, as many as are usual.
+    pub(super) etcd: Option<usize>,
+    /// Bytes of each volume.
+    pub(super) bytes: u64,
+    /// The program that nodes are upgraded to; if it does not say, this one.
+    pub(super) upgrade_to: Option<PathBuf>,
+    /// Ports of 127.0.0.1 instead of network namespaces.
+    pub(super) loopback: bool,
+    /// Of the loads, and of what is drawn.
+    pub(super) seed: u64,
+    /// Where logs are kept if something is wrong.
+    pub(super) out: PathBuf,
+}
+
+impl HaPlan {
+    /// # Errors
+    /// A usage error that names the option.
+    pub(super) fn check(&self) -> Result<(), LabError> {
+        let Self {
+            nodes,
+            replicas,
+            rounds,
+            ..
+        } = *self;
+        if !(2..=MOST_NODES).contains(&nodes) {
+            return Err(LabError::usage(format!(
+                "--nodes {nodes}: 2 to {MOST_NODES}"
+            )));
+        }
+        if !(2..=3).contains(&replicas) || usize::from(replicas) > nodes {
+            return Err(LabError::usage(format!(
+                "--replicas {replicas}: 2 or 3, each on a node of its own"
+            )));
+        }
+        if rounds == 0 {
+            return Err(LabError::usage("--rounds 0: at least one"));
+        }
+        let etcd = self.etcd_members();
+        if !ETCD_MEMBERS.contains(&etcd) {
+            return Err(LabError::usage(format!("--etcd {etcd}: 1 or 3")));
+        }
+        let mut kinds = self.kinds.iter();
+        if let Some(fault) = kinds.clone().find(|fault| fault.needs_members())
+            && etcd < MOST_ETCD
+        {
+            let fault = fault.word();
+            return Err(LabError::usage(format!("--fault {fault}: needs --etcd 3")));
+        }
+        let cannot_cut = self.loopback || !rustix::process::getuid().is_root();
+        if let Some(fault) = kinds.find(|fault| fault.needs_namespaces())
+            && cannot_cut
+        {
+            return Err(LabError::usage(format!(
+                "--fault {}: needs network namespaces, and so root, and no --loopback",
+                fault.word()
+            )));
+        }
+        if self.soak && self.faults == 0 {
+            return Err(LabError::usage("--faults 0: at least one"));
+        }
+        Ok(())
+    }
+
+    /// How many volumes are loaded, each by a host of its own.
+    const fn volumes(&self) -> u64 {
+        if self.soak { 2 } else { 1 }
+    }
+
+    fn etcd_members(&self) -> usize {
+        let usual = if self.soak { MOST_ETCD } else { 1 };
+        self.etcd.unwrap_or(usual)
+    }
+}
+
+/// Makes a cluster, has things fail, and takes it away again; `open` is how its hosts open volumes.
+///
+/// # Errors
+/// What the plan asks for cannot be made, or a round has failed.
+pub(super) fn ha(plan: &HaPlan, open: Open, progress: &Progress) -> Result<HaResult, LabError> {
+    let own = match &plan.dir {
         Some(_) => None,
         None => Some(OwnFolder::make(&std::env::temp_dir())?),
     };
-    let dir = match (&arguments.dir, &own) {
+    let dir = match (&plan.dir, &own) {
         (Some(dir), _) => dir.clone(),
         (None, Some(own)) => own.path().join("c"),
         (None, None) => PathBuf::new(),
     };
-    let schedule = soak::plan(arguments);
-    let upgrade = Upgrade::to(arguments.upgrade_to.as_deref(), &schedule)?;
-    let plan = NodesPlan {
-        nodes: arguments.nodes,
+    let schedule = soak::schedule(plan);
+    let upgrade = Upgrade::to(plan.upgrade_to.as_deref(), &schedule)?;
+    let cluster = NodesPlan {
+        nodes: plan.nodes,
         drives: DRIVES,
-        drive_bytes: 2 * bytes * volumes(arguments) + SPARE_BYTES,
-        loopback: arguments.loopback,
-        etcd: etcd_members(arguments),
+        drive_bytes: 2 * plan.bytes * plan.volumes() + SPARE_BYTES,
+        loopback: plan.loopback,
+        etcd: plan.etcd_members(),
         has_switches: schedule.iter().any(|fault| fault.needs_switches()),
     };
-    let nodes = Nodes::up(&dir, &plan, &progress)?;
+    let nodes = Nodes::up(&dir, &cluster, progress)?;
     let run = Run {
         nodes: &nodes,
-        arguments,
-        bytes,
+        plan,
         upgrade: &upgrade,
-        open: stack::open,
-        progress: &progress,
+        open,
+        progress,
     };
     let result = run.all(&schedule);
     let is_fine = result
         .as_ref()
         .is_ok_and(|result| result.complaint().is_none());
     if !is_fine {
-        keep_logs(&nodes, &arguments.out)?;
+        keep_logs(&nodes, &plan.out)?;
     }
     nodes.down()?;
     progress.finish();
-    let result = result?;
-    result.write(&arguments.out)?;
-    result.write_report(&arguments.out)?;
-    print(&result.text())?;
-    match result.complaint() {
-        Some(text) => Err(Failure::check(format!(
-            "{text}; the nodes' logs are in {}",
-            arguments.out.display()
-        ))),
-        None => Ok(()),
-    }
-}
-
-fn check(arguments: &HaArguments) -> Result<u64, Failure> {
-    let HaArguments {
-        nodes,
-        replicas,
-        rounds,
-        ..
-    } = *arguments;
-    if !(2..=MOST_NODES).contains(&nodes) {
-        return Err(Failure::usage(format!(
-            "--nodes {nodes}: 2 to {MOST_NODES}"
-        )));
-    }
-    if !(2..=3).contains(&replicas) || usize::from(replicas) > nodes {
-        return Err(Failure::usage(format!(
-            "--replicas {replicas}: 2 or 3, each on a node of its own"
-        )));
-    }
-    if rounds == 0 {
-        return Err(Failure::usage("--rounds 0: at least one"));
-    }
-    let etcd = etcd_members(arguments);
-    if !ETCD_MEMBERS.contains(&etcd) {
-        return Err(Failure::usage(format!("--etcd {etcd}: 1 or 3")));
-    }
-    let mut kinds = arguments.kinds.iter();
-    if let Some(fault) = kinds.clone().find(|fault| fault.needs_members())
-        && etcd < MOST_ETCD
-    {
-        let fault = fault.word();
-        return Err(Failure::usage(format!("--fault {fault}: needs --etcd 3")));
-    }
-    let cannot_cut = arguments.loopback || !rustix::process::getuid().is_root();
-    if let Some(fault) = kinds.find(|fault| fault.needs_namespaces())
-        && cannot_cut
-    {
-        return Err(Failure::usage(format!(
-            "--fault {}: needs network namespaces, and so root, and no --loopback",
-            fault.word()
-        )));
-    }
-    if arguments.soak && arguments.faults == 0 {
-        return Err(Failure::usage("--faults 0: at least one"));
-    }
-    Ok(parse_size(&arguments.size)?)
-}
-
-/// How many volumes are loaded, each by a host of its own.
-const fn volumes(arguments: &HaArguments) -> u64 {
-    if arguments.soak { 2 } else { 1 }
-}
-
-fn etcd_members(arguments: &HaArguments) -> usize {
-    let usual = if arguments.soak { MOST_ETCD } else { 1 };
-    arguments.etcd.unwrap_or(usual)
+    result
 }
 
 /// A cluster, and what is to be done with it.
 struct Run<'a> {
     nodes: &'a Nodes,
-    arguments: &'a HaArguments,
-    bytes: u64,
+    plan: &'a HaPlan,
     upgrade: &'a Upgrade,
     /// How its hosts open volumes.
     open: Open,
@@ -175,7 +194,7 @@ impl Run<'_> {
         };
         let (volume, other) = (named(VOLUME), named(OTHER_VOLUME));
         let made = self.make_volume(&volume, 0)?;
-        let second = match self.arguments.soak {
+        let second = match self.plan.soak {
             true => Some(self.make_volume(&other, 1)?),
             false => None,
         };
@@ -183,12 +202,12 @@ impl Run<'_> {
         self.nodes.network.enter_hub()?;
         let stacks = LocalStacks::new(self.open);
         self.progress.say("the volume is written");
-        let mut load = Endurance::begin(&stacks, self.plan(&made, 0), self.progress)?;
+        let mut load = Endurance::begin(&stacks, self.load(&made, 0), self.progress)?;
         let scene = Scene {
             nodes: self.nodes,
             volume,
             progress: self.progress,
-            is_soak: self.arguments.soak,
+            is_soak: self.plan.soak,
             upgrade: self.upgrade,
             other: None,
         };
@@ -196,7 +215,7 @@ impl Run<'_> {
             let (rounds, endured) = load.during(|pulse| scene.play_all(schedule, pulse))?;
             return self.look_back(rounds, &scene, vec![(endured, load)]);
         };
-        let mut more = Endurance::begin(&stacks, self.plan(&second, 1), self.progress)?;
+        let mut more = Endurance::begin(&stacks, self.load(&second, 1), self.progress)?;
         let ((rounds, too), endured) = load.during(|pulse| {
             more.during(|second| {
                 let volume = other.clone();
@@ -230,19 +249,19 @@ impl Run<'_> {
     }
 
     /// What a host does to a volume.
-    fn plan(&self, volume: &VolumeStatus, host: u64) -> EndurePlan {
+    fn load(&self, volume: &VolumeStatus, host: u64) -> EndurePlan {
         EndurePlan {
             spec: format!(
                 "{}&hostnqn=nqn.2026-01.ashlar:lab-host-{host}",
                 self.url(volume)
             ),
-            bytes: self.bytes,
+            bytes: self.plan.bytes,
             block_bytes: BLOCK,
             threads: THREADS,
             depth: DEPTH,
             read_pct: READ_PCT,
             think: THINK,
-            seed: self.arguments.seed + host,
+            seed: self.plan.seed + host,
         }
     }
 
@@ -250,8 +269,8 @@ impl Run<'_> {
     fn make_volume(&self, volume: &VolumeName, at: usize) -> Result<VolumeStatus, LabError> {
         let request = CreateVolume {
             allow_any_host: true,
-            replicas: self.arguments.replicas,
-            ..CreateVolume::new(volume, self.bytes, LayoutSpec::Mirror { copies: 2 })
+            replicas: self.plan.replicas,
+            ..CreateVolume::new(volume, self.plan.bytes, LayoutSpec::Mirror { copies: 2 })
         };
         let client = self.nodes.client(&self.nodes.names[at])?;
         let made = client.create_volume(&request);

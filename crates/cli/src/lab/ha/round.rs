@@ -9,8 +9,8 @@ use ashlar_node::model::{
 };
 use serde::Serialize;
 
+use super::kinds::HaFault;
 use super::upgrade::{self, Upgrade};
-use crate::args::HaFault;
 use crate::lab::nodes::Nodes;
 
 /// How long anything may take on a busy machine before the round has failed.
@@ -135,7 +135,7 @@ impl Scene<'_> {
         let owner_after = owner_of(&after);
         let failover = after.replication.and_then(|known| known.last_failover);
         Ok(Round {
-            fault: fault.word(),
+            fault: fault.word().to_owned(),
             cause: failover
                 .filter(|_| owner != owner_after)
                 .map(|last| last.cause),

@@ -1,20 +1,19 @@
 //! Faults as a seed draws them.
 
-use clap::ValueEnum;
-
-use crate::args::{HaArguments, HaFault};
+use super::HaPlan;
+use super::kinds::HaFault;
 
 /// What can fail here: without namespaces no link can be cut.
 fn possible(loopback: bool) -> Vec<HaFault> {
-    let all = HaFault::value_variants().iter().copied();
+    let all = HaFault::ALL.iter().copied();
     all.filter(|fault| !loopback || !fault.needs_namespaces())
         .collect()
 }
 
 /// What fails, in this order.
-pub(super) fn plan(arguments: &HaArguments) -> Vec<HaFault> {
-    let HaArguments { kinds, rounds, .. } = arguments;
-    if !arguments.soak {
+pub(super) fn schedule(plan: &HaPlan) -> Vec<HaFault> {
+    let HaPlan { kinds, rounds, .. } = plan;
+    if !plan.soak {
         let kinds = match kinds.is_empty() {
             true => &[HaFault::Kill][..],
             false => kinds,
@@ -22,10 +21,10 @@ pub(super) fn plan(arguments: &HaArguments) -> Vec<HaFault> {
         return (0..*rounds).flat_map(|_| kinds.iter().copied()).collect();
     }
     let kinds = match kinds.is_empty() {
-        true => possible(arguments.loopback),
+        true => possible(plan.loopback),
         false => kinds.clone(),
     };
-    let mut random = fastrand::Rng::with_seed(arguments.seed);
+    let mut random = fastrand::Rng::with_seed(plan.seed);
     let draw = |_| kinds[random.usize(..kinds.len())];
-    (0..arguments.faults).map(draw).collect()
+    (0..plan.faults).map(draw).collect()
 }

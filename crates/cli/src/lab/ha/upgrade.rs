@@ -6,9 +6,8 @@ use std::process::{Command, Stdio};
 use ashlar_lab::{LabError, Pulse};
 use ashlar_node::model::NodeState;
 
+use super::kinds::HaFault;
 use super::round::Scene;
-use crate::args::HaFault;
-use crate::exit::Failure;
 
 /// What nodes are upgraded to.
 #[derive(Clone, Debug)]
@@ -19,7 +18,7 @@ pub(super) struct Upgrade {
 
 impl Upgrade {
     /// A program, or this one.
-    pub(super) fn to(program: Option<&Path>, schedule: &[HaFault]) -> Result<Self, Failure> {
+    pub(super) fn to(program: Option<&Path>, schedule: &[HaFault]) -> Result<Self, LabError> {
         let Some(program) = program else {
             let own = std::env::current_exe();
             return Ok(Self {
@@ -28,12 +27,12 @@ impl Upgrade {
             });
         };
         if !schedule.contains(&HaFault::Upgrade) {
-            return Err(Failure::usage(
+            return Err(LabError::usage(
                 "--upgrade-to: nothing is upgraded: needs --fault upgrade, or a seed that draws it",
             ));
         }
         let refused =
-            |why: &str| Failure::usage(format!("--upgrade-to {}: {why}", program.display()));
+            |why: &str| LabError::usage(format!("--upgrade-to {}: {why}", program.display()));
         let program =
             std::fs::canonicalize(program).map_err(|error| refused(&error.to_string()))?;
         let version = version_of(&program);
