@@ -2,6 +2,7 @@
 //! atomic writes makes it needless. `docs/oltp.md` says why it does, and what has to be so.
 
 mod checks;
+pub(super) mod command;
 mod cost;
 mod crash;
 mod load;
@@ -16,21 +17,18 @@ use std::path::{Path, PathBuf};
 
 use ashlar_attach::mounts_below;
 use ashlar_lab::short::Short;
-use ashlar_lab::{Head, Kind, LabError, ResultFile, check_out_dir};
+use ashlar_lab::{Head, Kind, LabError, Progress, ResultFile};
 use serde::Serialize;
 
-use super::interrupt::interruptible;
-use crate::args::{TornPagesArguments, TornPart};
-use crate::exit::Failure;
-use crate::output::print;
-use crate::stack;
+use super::stacks::Open;
 use checks::{checks, ending};
 use cost::Cost;
 use crash::{Crashes, crashes};
 use place::Place;
 use recording::copy;
 use seed::{FILE_SYSTEM_BLOCK, disk_bytes};
-use setting::{Setting, Wanted};
+use setting::Setting;
+pub(super) use setting::{Asked, Part, Wanted};
 
 #[derive(Serialize)]
 struct Method {
@@ -47,8 +45,9 @@ struct Method {
     data_checksums: bool,
 }
 
+/// What `lab torn-pages` writes: `result.json`.
 #[derive(Serialize)]
-struct TornResult {
+pub(super) struct TornResult {
     /// What all results have; of the checks one that failed makes the exit code 1.
     #[serde(flatten)]
     head: Head,
@@ -58,26 +57,43 @@ struct TornResult {
     volume: Option<Crashes>,
 }
 
-/// Runs all of it, or one part.
-pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
-    // Whatever is wrong with the request is told before anything is there.
-    let mut wanted = Wanted::of(arguments)?;
-    check_out_dir(&arguments.out)?;
+/// What came of a run, and how it ended.
+pub(super) struct Outcome {
+    pub(super) result: TornResult,
+    ended: [Result<(), LabError>; 2],
+}
+
+impl Outcome {
+    /// # Errors
+    /// A check has failed, or the run was broken off.
+    pub(super) fn verdict(self) -> Result<(), LabError> {
+        ending(&self.result.head.checks, self.ended)
+    }
+}
+
+/// Runs all of it, or one part, and writes what came of it; `open` is how what is served is opened.
+///
+/// # Errors
+/// It cannot begin, or its result cannot be written. What breaks it off later is in the outcome.
+pub(super) fn torn_pages(
+    mut wanted: Wanted,
+    open: Open,
+    progress: &Progress,
+) -> Result<Outcome, LabError> {
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::environment(
+        return Err(LabError::environment(
             "torn-pages attaches volumes, which needs root",
         ));
     }
-    let progress = interruptible()?;
-    wanted.dir = folder(&arguments.dir)?;
+    wanted.dir = folder(&wanted.dir)?;
     let setting = Setting {
         wanted,
-        open: stack::open,
-        progress: &progress,
+        open,
+        progress,
     };
     let mut result = empty(&setting);
-    let outcome = parts(arguments, &setting, &mut result);
-    let removed = if arguments.keep {
+    let outcome = parts(&setting, &mut result);
+    let removed = if setting.keeps {
         Ok(())
     } else {
         remove(&setting.dir, MOUNTS)
@@ -86,10 +102,12 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
     result.head.partial = errors.iter().any(Option::is_some);
     let problems = errors.into_iter().flatten().map(ToString::to_string);
     result.head.problems.extend(problems);
-    keep(&mut result, &arguments.out)?;
-    result.write_report(&arguments.out)?;
-    print(&result.text())?;
-    Ok(ending(&result.head.checks, [outcome, removed])?)
+    keep(&mut result, &setting.out)?;
+    result.write_report(&setting.out)?;
+    Ok(Outcome {
+        result,
+        ended: [outcome, removed],
+    })
 }
 
 /// Writes down what is known so far.
@@ -146,30 +164,26 @@ fn empty(setting: &Setting<'_>) -> TornResult {
     }
 }
 
-fn parts(
-    arguments: &TornPagesArguments,
-    setting: &Setting<'_>,
-    result: &mut TornResult,
-) -> Result<(), LabError> {
-    let wants = |part| arguments.only.is_none_or(|only| only == part);
+fn parts(setting: &Setting<'_>, result: &mut TornResult) -> Result<(), LabError> {
+    let wants = |part| setting.only.is_none_or(|only| only == part);
     let image = setting.dir.join("seed.img");
     setting.progress.say("the database");
     let holds = (setting.warehouses, setting.seed);
     seed::make(&image, &setting.mount(), holds, setting.progress)?;
     // Until its end it is one that was broken off, whatever happens to this process.
     result.head.partial = true;
-    if wants(TornPart::Cost) {
+    if wants(Part::Cost) {
         let drives = volume(&image, "cost", setting)?;
         result.cost = Some(cost::cost(&drives, setting)?);
-        keep(result, &arguments.out)?;
+        keep(result, &setting.out)?;
     }
-    if wants(TornPart::Disk) {
+    if wants(Part::Disk) {
         let drives = Place::Disk.drives(&setting.dir);
         copy(&image, &drives[0])?;
         crashes(Place::Disk, &drives, setting, &mut result.disk)?;
-        keep(result, &arguments.out)?;
+        keep(result, &setting.out)?;
     }
-    if wants(TornPart::Volume) {
+    if wants(Part::Volume) {
         let drives = volume(&image, "volume", setting)?;
         crashes(Place::Volume, &drives, setting, &mut result.volume)?;
     }

@@ -7,7 +7,6 @@ use ashlar_device::parse_size;
 use ashlar_lab::{LabError, Progress};
 
 use super::load::plan;
-use crate::args::TornPagesArguments;
 use crate::lab::stacks::Open;
 
 /// What a drive may write whole, in bytes.
@@ -25,10 +24,51 @@ pub(super) struct Setting<'a> {
     pub(super) progress: &'a Progress,
 }
 
-/// What was asked for.
-pub(super) struct Wanted {
-    /// Where everything is made; empty until it is there.
+/// A part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) enum Part {
+    /// What torn-page protection costs.
+    Cost,
+    /// The plain disk's power cuts.
+    Disk,
+    /// The volume's power cuts.
+    Volume,
+}
+
+/// What is asked for, in the words of the command line.
+#[derive(Clone, Debug)]
+pub(in crate::lab) struct Asked {
+    /// Where everything is made.
+    pub(in crate::lab) dir: PathBuf,
+    /// Where the result goes.
+    pub(in crate::lab) out: PathBuf,
+    /// Power cuts of each place.
+    pub(in crate::lab) images: u64,
+    /// What the load and all chance follow from.
+    pub(in crate::lab) seed: u64,
+    /// Of the recorded load.
+    pub(in crate::lab) seconds: f64,
+    /// Of a step of what it costs.
+    pub(in crate::lab) cost_seconds: f64,
+    /// How often each step is measured.
+    pub(in crate::lab) repeats: u32,
+    /// Of TPROC-C; 0: a schema of a few MB.
+    pub(in crate::lab) warehouses: i32,
+    /// Virtual users.
+    pub(in crate::lab) users: usize,
+    /// What a drive writes whole: 512 or 4k.
+    pub(in crate::lab) tear: String,
+    /// Only this part.
+    pub(in crate::lab) only: Option<Part>,
+    /// Nothing is removed.
+    pub(in crate::lab) keeps: bool,
+}
+
+/// The same, looked at.
+pub(in crate::lab) struct Wanted {
+    /// Where everything is made: at first the folder that was named, then one of its own below.
     pub(super) dir: PathBuf,
+    pub(super) out: PathBuf,
     pub(super) images: u64,
     pub(super) seed: u64,
     pub(super) seconds: f64,
@@ -37,6 +77,7 @@ pub(super) struct Wanted {
     pub(super) warehouses: i32,
     pub(super) users: usize,
     pub(super) tear: u32,
+    pub(super) only: Option<Part>,
     pub(super) keeps: bool,
 }
 
@@ -57,32 +98,34 @@ impl Setting<'_> {
 impl Wanted {
     /// # Errors
     /// A usage error that names the option.
-    pub(super) fn of(arguments: &TornPagesArguments) -> Result<Self, LabError> {
-        if !WAREHOUSES.contains(&arguments.warehouses) {
-            let warehouses = arguments.warehouses;
+    pub(in crate::lab) fn of(asked: &Asked) -> Result<Self, LabError> {
+        if !WAREHOUSES.contains(&asked.warehouses) {
+            let warehouses = asked.warehouses;
             return Err(LabError::usage(format!(
                 "--warehouses {warehouses}: must be 0 to 4"
             )));
         }
         for (option, count) in [
-            ("--images", arguments.images),
-            ("--repeat", arguments.repeat.into()),
+            ("--images", asked.images),
+            ("--repeat", asked.repeats.into()),
         ] {
             if count == 0 {
                 return Err(LabError::usage(format!("{option} 0: must be at least 1")));
             }
         }
         let wanted = Self {
-            dir: PathBuf::new(),
-            images: arguments.images,
-            seed: arguments.seed,
-            seconds: seconds("--seconds", arguments.seconds)?,
-            cost_seconds: seconds("--cost-seconds", arguments.cost_seconds)?,
-            repeats: arguments.repeat,
-            warehouses: arguments.warehouses,
-            users: arguments.users,
-            tear: tear(&arguments.tear)?,
-            keeps: arguments.keep,
+            dir: asked.dir.clone(),
+            out: asked.out.clone(),
+            images: asked.images,
+            seed: asked.seed,
+            seconds: seconds("--seconds", asked.seconds)?,
+            cost_seconds: seconds("--cost-seconds", asked.cost_seconds)?,
+            repeats: asked.repeats,
+            warehouses: asked.warehouses,
+            users: asked.users,
+            tear: tear(&asked.tear)?,
+            only: asked.only,
+            keeps: asked.keeps,
         };
         plan(wanted.users, wanted.seconds, wanted.seed)?;
         Ok(wanted)
