@@ -77,7 +77,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "device",
             "reactor",
         ],
-        "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary stands above it",
+        "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary, and clients of its API, stand above it",
     ),
     (
         "lab",
@@ -88,6 +88,20 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "oltp",
         &["lab", "plain"],
         "a database's client does not know what its files lie on",
+    ),
+    (
+        "testbed",
+        &[
+            "attach",
+            "block",
+            "device",
+            "lab",
+            "node",
+            "nvme-target",
+            "oltp",
+            "reactor",
+        ],
+        "how a device is opened is handed in; a daemon is asked by its API",
     ),
     (
         "attach",
@@ -131,6 +145,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "oltp",
             "sim",
             "node",
+            "testbed",
         ],
         "the binary assembles",
     ),

@@ -7,10 +7,10 @@ use std::time::Duration;
 use ashlar_lab::agent::serve;
 use ashlar_lab::{LabError, Progress};
 use ashlar_node::Token;
+use ashlar_testbed::link::TcpLink;
+use ashlar_testbed::stacks::LocalStacks;
 
 use super::interrupt::interruptible;
-use super::link::TcpLink;
-use super::stacks::LocalStacks;
 use crate::args::AgentArguments;
 use crate::exit::Failure;
 use crate::output::print;

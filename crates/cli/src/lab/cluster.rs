@@ -2,9 +2,9 @@
 
 use ashlar_device::parse_size;
 use ashlar_oltp::group::{Group, GroupPlan, GroupStatus, Tuning};
+use ashlar_testbed::nodes::{DRIVES, ETCD_MEMBERS, MOST_NODES, Nodes, NodesPlan};
 
 use super::interrupt::interruptible;
-use super::nodes::{DRIVES, ETCD_MEMBERS, MOST_NODES, Nodes, NodesPlan};
 use crate::args::{GroupAction, GroupArguments, TuningWord};
 use crate::exit::Failure;
 use crate::output::print;

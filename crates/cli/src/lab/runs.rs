@@ -10,12 +10,13 @@ use ashlar_lab::{
 use ashlar_oltp::scenario::with_users;
 use ashlar_oltp::versus::VersusFile;
 use ashlar_oltp::{FleetScenario, OltpScenario};
+use ashlar_testbed::own_agents::{self, OwnAgents};
+use ashlar_testbed::service::LocalServices;
+use ashlar_testbed::stacks::LocalStacks;
+use ashlar_testbed::{link, pools};
 
 use super::interrupt::interruptible;
-use super::own_agents::{self, OwnAgents};
-use super::service::LocalServices;
-use super::stacks::LocalStacks;
-use super::{databases, ending, link, pools, report_path, text_of, versus};
+use super::{databases, ending, report_path, text_of, versus};
 use crate::args::{ClientArguments, RunArguments, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;

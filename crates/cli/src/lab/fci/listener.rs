@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use ashlar_lab::LabError;
 use ashlar_node::service::haproxy;
 use ashlar_oltp::processes;
+use ashlar_testbed::nodes::{Nodes, Seat};
 
 use super::service::{PORT, SERVICE};
 use super::wrong;
-use crate::lab::nodes::{Nodes, Seat};
 
 const PROGRAM: &str = "/usr/sbin/haproxy";
 const UP_WITHIN: Duration = Duration::from_secs(30);

@@ -20,11 +20,11 @@ use ashlar_oltp::faults::{Fault, System, Topology};
 use ashlar_oltp::processes::Sign;
 use ashlar_oltp::server::OWNER;
 use ashlar_oltp::{Logic, Postgres};
+use ashlar_testbed::nodes::{DRIVES, DriveTrouble, MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 use rustix::process::{Pid, Signal, kill_process};
 
 use self::listener::Listener;
 use self::service::{PORT, SERVICE};
-use super::nodes::{DRIVES, DriveTrouble, MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 
 /// The service's volume.
 const VOLUME_BYTES: u64 = 4 << 30;

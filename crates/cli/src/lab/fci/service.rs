@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use ashlar_lab::LabError;
 use ashlar_node::model::CreateService;
 use ashlar_oltp::server::{DATABASE, OWNER};
+use ashlar_testbed::nodes::NODE;
 
 use super::wrong;
-use crate::lab::nodes::NODE;
 
 pub(super) const SERVICE: &str = "pg";
 /// In each node's own namespace.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use ashlar_lab::LabError;
 use ashlar_oltp::namespaces::Way;
 use ashlar_oltp::processes::Sign;
+use ashlar_testbed::nodes::{DriveTrouble, Nodes, Seat};
 
 use super::kinds::HaFault;
-use crate::lab::nodes::{DriveTrouble, Nodes, Seat};
 
 impl HaFault {
     pub(super) const fn needs_namespaces(self) -> bool {

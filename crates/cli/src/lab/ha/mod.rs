@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use ashlar_lab::{Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile};
 use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
+use ashlar_testbed::nodes::{
+    DRIVES, ETCD_MEMBERS, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat,
+};
+use ashlar_testbed::stacks::{LocalStacks, Open};
 
 pub(crate) use self::kinds::HaFault;
 pub(super) use self::result::HaResult;
 use self::round::{Other, Round, Scene};
 use self::upgrade::Upgrade;
-use super::nodes::{
-    DRIVES, ETCD_MEMBERS, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat,
-};
-use super::stacks::{LocalStacks, Open};
 
 const VOLUME: &str = "db";
 const OTHER_VOLUME: &str = "log";

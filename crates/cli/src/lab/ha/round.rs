@@ -7,11 +7,11 @@ use ashlar_lab::{LabError, Progress, Pulse};
 use ashlar_node::model::{
     FailoverCause, MoveVolume, ReplicaState, ReplicateVolume, VolumeName, VolumeStatus,
 };
+use ashlar_testbed::nodes::Nodes;
 use serde::Serialize;
 
 use super::kinds::HaFault;
 use super::upgrade::{self, Upgrade};
-use crate::lab::nodes::Nodes;
 
 /// How long anything may take on a busy machine before the round has failed.
 const PATIENCE: Duration = Duration::from_secs(90);

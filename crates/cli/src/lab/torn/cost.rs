@@ -9,13 +9,13 @@ use ashlar_oltp::database::Database;
 use ashlar_oltp::result::StepResult;
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{OltpResult, begin, run};
+use ashlar_testbed::process::Attached;
 use serde::Serialize;
 
 use super::load::plan;
 use super::place::Place;
 use super::seed::{KilledAtEnd, database, server_at, settings};
 use super::setting::Setting;
-use crate::lab::process::Attached;
 
 /// What was measured with one of both.
 #[derive(Clone, Copy, Debug, Serialize)]

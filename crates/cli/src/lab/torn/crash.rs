@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use ashlar_device::record::{PowerCut, TraceError, write_image};
 use ashlar_lab::LabError;
+use ashlar_testbed::process::Attached;
 use serde::Serialize;
 
 use super::place::Place;
 use super::recording::{DataWrites, DriveTold, Recording};
 use super::setting::Setting;
 use super::verify::complaint;
-use crate::lab::process::Attached;
 
 /// What the power cuts of a place have shown.
 #[derive(Serialize)]

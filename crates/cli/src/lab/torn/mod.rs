@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use ashlar_attach::mounts_below;
 use ashlar_lab::short::Short;
 use ashlar_lab::{Head, Kind, LabError, Progress, ResultFile};
+use ashlar_testbed::stacks::Open;
 use serde::Serialize;
 
-use super::stacks::Open;
 use checks::{checks, ending};
 use cost::Cost;
 use crash::{Crashes, crashes};

@@ -4,9 +4,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
-
-use crate::lab::pools::{node, volume_url, word};
-use crate::lab::process::{Process, ashlar};
+use ashlar_testbed::pools::{node, volume_url, word};
+use ashlar_testbed::process::{Process, ashlar};
 
 const NQN: &str = "nqn.2026-11.io.ashlar:torn-pages";
 /// What a trace may have: disks here are small.

@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use ashlar_lab::LabError;
-
-use crate::lab::process::tool;
+use ashlar_testbed::process::tool;
 
 /// Where the files below a folder lie on their disk, sorted and joined.
 pub(super) fn extents(folder: &Path) -> Result<Vec<Range<u64>>, LabError> {

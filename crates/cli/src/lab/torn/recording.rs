@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ashlar_device::record::{Synced, Trace, monotonic};
 use ashlar_lab::LabError;
 use ashlar_oltp::database::Database;
+use ashlar_testbed::process::{Attached, tool};
 use serde::Serialize;
 
 use super::crash::trouble;
@@ -15,7 +16,6 @@ use super::place::{Place, trace_of};
 use super::places::extents;
 use super::seed::{KilledAtEnd, atomic_bytes_of, database, server_at, settings};
 use super::setting::Setting;
-use crate::lab::process::{Attached, tool};
 
 /// A page of PostgreSQL.
 const PAGE: u64 = 8192;

@@ -11,10 +11,9 @@ use ashlar_oltp::database::Database;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::server::{DATABASE, Server, Settings};
 use ashlar_oltp::{BuildPlan, Logic, Postgres, build};
-
-use crate::lab::process::tool;
-use crate::lab::stacks::Open;
-use crate::lab::worker::ReactorWorker;
+use ashlar_testbed::process::tool;
+use ashlar_testbed::stacks::Open;
+use ashlar_testbed::worker::ReactorWorker;
 
 /// Block size of the file system: with it, the kernel keeps 16 KiB of a file together from the page
 /// cache to the disk.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use ashlar_device::parse_size;
 use ashlar_lab::{LabError, Progress};
+use ashlar_testbed::stacks::Open;
 
 use super::load::plan;
-use crate::lab::stacks::Open;
 
 /// What a drive may write whole, in bytes.
 const TEARS: [u64; 2] = [512, 4096];

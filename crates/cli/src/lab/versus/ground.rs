@@ -13,9 +13,8 @@ use ashlar_node::model::{CreateVolume, LayoutSpec, ReplicaState, VolumeName};
 use ashlar_oltp::group::{Group, OWN};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::versus::{Counters, Ground as Places, Moved, Source, VersusFile};
-
-use crate::lab::nodes::{MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
-use crate::lab::process::tool;
+use ashlar_testbed::nodes::{MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
+use ashlar_testbed::process::tool;
 
 const VOLUME: &str = "shared";
 const IN_SYNC_WITHIN: Duration = Duration::from_secs(60);

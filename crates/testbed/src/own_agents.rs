@@ -11,14 +11,14 @@ use super::process::Process;
 const MOST: u32 = 64;
 
 /// Agents of one run.
-pub(super) struct OwnAgents {
+pub struct OwnAgents {
     processes: Vec<Process>,
     agents: Agents,
     _folder: OwnFolder,
 }
 
 /// Refuses another number of clients than the scenario asks for.
-pub(super) fn check(file: &ScenarioFile, named: &Agents) -> Result<(), LabError> {
+pub fn check(file: &ScenarioFile, named: &Agents) -> Result<(), LabError> {
     let Some(wanted) = file.measure.clients else {
         return Ok(());
     };
@@ -40,7 +40,7 @@ pub(super) fn check(file: &ScenarioFile, named: &Agents) -> Result<(), LabError>
 impl OwnAgents {
     /// Starts as many as a scenario asks for; none if it asks for no more than one, which this process is, or if
     /// the command line names them.
-    pub(super) fn start(
+    pub fn start(
         file: &ScenarioFile,
         origin: &Origin,
         journal: &mut Journal,
@@ -85,12 +85,12 @@ impl OwnAgents {
     }
 
     /// Where they are.
-    pub(super) fn agents(&self) -> &Agents {
+    pub fn agents(&self) -> &Agents {
         &self.agents
     }
 
     /// Ends them in order.
-    pub(super) fn stop(self) -> Result<(), LabError> {
+    pub fn stop(self) -> Result<(), LabError> {
         let mut all = self.processes.into_iter();
         all.try_for_each(Process::stop)
     }

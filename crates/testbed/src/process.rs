@@ -24,12 +24,12 @@ fn this_program() -> Result<Command, LabError> {
 }
 
 /// Runs a command of ours to its end and gives what it prints.
-pub(crate) fn ashlar(words: &[&str]) -> Result<String, LabError> {
+pub fn ashlar(words: &[&str]) -> Result<String, LabError> {
     finished(this_program()?.args(words), words)
 }
 
 /// Runs another program to its end and gives what it prints.
-pub(crate) fn tool(program: &str, words: &[&str]) -> Result<String, LabError> {
+pub fn tool(program: &str, words: &[&str]) -> Result<String, LabError> {
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).process_group(0);
     finished(&mut command, words)
@@ -53,15 +53,15 @@ fn finished(command: &mut Command, words: &[&str]) -> Result<String, LabError> {
 }
 
 /// A server of ours, ended when it is dropped.
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     /// The words after `ready`.
-    pub(crate) ready: Vec<String>,
+    pub ready: Vec<String>,
 }
 
 impl Process {
     /// Starts a command that says `ready …`; what it complains about goes into a log.
-    pub(crate) fn start(words: &[&str], log: &Path) -> Result<Self, LabError> {
+    pub fn start(words: &[&str], log: &Path) -> Result<Self, LabError> {
         let failed = |why: String| LabError::caused(words.join(" "), why);
         let errors = File::options().create(true).append(true).open(log);
         let errors = errors.map_err(|error| LabError::caused(log.display(), error))?;
@@ -98,7 +98,7 @@ impl Process {
     }
 
     /// Ends it in order.
-    pub(crate) fn stop(mut self) -> Result<(), LabError> {
+    pub fn stop(mut self) -> Result<(), LabError> {
         self.signal(Signal::TERM);
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -129,14 +129,14 @@ impl Drop for Process {
 }
 
 /// A mounted volume, detached when it is dropped.
-pub(crate) struct Attached {
+pub struct Attached {
     mount: PathBuf,
     is_attached: bool,
 }
 
 impl Attached {
     /// Attaches a namespace that has a file system.
-    pub(crate) fn attach(url: &str, mount: &Path) -> Result<Self, LabError> {
+    pub fn attach(url: &str, mount: &Path) -> Result<Self, LabError> {
         std::fs::create_dir_all(mount).map_err(|e| LabError::caused(mount.display(), e))?;
         ashlar(&["attach", url, "--mount", &mount.display().to_string()])?;
         Ok(Self {
@@ -146,7 +146,7 @@ impl Attached {
     }
 
     /// The block device that is mounted.
-    pub(crate) fn device(&self) -> Option<String> {
+    pub fn device(&self) -> Option<String> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
         let place = self.mount.display().to_string();
         mounts.lines().find_map(|line| {
@@ -157,7 +157,7 @@ impl Attached {
     }
 
     /// Detaches in order.
-    pub(crate) fn detach(mut self) -> Result<(), LabError> {
+    pub fn detach(mut self) -> Result<(), LabError> {
         self.is_attached = false;
         ashlar(&["detach", &self.mount.display().to_string()]).map(drop)
     }

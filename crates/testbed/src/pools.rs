@@ -18,7 +18,7 @@ const VOLUME: &str = "lab/volume";
 const FAST_BYTES: u64 = 2 << 30;
 
 /// Refuses layouts that there are none of, and those that need more drives than their pool has.
-pub(super) fn check(file: &ScenarioFile) -> Result<(), LabError> {
+pub fn check(file: &ScenarioFile) -> Result<(), LabError> {
     let pools = file.configuration.iter();
     let pools = pools.filter(|of| of.stack.is_empty());
     for (name, pool) in pools.filter_map(|of| Some((&of.name, of.pool.as_ref()?))) {
@@ -48,7 +48,7 @@ fn width(layout: LayoutSpec) -> u32 {
 }
 
 /// A volume that is served; its daemon ends when this is dropped.
-pub(super) struct Volume {
+pub struct Volume {
     process: Option<Process>,
     url: String,
 }
@@ -69,7 +69,7 @@ impl Drop for Volume {
 }
 
 /// Makes a pool and a volume, and serves it.
-pub(super) fn serve(pool: &PoolStack, on: IpAddr) -> Result<Volume, LabError> {
+pub fn serve(pool: &PoolStack, on: IpAddr) -> Result<Volume, LabError> {
     let dir = &pool.dir;
     std::fs::create_dir_all(dir).map_err(|error| LabError::caused(dir.display(), error))?;
     let (process, api) = node(&dir.join("node"), on)?;
@@ -132,7 +132,7 @@ fn drives(stack: &PoolStack) -> Vec<String> {
 }
 
 /// A daemon of its own, and where its API is.
-pub(super) fn node(state: &Path, on: IpAddr) -> Result<(Process, String), LabError> {
+pub fn node(state: &Path, on: IpAddr) -> Result<(Process, String), LabError> {
     let dir = state.display().to_string();
     let listen = SocketAddr::new(on, 0).to_string();
     let words = ["node", "--dir", &dir, "--listen", &listen];
@@ -142,7 +142,7 @@ pub(super) fn node(state: &Path, on: IpAddr) -> Result<(Process, String), LabErr
 }
 
 /// Where a daemon serves a volume.
-pub(super) fn volume_url(process: &Process, api: &str, volume: &str) -> Result<String, LabError> {
+pub fn volume_url(process: &Process, api: &str, volume: &str) -> Result<String, LabError> {
     let text = ashlar(&["volume", "show", volume, "--json", "--api", api])?;
     let shown: serde_json::Value = serde_json::from_str(&text)
         .map_err(|error| LabError::caused("ashlar volume show", error))?;
@@ -152,13 +152,13 @@ pub(super) fn volume_url(process: &Process, api: &str, volume: &str) -> Result<S
 }
 
 /// A word that a server says when it is ready.
-pub(super) fn word(process: &Process, index: usize) -> Result<String, LabError> {
+pub fn word(process: &Process, index: usize) -> Result<String, LabError> {
     let word = process.ready.get(index).cloned();
     word.ok_or_else(|| LabError::environment("a server does not say where it is"))
 }
 
 /// Ends daemons and agents that a killed run has left, by the folder that they were given.
-pub(super) fn end_left(folders: &[PathBuf]) {
+pub fn end_left(folders: &[PathBuf]) {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in all {
         let Some(number) = entry

@@ -14,24 +14,27 @@ const ETCD: u8 = 253;
 /// What etcd's members are called.
 const ETCD_NAMES: [&str; MOST_ETCD] = ["etcd", "etcd-2", "etcd-3"];
 /// Most members of etcd.
-pub(in crate::lab) const MOST_ETCD: usize = 3;
+pub const MOST_ETCD: usize = 3;
 /// In each node's namespace.
 const API_PORT: u16 = 8080;
 
 /// A place in the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::lab) enum Seat {
+pub enum Seat {
     /// A member of etcd, from 0.
     Etcd(usize),
+    /// A node, by its name.
     Node(String),
 }
 
 impl Seat {
-    pub(in crate::lab) fn node(name: &str) -> Self {
+    /// A node's.
+    pub fn node(name: &str) -> Self {
         Self::Node(name.to_owned())
     }
 
-    pub(in crate::lab) fn name(&self) -> &str {
+    /// What it is called.
+    pub fn name(&self) -> &str {
         match self {
             Self::Etcd(member) => ETCD_NAMES[*member],
             Self::Node(name) => name,
@@ -41,28 +44,34 @@ impl Seat {
 
 /// What something listens for: of a node, hosts and peers; of etcd, its clients and members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lab) enum Port {
+pub enum Port {
+    /// Those who use it.
     Clients,
+    /// Others of its kind.
     Peers,
 }
 
 /// A cluster's network.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub(in crate::lab) enum Network {
+pub enum Network {
     /// A namespace for each.
     Namespaces {
+        /// All of them, with a hub.
         namespaces: Namespaces,
         /// By seat.
         hosts: BTreeMap<String, Ipv4Addr>,
     },
     /// Ports of 127.0.0.1, by seat.
-    Loopback { ports: BTreeMap<String, Ports> },
+    Loopback {
+        /// What each listens at.
+        ports: BTreeMap<String, Ports>,
+    },
 }
 
 /// What a seat listens at.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(in crate::lab) struct Ports {
+pub struct Ports {
     clients: u16,
     peers: u16,
 }
@@ -113,14 +122,16 @@ impl Network {
         Ok(Self::Loopback { ports })
     }
 
-    pub(in crate::lab) fn word(&self) -> &'static str {
+    /// In a word.
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Namespaces { .. } => "namespaces",
             Self::Loopback { .. } => "loopback",
         }
     }
 
-    pub(in crate::lab) fn address(&self, seat: &Seat, port: Port) -> SocketAddr {
+    /// Where something listens.
+    pub fn address(&self, seat: &Seat, port: Port) -> SocketAddr {
         let name = seat.name();
         match self {
             Self::Namespaces { hosts, .. } => {
@@ -145,7 +156,7 @@ impl Network {
     }
 
     /// Where a node's API listens besides its socket; nowhere on ports of 127.0.0.1.
-    pub(in crate::lab) fn api(&self, seat: &Seat) -> Option<SocketAddr> {
+    pub fn api(&self, seat: &Seat) -> Option<SocketAddr> {
         let Self::Namespaces { hosts, .. } = self else {
             return None;
         };
@@ -154,7 +165,7 @@ impl Network {
     }
 
     /// The words before a command that make it run where clients are.
-    pub(in crate::lab) fn entered_hub(&self) -> Vec<String> {
+    pub fn entered_hub(&self) -> Vec<String> {
         match self {
             Self::Namespaces { namespaces, .. } => {
                 let hub = namespaces.hub();
@@ -166,7 +177,7 @@ impl Network {
     }
 
     /// The words before a command that make it run at a seat.
-    pub(in crate::lab) fn entered(&self, seat: &Seat) -> Vec<String> {
+    pub fn entered(&self, seat: &Seat) -> Vec<String> {
         match self {
             Self::Namespaces { namespaces, .. } => namespaces.entered(seat.name()),
             Self::Loopback { .. } => Vec::new(),
@@ -177,7 +188,7 @@ impl Network {
     ///
     /// # Errors
     /// The namespace is not there, or this is not root.
-    pub(in crate::lab) fn enter_hub(&self) -> Result<(), LabError> {
+    pub fn enter_hub(&self) -> Result<(), LabError> {
         let Self::Namespaces { namespaces, .. } = self else {
             return Ok(());
         };
@@ -203,11 +214,7 @@ impl Network {
     ///
     /// # Errors
     /// There are no namespaces, or `ip` complains.
-    pub(in crate::lab) fn set_connected(
-        &self,
-        seat: &Seat,
-        connected: bool,
-    ) -> Result<(), LabError> {
+    pub fn set_connected(&self, seat: &Seat, connected: bool) -> Result<(), LabError> {
         self.apart()?.set_connected(seat.name(), connected)
     }
 
@@ -215,12 +222,7 @@ impl Network {
     ///
     /// # Errors
     /// There are no namespaces, or `tc` complains.
-    pub(in crate::lab) fn set_lost(
-        &self,
-        seat: &Seat,
-        way: Way,
-        is_lost: bool,
-    ) -> Result<(), LabError> {
+    pub fn set_lost(&self, seat: &Seat, way: Way, is_lost: bool) -> Result<(), LabError> {
         self.apart()?.set_lost(seat.name(), way, is_lost)
     }
 
@@ -228,7 +230,7 @@ impl Network {
     ///
     /// # Errors
     /// There are no namespaces, or `ip` complains.
-    pub(in crate::lab) fn set_alone(&self, seat: &Seat, is_alone: bool) -> Result<(), LabError> {
+    pub fn set_alone(&self, seat: &Seat, is_alone: bool) -> Result<(), LabError> {
         let apart = self.apart()?;
         let Self::Namespaces { hosts, .. } = self else {
             return Ok(());

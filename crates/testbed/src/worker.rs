@@ -7,7 +7,8 @@ use ashlar_reactor::{Opener, Options, Reactor};
 /// What connections and odd sizes need besides the load's own buffers.
 const SPARE_BYTES: usize = 16 << 20;
 
-pub(super) struct ReactorWorker {
+/// A device on a reactor of its own.
+pub struct ReactorWorker {
     // Dropped first: the device lets go of what it has lent to the reactor's ring.
     device: Checked<Box<dyn BlockDevice>>,
     reactor: Reactor,
@@ -15,7 +16,7 @@ pub(super) struct ReactorWorker {
 
 impl ReactorWorker {
     /// Opens `opener` on a reactor of the calling thread with room for `buffer_bytes`.
-    pub(super) fn open(opener: &dyn Opener, buffer_bytes: usize) -> Result<Self, LabError> {
+    pub fn open(opener: &dyn Opener, buffer_bytes: usize) -> Result<Self, LabError> {
         let pool_bytes = buffer_bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
         let options = Options {
             pool_bytes,

@@ -11,7 +11,10 @@ use super::{NODE, Nodes};
 
 impl Nodes {
     /// Starts etcd's members that do not run.
-    pub(in crate::lab) fn start_etcd(&self) -> Result<(), LabError> {
+    ///
+    /// # Errors
+    /// One cannot be started.
+    pub fn start_etcd(&self) -> Result<(), LabError> {
         let seats = self.etcd_seats();
         let stopped = seats.iter().filter(|seat| self.processes(seat).is_empty());
         stopped
@@ -52,7 +55,7 @@ impl Nodes {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(in crate::lab) fn start_node(&self, name: &str) -> Result<(), LabError> {
+    pub fn start_node(&self, name: &str) -> Result<(), LabError> {
         let seat = Seat::node(name);
         let program = self.program(name)?;
         let listen = self.network.address(&seat, Port::Clients).to_string();
@@ -78,7 +81,7 @@ impl Nodes {
     ///
     /// # Errors
     /// One cannot be started.
-    pub(in crate::lab) fn start_nodes(&self) -> Result<(), LabError> {
+    pub fn start_nodes(&self) -> Result<(), LabError> {
         self.names.iter().try_for_each(|name| self.start_node(name))
     }
 
@@ -119,12 +122,12 @@ impl Nodes {
     }
 
     /// Whether a node has said that it is ready since it was started.
-    pub(in crate::lab) fn is_ready(&self, name: &str) -> bool {
+    pub fn is_ready(&self, name: &str) -> bool {
         let file = self.folder(&Seat::node(name)).join("ready");
         std::fs::read_to_string(file).is_ok_and(|text| text.starts_with("ready "))
     }
 
-    pub(in crate::lab) fn last_words(&self, name: &str) -> String {
+    pub(super) fn last_words(&self, name: &str) -> String {
         let file = self.folder(&Seat::node(name)).join("log");
         let said = std::fs::read_to_string(file).unwrap_or_default();
         let last = said.lines().rev().find(|line| !line.trim().is_empty());

@@ -12,14 +12,16 @@ use super::stacks::LocalStacks;
 
 const NQN: &str = "nqn.2026-11.io.ashlar:lab";
 
-pub(super) struct LocalServices<'a> {
+/// Servers in this process, and pools of daemons of their own.
+pub struct LocalServices<'a> {
     stacks: &'a LocalStacks,
     /// Where they are reached.
     on: IpAddr,
 }
 
 impl<'a> LocalServices<'a> {
-    pub(super) fn new(stacks: &'a LocalStacks, on: IpAddr) -> Self {
+    /// Serves these, reached at this address.
+    pub fn new(stacks: &'a LocalStacks, on: IpAddr) -> Self {
         Self { stacks, on }
     }
 }

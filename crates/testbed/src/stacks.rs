@@ -14,17 +14,18 @@ use super::worker::ReactorWorker;
 
 /// Opens the device of a spec; the block size is that of what has none of its own. Whoever assembles stacks says how,
 /// remote ones included.
-pub(super) type Open = fn(&Spec, BlockSize) -> Result<Arc<dyn Opener>, OpenError>;
+pub type Open = fn(&Spec, BlockSize) -> Result<Arc<dyn Opener>, OpenError>;
 
 /// Stacks of this machine. One that is opened by several threads, or by a server and a thread, is
 /// assembled once: they share its locks and its memory.
-pub(super) struct LocalStacks {
+pub struct LocalStacks {
     open: Open,
     opened: Mutex<HashMap<String, Arc<dyn Opener>>>,
 }
 
 impl LocalStacks {
-    pub(super) fn new(open: Open) -> Self {
+    /// None is open yet.
+    pub fn new(open: Open) -> Self {
         Self {
             open,
             opened: Mutex::default(),
@@ -32,7 +33,7 @@ impl LocalStacks {
     }
 
     /// The assembled stack of a spec that was prepared.
-    pub(super) fn opener(&self, spec: &str) -> Result<Arc<dyn Opener>, LabError> {
+    pub fn opener(&self, spec: &str) -> Result<Arc<dyn Opener>, LabError> {
         let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let opener = opened.get(spec).cloned();
         opener.ok_or_else(|| LabError::environment(format!("{spec}: is not open")))

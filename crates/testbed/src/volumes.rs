@@ -11,13 +11,14 @@ use ashlar_oltp::{Served, VolumeNow, Volumes};
 const API_SOCKET: &str = "api.sock";
 
 /// The volumes that are attached on this machine.
-pub(super) struct AttachedVolumes {
+pub struct AttachedVolumes {
     /// Where attachments are remembered.
     base: PathBuf,
 }
 
 impl AttachedVolumes {
-    pub(super) fn here() -> Self {
+    /// By the folder in which attachments are remembered.
+    pub fn here() -> Self {
         let base = std::env::var_os("ASHLAR_ATTACH_STATE");
         Self {
             base: base.map_or_else(|| DEFAULT_FOLDER.into(), PathBuf::from),

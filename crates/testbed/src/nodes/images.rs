@@ -16,7 +16,7 @@ impl Nodes {
     ///
     /// # Errors
     /// They cannot be copied.
-    pub(in crate::lab) fn keep_image(&self, name: &str) -> Result<(), LabError> {
+    pub fn keep_image(&self, name: &str) -> Result<(), LabError> {
         for number in 0..self.drives {
             let (from, to) = (self.drive(name, number), self.image(name, number));
             // The files have holes, which a plain copy would fill.
@@ -39,7 +39,7 @@ impl Nodes {
     ///
     /// # Errors
     /// There is none, or it cannot be moved.
-    pub(in crate::lab) fn restore_image(&self, name: &str) -> Result<(), LabError> {
+    pub fn restore_image(&self, name: &str) -> Result<(), LabError> {
         for number in 0..self.drives {
             let (from, to) = (self.image(name, number), self.drive(name, number));
             std::fs::rename(&from, &to).map_err(|error| LabError::caused(from.display(), error))?;
@@ -51,7 +51,7 @@ impl Nodes {
     ///
     /// # Errors
     /// It does not answer.
-    pub(in crate::lab) fn knows_old_image(&self, name: &str) -> Result<bool, LabError> {
+    pub fn knows_old_image(&self, name: &str) -> Result<bool, LabError> {
         let events = self.client(name)?.events(0);
         let events = events.map_err(|error| LabError::caused(format!("node {name}"), error))?;
         Ok(events.iter().any(|event| event.kind == "old_image"))

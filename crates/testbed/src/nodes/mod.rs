@@ -20,18 +20,19 @@ use ashlar_oltp::processes::{self, Sign};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-pub(super) use network::{MOST_ETCD, Network, Port, Seat};
+pub use network::{MOST_ETCD, Network, Port, Ports, Seat};
+pub use status::{EtcdStatus, NodeLine, NodesStatus};
 
 /// The pool that every node has.
-pub(super) const POOL: &str = "tank";
+pub const POOL: &str = "tank";
 /// What a node's processes find in their environment: its name.
-pub(super) const NODE: &str = "ASHLAR_LAB_NODE";
+pub const NODE: &str = "ASHLAR_LAB_NODE";
 /// Drives of each node, unless a plan says otherwise.
-pub(super) const DRIVES: u32 = 2;
+pub const DRIVES: u32 = 2;
 /// How many members an etcd may have.
-pub(super) const ETCD_MEMBERS: [usize; 2] = [1, MOST_ETCD];
+pub const ETCD_MEMBERS: [usize; 2] = [1, MOST_ETCD];
 /// Most nodes: they have letters for names, and `h` is the hub.
-pub(super) const MOST_NODES: usize = 7;
+pub const MOST_NODES: usize = 7;
 /// Our mark: a directory with this is a cluster's.
 const MARK: &str = "nodes.json";
 /// The longest path of the directory: a daemon's socket is below it, and its path is short.
@@ -42,26 +43,30 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What a cluster is to be.
 #[derive(Clone, Debug)]
-pub(super) struct NodesPlan {
-    pub(super) nodes: usize,
+pub struct NodesPlan {
+    /// How many.
+    pub nodes: usize,
     /// Drives of each node.
-    pub(super) drives: u32,
+    pub drives: u32,
     /// Bytes of each drive; the files are sparse.
-    pub(super) drive_bytes: u64,
+    pub drive_bytes: u64,
     /// Ports of 127.0.0.1, even as root.
-    pub(super) loopback: bool,
+    pub loopback: bool,
     /// Members of etcd.
-    pub(super) etcd: usize,
+    pub etcd: usize,
     /// Drives can be made to fail, and cost a little more.
-    pub(super) has_switches: bool,
+    pub has_switches: bool,
 }
 
 /// A cluster, as it is kept in its directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Nodes {
-    pub(super) dir: PathBuf,
-    pub(super) names: Vec<String>,
-    pub(super) network: Network,
+pub struct Nodes {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Of its nodes.
+    pub names: Vec<String>,
+    /// Where they meet.
+    pub network: Network,
     drives: u32,
     drive_bytes: u64,
     #[serde(default = "one")]
@@ -77,7 +82,7 @@ const fn one() -> usize {
 
 /// What is wrong with drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DriveTrouble {
+pub enum DriveTrouble {
     /// Everything is a media error.
     Dead,
     /// Nothing is done or answered.
@@ -90,7 +95,7 @@ impl Nodes {
     /// # Errors
     /// A program that is missing, a directory that holds other things, a node that is not ready in time: what was
     /// started is ended again.
-    pub(super) fn up(dir: &Path, plan: &NodesPlan, progress: &Progress) -> Result<Self, LabError> {
+    pub fn up(dir: &Path, plan: &NodesPlan, progress: &Progress) -> Result<Self, LabError> {
         let nodes = Self::make(dir, plan)?;
         if let Err(error) = nodes.start(progress) {
             nodes.down()?;
@@ -103,7 +108,7 @@ impl Nodes {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn at(dir: &Path) -> Result<Self, LabError> {
+    pub fn at(dir: &Path) -> Result<Self, LabError> {
         let mark = dir.join(MARK);
         let text = std::fs::read_to_string(&mark).map_err(|_| {
             let dir = dir.display();
@@ -115,7 +120,7 @@ impl Nodes {
     }
 
     /// Whether a directory has one.
-    pub(super) fn is_in(dir: &Path) -> bool {
+    pub fn is_in(dir: &Path) -> bool {
         dir.join(MARK).exists()
     }
 
@@ -157,7 +162,7 @@ impl Nodes {
     ///
     /// # Errors
     /// It has ended, with what it said last; it is not ready in time.
-    pub(super) fn await_ready(&self, name: &str, progress: &Progress) -> Result<(), LabError> {
+    pub fn await_ready(&self, name: &str, progress: &Progress) -> Result<(), LabError> {
         let begun = Instant::now();
         while !self.is_ready(name) {
             progress.go_on()?;
@@ -183,7 +188,7 @@ impl Nodes {
     ///
     /// # Errors
     /// A process that does not end, a file that cannot be removed.
-    pub(super) fn down(&self) -> Result<(), LabError> {
+    pub fn down(&self) -> Result<(), LabError> {
         processes::end(&self.folders())?;
         self.network.remove()?;
         for folder in self.folders() {
@@ -205,7 +210,7 @@ impl Nodes {
     }
 
     /// Where etcd's members are.
-    pub(super) fn etcd_seats(&self) -> Vec<Seat> {
+    pub fn etcd_seats(&self) -> Vec<Seat> {
         (0..self.etcd).map(Seat::Etcd).collect()
     }
 
@@ -218,11 +223,7 @@ impl Nodes {
     ///
     /// # Errors
     /// The switch cannot be thrown.
-    pub(super) fn set_drives(
-        &self,
-        name: &str,
-        trouble: Option<DriveTrouble>,
-    ) -> Result<(), LabError> {
+    pub fn set_drives(&self, name: &str, trouble: Option<DriveTrouble>) -> Result<(), LabError> {
         let switch = self.switch(name);
         match trouble {
             Some(DriveTrouble::Dead) => ashlar_lab::write_whole(&switch, "dead"),
@@ -232,17 +233,17 @@ impl Nodes {
     }
 
     /// Where something of it works.
-    pub(super) fn folder(&self, seat: &Seat) -> PathBuf {
+    pub fn folder(&self, seat: &Seat) -> PathBuf {
         self.dir.join(seat.name())
     }
 
     /// What of it runs.
-    pub(super) fn processes(&self, seat: &Seat) -> Vec<u32> {
+    pub fn processes(&self, seat: &Seat) -> Vec<u32> {
         processes::working_in(&[self.folder(seat)])
     }
 
     /// Does something to all processes of a seat.
-    pub(super) fn signal(&self, seat: &Seat, sign: Sign) {
+    pub fn signal(&self, seat: &Seat, sign: Sign) {
         processes::signal(&[self.folder(seat)], sign);
     }
 
@@ -250,7 +251,7 @@ impl Nodes {
     ///
     /// # Errors
     /// A process does not end.
-    pub(super) fn kill(&self, seat: &Seat) -> Result<(), LabError> {
+    pub fn kill(&self, seat: &Seat) -> Result<(), LabError> {
         processes::end(&[self.folder(seat)])
     }
 
@@ -258,7 +259,7 @@ impl Nodes {
     ///
     /// # Errors
     /// A process does not end.
-    pub(super) fn kill_all(&self) -> Result<(), LabError> {
+    pub fn kill_all(&self) -> Result<(), LabError> {
         processes::end(&self.folders())
     }
 
@@ -266,7 +267,7 @@ impl Nodes {
     ///
     /// # Errors
     /// It does not end.
-    pub(super) fn kill_daemon(&self, name: &str) -> Result<(), LabError> {
+    pub fn kill_daemon(&self, name: &str) -> Result<(), LabError> {
         let seat = Seat::node(name);
         let all = self.processes(&seat);
         // An attachment's server has a parent here, too: the daemon and its own were told the same.
@@ -288,7 +289,7 @@ impl Nodes {
     ///
     /// # Errors
     /// It does not end.
-    pub(super) fn end_daemon(&self, name: &str) -> Result<(), LabError> {
+    pub fn end_daemon(&self, name: &str) -> Result<(), LabError> {
         // The parent passes it on; a daemon that is told twice ends at once.
         let all = self.processes(&Seat::node(name));
         let is_child = |pid: u32| processes::parent(pid).is_some_and(|pid| all.contains(&pid));
@@ -314,21 +315,25 @@ impl Nodes {
     }
 
     /// A node's API: a socket, which knows no namespaces.
-    pub(super) fn api(&self, name: &str) -> PathBuf {
+    pub fn api(&self, name: &str) -> PathBuf {
         self.state(name).join("api.sock")
     }
 
-    pub(super) fn client(&self, name: &str) -> Result<Client, LabError> {
+    /// A client of a node's API.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn client(&self, name: &str) -> Result<Client, LabError> {
         Client::new(Endpoint::Socket(self.api(name)), None)
             .map_err(|error| LabError::caused(format!("node {name}"), error))
     }
 
     /// Where a daemon keeps its state.
-    pub(super) fn state(&self, name: &str) -> PathBuf {
+    pub fn state(&self, name: &str) -> PathBuf {
         self.dir.join(name).join("state")
     }
 
-    pub(super) fn drive(&self, name: &str, number: u32) -> PathBuf {
+    fn drive(&self, name: &str, number: u32) -> PathBuf {
         self.dir.join(name).join(format!("drive-{number}"))
     }
 }

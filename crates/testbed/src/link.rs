@@ -25,7 +25,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(5);
 const ASKED_TIMES: u32 = 3;
 
 /// A connection to the other side.
-pub(super) struct TcpLink {
+pub struct TcpLink {
     stream: TcpStream,
     /// What has come, and is not yet a whole frame.
     come: Vec<u8>,
@@ -33,7 +33,11 @@ pub(super) struct TcpLink {
 }
 
 impl TcpLink {
-    pub(super) fn new(stream: TcpStream) -> Result<Self, LabError> {
+    /// Over this one; what says nothing, or nothing any more, is given up.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn new(stream: TcpStream) -> Result<Self, LabError> {
         let set = || {
             stream.set_nodelay(true)?;
             stream.set_write_timeout(Some(PATIENCE))?;
@@ -78,7 +82,7 @@ impl TcpLink {
     }
 
     /// The agent's side of letting in. Who has the token may still be refused, and is told why.
-    pub(super) fn let_in<T>(
+    pub fn let_in<T>(
         &mut self,
         token: &Token,
         claim: impl FnOnce() -> Result<T, &'static str>,
@@ -161,7 +165,7 @@ impl Link for TcpLink {
 }
 
 /// Connects to the agents of a run; none if it has none.
-pub(super) fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
+pub fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
     if agents.addresses.is_empty() {
         return Ok(None);
     }

@@ -9,40 +9,50 @@ use super::{MARK, Nodes};
 
 /// What a cluster is at.
 #[derive(Debug, Serialize)]
-pub(in crate::lab) struct NodesStatus {
+pub struct NodesStatus {
     /// `nodes`: of Ashlar itself, where a group's is none.
     kind: &'static str,
     dir: PathBuf,
     /// What `ashlar node --cluster` was told.
-    pub(in crate::lab) cluster: PathBuf,
+    pub cluster: PathBuf,
     /// `namespaces` or `loopback`.
-    pub(in crate::lab) network: &'static str,
+    pub network: &'static str,
     namespaces: Vec<String>,
     /// What a command begins with that is to reach the portals; empty on loopback.
-    pub(in crate::lab) enter: String,
-    pub(in crate::lab) etcd: EtcdStatus,
-    pub(in crate::lab) nodes: Vec<NodeLine>,
+    pub enter: String,
+    /// Its quorum.
+    pub etcd: EtcdStatus,
+    /// Each node.
+    pub nodes: Vec<NodeLine>,
 }
 
+/// What its etcd is at.
 #[derive(Debug, Serialize)]
-pub(in crate::lab) struct EtcdStatus {
-    pub(in crate::lab) endpoint: String,
-    pub(in crate::lab) pids: Vec<u32>,
+pub struct EtcdStatus {
+    /// Of the first member.
+    pub endpoint: String,
+    /// Of all that run.
+    pub pids: Vec<u32>,
 }
 
+/// What a node is at.
 #[derive(Debug, Serialize)]
-pub(in crate::lab) struct NodeLine {
-    pub(in crate::lab) name: String,
-    pub(in crate::lab) portal: String,
+pub struct NodeLine {
+    /// What it is called.
+    pub name: String,
+    /// Where hosts connect.
+    pub portal: String,
     replication: String,
-    pub(in crate::lab) api: PathBuf,
-    pub(in crate::lab) pids: Vec<u32>,
+    /// The socket of its API.
+    pub api: PathBuf,
+    /// Of all that runs of it.
+    pub pids: Vec<u32>,
     ready: bool,
 }
 
 impl Nodes {
     /// What it is at.
-    pub(in crate::lab) fn status(&self) -> NodesStatus {
+    pub fn status(&self) -> NodesStatus {
         let (namespaces, enter) = match &self.network {
             Network::Namespaces { namespaces, .. } => {
                 let hub = namespaces.hub();

@@ -29,14 +29,14 @@ impl Nodes {
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(in crate::lab) fn set_program(&self, name: &str, program: &Path) -> Result<(), LabError> {
+    pub fn set_program(&self, name: &str, program: &Path) -> Result<(), LabError> {
         let link = self.program_link(name);
         remove(std::fs::remove_file(&link), &link)?;
         symlink(program, &link).map_err(|error| LabError::caused(link.display(), error))
     }
 
     /// Whether all that runs of a node, and is not its mounts' or another program's, is this program.
-    pub(in crate::lab) fn runs(&self, name: &str, program: &Path) -> bool {
+    pub fn runs(&self, name: &str, program: &Path) -> bool {
         let all = self.processes(&Seat::node(name));
         let of = |pid: &u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
         let mut programs = all.iter().filter_map(of).peekable();

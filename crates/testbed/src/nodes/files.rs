@@ -83,7 +83,7 @@ impl Nodes {
     }
 
     /// What a caller of a node's API over TCP needs.
-    pub(in crate::lab) fn token(&self, name: &str) -> PathBuf {
+    pub fn token(&self, name: &str) -> PathBuf {
         self.state(name).join("api.token")
     }
 
@@ -92,7 +92,7 @@ impl Nodes {
     }
 
     /// What all nodes are told.
-    pub(in crate::lab) fn cluster_file(&self) -> PathBuf {
+    pub fn cluster_file(&self) -> PathBuf {
         self.dir.join("cluster.toml")
     }
 
