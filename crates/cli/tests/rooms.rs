@@ -104,6 +104,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "how a device is opened is handed in; a daemon is asked by its API",
     ),
     (
+        "failover",
+        &["device", "lab", "node", "oltp", "testbed"],
+        "what is done to a cluster needs its API, and nothing of what serves",
+    ),
+    (
         "attach",
         &["block", "plain", "reactor"],
         "what makes a disk of a device does not know which device it is",
@@ -145,6 +150,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "oltp",
             "sim",
             "node",
+            "failover",
             "testbed",
         ],
         "the binary assembles",

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
+use ashlar_failover::HaFault;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-
-use crate::lab::HaFault;
 
 /// What fails, by its word.
 fn faults() -> impl TypedValueParser<Value = HaFault> {

@@ -6,7 +6,6 @@ mod crash;
 mod databases;
 mod ending;
 mod faults;
-mod fci;
 mod ha;
 mod interrupt;
 mod oltp;
@@ -27,8 +26,6 @@ use ashlar_lab::{
 
 use vocabulary::Translated;
 
-pub(crate) use ha::HaFault;
-
 use crate::args::{CompareArguments, LabCommand, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
@@ -43,7 +40,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Failover(arguments) => databases::failover(arguments),
         LabCommand::Server(arguments) => server::run(arguments),
         LabCommand::Cluster(arguments) => cluster::run(arguments),
-        LabCommand::Ha(arguments) => ha::command::run(arguments),
+        LabCommand::Ha(arguments) => ha::run(arguments),
         LabCommand::Trace(arguments) => crash::trace(arguments),
         LabCommand::CrashImage(arguments) => crash::image(arguments),
         LabCommand::TornPages(arguments) => torn::command::run(arguments),

@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let named = |error: LabError| LabError::usage(format!("{name}: {error}"));
     let text = text_of(name)?;
     if VersusFile::is_one(&text).map_err(named)? {
-        return versus::command::run(arguments, &text);
+        return versus::run(arguments, &text);
     }
     // A mistake in it is told with its name before anything else is looked at.
     let is_of_databases = is_of_databases(&text).map_err(named)?;

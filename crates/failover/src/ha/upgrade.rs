@@ -23,6 +23,7 @@ impl Upgrade {
             let own = std::env::current_exe();
             return Ok(Self {
                 program: own.map_err(|error| LabError::caused("this program", error))?,
+                // All rooms have the program's.
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             });
         };

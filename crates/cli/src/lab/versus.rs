@@ -1,16 +1,16 @@
 //! `ashlar lab run fci-vs-bag`.
 
+use ashlar_failover::versus;
 use ashlar_lab::{ResultFile, Scale, check_out_dir};
 use ashlar_oltp::versus::{VersusFile, VersusRun};
 
-use super::versus;
+use super::interrupt::interruptible;
+use super::report_path;
 use crate::args::RunArguments;
 use crate::exit::Failure;
-use crate::lab::interrupt::interruptible;
-use crate::lab::report_path;
 use crate::output::print;
 
-pub(in crate::lab) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
+pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     let out = arguments.out.as_deref();
     let out = out.ok_or_else(|| Failure::usage("lab run: needs --out DIR"))?;
     let (file, all) = VersusFile::parse(text, &arguments.set, &arguments.users)?;

@@ -9,23 +9,23 @@ macro_rules! faults {
     ($($fault:ident $word:literal $told:literal)*) => {
         /// What fails. Of the owner, if it does not say member, which is a node with a copy that does not own the volume.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum HaFault {
+        pub enum HaFault {
             $(#[doc = $told] $fault,)*
         }
 
         impl HaFault {
             /// All of them.
-            pub(crate) const ALL: &[Self] = &[$(Self::$fault,)*];
+            pub const ALL: &[Self] = &[$(Self::$fault,)*];
 
             /// Its word on the command line, and in results.
-            pub(crate) const fn word(self) -> &'static str {
+            pub const fn word(self) -> &'static str {
                 match self {
                     $(Self::$fault => $word,)*
                 }
             }
 
             /// What it is.
-            pub(crate) const fn told(self) -> &'static str {
+            pub const fn told(self) -> &'static str {
                 match self {
                     $(Self::$fault => $told,)*
                 }

@@ -16,7 +16,7 @@ const MOST_ROWS: usize = 40;
 
 /// What came of all rounds. `gap_ms`, `lost`, `resynced_bytes` and `verified_blocks` are a contract.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct HaResult {
+pub struct HaResult {
     /// What all results have: of the problems the first.
     #[serde(flatten)]
     head: Head,

@@ -1,7 +1,6 @@
 //! An instance against a group: storage of this machine, made for both sides, and taken away again. What is run on it
 //! is [`run_versus`].
 
-pub(super) mod command;
 mod ground;
 
 use ashlar_lab::{LabError, Progress};
@@ -13,7 +12,7 @@ use self::ground::Ground;
 ///
 /// # Errors
 /// The storage cannot be made.
-pub(super) fn versus(
+pub fn versus(
     file: &VersusFile,
     run: &VersusRun<'_>,
     scale: f64,

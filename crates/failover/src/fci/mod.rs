@@ -35,7 +35,7 @@ const READY_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Two nodes and a service.
-pub(super) struct FciSystem {
+pub struct FciSystem {
     nodes: Nodes,
     volume: VolumeName,
     /// Where its sockets are.
@@ -49,16 +49,16 @@ pub(super) struct FciSystem {
 }
 
 /// What an instance is made of.
-pub(super) struct FciPlan<'a> {
+pub struct FciPlan<'a> {
     /// PostgreSQL's settings, `name=value`.
-    pub(super) set: &'a [String],
+    pub set: &'a [String],
     /// Its drives can be made to fail, and cost a little more.
-    pub(super) has_switches: bool,
+    pub has_switches: bool,
 }
 
 impl<'a> FciPlan<'a> {
     /// One that all of these faults can be done to.
-    pub(super) fn of(faults: &[Fault], set: &'a [String]) -> Self {
+    pub fn of(faults: &[Fault], set: &'a [String]) -> Self {
         let breaks_drive = |fault| matches!(fault, Fault::DriveDies | Fault::DriveHangs);
         Self {
             set,
@@ -72,11 +72,7 @@ impl FciSystem {
     ///
     /// # Errors
     /// A program is missing, this is not root, or it is not ready in time.
-    pub(super) fn make(
-        dir: &Path,
-        plan: &FciPlan<'_>,
-        progress: &Progress,
-    ) -> Result<Self, LabError> {
+    pub fn make(dir: &Path, plan: &FciPlan<'_>, progress: &Progress) -> Result<Self, LabError> {
         if !rustix::process::geteuid().is_root() {
             return Err(LabError::environment(
                 "--topology fci: needs root, which attaches and mounts",
@@ -221,7 +217,7 @@ impl FciSystem {
     }
 }
 
-pub(super) fn wrong(error: impl std::fmt::Display) -> LabError {
+fn wrong(error: impl std::fmt::Display) -> LabError {
     LabError::environment(format!("service {SERVICE}: {error}"))
 }
 

@@ -1,16 +1,16 @@
 //! `ashlar lab ha`.
 
 use ashlar_device::parse_size;
+use ashlar_failover::{HaPlan, ha};
 use ashlar_lab::{ResultFile, check_out_dir};
 
-use super::{HaPlan, ha};
+use super::interrupt::interruptible;
 use crate::args::HaArguments;
 use crate::exit::Failure;
-use crate::lab::interrupt::interruptible;
 use crate::output::print;
 use crate::stack;
 
-pub(in crate::lab) fn run(arguments: &HaArguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
     let plan = plan(arguments)?;
     plan.check()?;
     check_out_dir(&plan.out)?;

@@ -1,6 +1,5 @@
-//! `ashlar lab ha`: a replicated volume on nodes that fail, under a load that checks everything.
+//! A replicated volume on nodes that fail, under a load that checks everything.
 
-pub(super) mod command;
 mod fault;
 mod kinds;
 mod result;
@@ -18,8 +17,8 @@ use ashlar_testbed::nodes::{
 };
 use ashlar_testbed::stacks::{LocalStacks, Open};
 
-pub(crate) use self::kinds::HaFault;
-pub(super) use self::result::HaResult;
+pub use self::kinds::HaFault;
+pub use self::result::HaResult;
 use self::round::{Other, Round, Scene};
 use self::upgrade::Upgrade;
 
@@ -42,39 +41,39 @@ const THINK: Duration = Duration::from_millis(1);
 
 /// What is done, and to which cluster.
 #[derive(Clone, Debug)]
-pub(super) struct HaPlan {
+pub struct HaPlan {
     /// Where the cluster is made; if it does not say, in a folder of its own.
-    pub(super) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
     /// What fails in each round; none: what is usual.
-    pub(super) kinds: Vec<HaFault>,
+    pub kinds: Vec<HaFault>,
     /// How often.
-    pub(super) rounds: u32,
+    pub rounds: u32,
     /// The seed draws what fails, under two loads.
-    pub(super) soak: bool,
+    pub soak: bool,
     /// How often it draws.
-    pub(super) faults: u32,
+    pub faults: u32,
     /// Nodes.
-    pub(super) nodes: usize,
+    pub nodes: usize,
     /// Copies of each volume.
-    pub(super) replicas: u8,
+    pub replicas: u8,
     /// Members of etcd; if it does not say, as many as are usual.
-    pub(super) etcd: Option<usize>,
+    pub etcd: Option<usize>,
     /// Bytes of each volume.
-    pub(super) bytes: u64,
+    pub bytes: u64,
     /// The program that nodes are upgraded to; if it does not say, this one.
-    pub(super) upgrade_to: Option<PathBuf>,
+    pub upgrade_to: Option<PathBuf>,
     /// Ports of 127.0.0.1 instead of network namespaces.
-    pub(super) loopback: bool,
+    pub loopback: bool,
     /// Of the loads, and of what is drawn.
-    pub(super) seed: u64,
+    pub seed: u64,
     /// Where logs are kept if something is wrong.
-    pub(super) out: PathBuf,
+    pub out: PathBuf,
 }
 
 impl HaPlan {
     /// # Errors
     /// A usage error that names the option.
-    pub(super) fn check(&self) -> Result<(), LabError> {
+    pub fn check(&self) -> Result<(), LabError> {
         let Self {
             nodes,
             replicas,
@@ -135,7 +134,7 @@ impl HaPlan {
 ///
 /// # Errors
 /// What the plan asks for cannot be made, or a round has failed.
-pub(super) fn ha(plan: &HaPlan, open: Open, progress: &Progress) -> Result<HaResult, LabError> {
+pub fn ha(plan: &HaPlan, open: Open, progress: &Progress) -> Result<HaResult, LabError> {
     let own = match &plan.dir {
         Some(_) => None,
         None => Some(OwnFolder::make(&std::env::temp_dir())?),
