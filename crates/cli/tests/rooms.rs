@@ -109,6 +109,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "what is done to a cluster needs its API, and nothing of what serves",
     ),
     (
+        "torn",
+        &["attach", "block", "device", "lab", "oltp", "testbed"],
+        "a power cut needs what drives were told, and nothing of what told them",
+    ),
+    (
         "attach",
         &["block", "plain", "reactor"],
         "what makes a disk of a device does not know which device it is",
@@ -152,6 +157,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "node",
             "failover",
             "testbed",
+            "torn",
         ],
         "the binary assembles",
     ),

@@ -43,7 +43,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Ha(arguments) => ha::run(arguments),
         LabCommand::Trace(arguments) => crash::trace(arguments),
         LabCommand::CrashImage(arguments) => crash::image(arguments),
-        LabCommand::TornPages(arguments) => torn::command::run(arguments),
+        LabCommand::TornPages(arguments) => torn::run(arguments),
         LabCommand::Compare(arguments) => compare(arguments),
         LabCommand::Report { dirs, out, into } => {
             let to = match into {

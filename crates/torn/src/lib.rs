@@ -1,8 +1,28 @@
-//! `ashlar lab torn-pages`: what PostgreSQL's protection from torn pages costs, and whether a volume with
-//! atomic writes makes it needless. `docs/oltp.md` says why it does, and what has to be so.
+//! Torn pages: what PostgreSQL's protection from them costs, and whether a volume with atomic writes makes it needless.
+//!
+//! # What it is for
+//!
+//! "May `full_page_writes` be off on this storage?" [`torn_pages`] measures what that gains, records what drives are
+//! told while a load runs, makes images of what they may hold after a power cut, and has PostgreSQL recover from each.
+//! `docs/oltp.md` says why a volume makes the protection needless, and what has to be so.
+//!
+//! # Where it stands on a write's way
+//!
+//! At both ends: it is the database's client, and it has the drives below write down what reaches them
+//! ([`record`](ashlar_device::record)).
+//!
+//! # Invariants
+//!
+//! * The plain disk must break: where no power cut breaks anything nothing was shown, of the volume neither.
+//! * What a machine lacks breaks no database; what was acknowledged and is not there does.
+//! * A run that is broken off is judged by what it has found, and leaves nothing mounted.
+//!
+//! # Deliberately not here
+//!
+//! Serving and mounting ([`testbed`](ashlar_testbed)), the load itself ([`oltp`](ashlar_oltp)), reading the command line
+//! and printing.
 
 mod checks;
-pub(super) mod command;
 mod cost;
 mod crash;
 mod load;
@@ -28,7 +48,7 @@ use place::Place;
 use recording::copy;
 use seed::{FILE_SYSTEM_BLOCK, disk_bytes};
 use setting::Setting;
-pub(super) use setting::{Asked, Part, Wanted};
+pub use setting::{Asked, Part, Wanted};
 
 #[derive(Serialize)]
 struct Method {
@@ -47,7 +67,7 @@ struct Method {
 
 /// What `lab torn-pages` writes: `result.json`.
 #[derive(Serialize)]
-pub(super) struct TornResult {
+pub struct TornResult {
     /// What all results have; of the checks one that failed makes the exit code 1.
     #[serde(flatten)]
     head: Head,
@@ -58,15 +78,18 @@ pub(super) struct TornResult {
 }
 
 /// What came of a run, and how it ended.
-pub(super) struct Outcome {
-    pub(super) result: TornResult,
+pub struct Outcome {
+    /// What was found.
+    pub result: TornResult,
     ended: [Result<(), LabError>; 2],
 }
 
 impl Outcome {
+    /// What the command makes of it.
+    ///
     /// # Errors
     /// A check has failed, or the run was broken off.
-    pub(super) fn verdict(self) -> Result<(), LabError> {
+    pub fn verdict(self) -> Result<(), LabError> {
         ending(&self.result.head.checks, self.ended)
     }
 }
@@ -75,7 +98,7 @@ impl Outcome {
 ///
 /// # Errors
 /// It cannot begin, or its result cannot be written. What breaks it off later is in the outcome.
-pub(super) fn torn_pages(
+pub fn torn_pages(
     mut wanted: Wanted,
     open: Open,
     progress: &Progress,

@@ -92,7 +92,7 @@ pub(super) fn ending(checks: &[Check], others: [Result<(), LabError>; 2]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::torn::crash::Cut;
+    use crate::crash::Cut;
 
     #[test]
     fn a_run_that_was_broken_off_is_judged_by_what_it_has_found() {
@@ -120,7 +120,7 @@ mod tests {
         let left = ending(&[], [Ok(()), Err(LabError::environment("mounted"))]);
         assert_eq!(left.map_err(|error| error.exit_code()), Err(3));
     }
-    use crate::lab::torn::recording::DataWrites;
+    use crate::recording::DataWrites;
 
     fn crashes(place: &'static str, splitting_a_page: u64) -> Crashes {
         let mut crashes = Crashes::none(place);

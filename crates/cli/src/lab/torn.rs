@@ -1,15 +1,15 @@
 //! `ashlar lab torn-pages`.
 
 use ashlar_lab::{ResultFile, check_out_dir};
+use ashlar_torn::{Asked, Part, Wanted, torn_pages};
 
-use super::{Asked, Part, Wanted, torn_pages};
+use super::interrupt::interruptible;
 use crate::args::{TornPagesArguments, TornPart};
 use crate::exit::Failure;
-use crate::lab::interrupt::interruptible;
 use crate::output::print;
 use crate::stack;
 
-pub(in crate::lab) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
     // Whatever is wrong with the request is told before anything is there.
     let wanted = Wanted::of(&asked(arguments))?;
     check_out_dir(&arguments.out)?;

@@ -26,7 +26,7 @@ pub(super) struct Setting<'a> {
 
 /// A part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lab) enum Part {
+pub enum Part {
     /// What torn-page protection costs.
     Cost,
     /// The plain disk's power cuts.
@@ -37,35 +37,35 @@ pub(in crate::lab) enum Part {
 
 /// What is asked for, in the words of the command line.
 #[derive(Clone, Debug)]
-pub(in crate::lab) struct Asked {
+pub struct Asked {
     /// Where everything is made.
-    pub(in crate::lab) dir: PathBuf,
+    pub dir: PathBuf,
     /// Where the result goes.
-    pub(in crate::lab) out: PathBuf,
+    pub out: PathBuf,
     /// Power cuts of each place.
-    pub(in crate::lab) images: u64,
+    pub images: u64,
     /// What the load and all chance follow from.
-    pub(in crate::lab) seed: u64,
+    pub seed: u64,
     /// Of the recorded load.
-    pub(in crate::lab) seconds: f64,
+    pub seconds: f64,
     /// Of a step of what it costs.
-    pub(in crate::lab) cost_seconds: f64,
+    pub cost_seconds: f64,
     /// How often each step is measured.
-    pub(in crate::lab) repeats: u32,
+    pub repeats: u32,
     /// Of TPROC-C; 0: a schema of a few MB.
-    pub(in crate::lab) warehouses: i32,
+    pub warehouses: i32,
     /// Virtual users.
-    pub(in crate::lab) users: usize,
+    pub users: usize,
     /// What a drive writes whole: 512 or 4k.
-    pub(in crate::lab) tear: String,
+    pub tear: String,
     /// Only this part.
-    pub(in crate::lab) only: Option<Part>,
+    pub only: Option<Part>,
     /// Nothing is removed.
-    pub(in crate::lab) keeps: bool,
+    pub keeps: bool,
 }
 
 /// The same, looked at.
-pub(in crate::lab) struct Wanted {
+pub struct Wanted {
     /// Where everything is made: at first the folder that was named, then one of its own below.
     pub(super) dir: PathBuf,
     pub(super) out: PathBuf,
@@ -96,9 +96,11 @@ impl Setting<'_> {
 }
 
 impl Wanted {
+    /// Looks at what is asked for.
+    ///
     /// # Errors
     /// A usage error that names the option.
-    pub(in crate::lab) fn of(asked: &Asked) -> Result<Self, LabError> {
+    pub fn of(asked: &Asked) -> Result<Self, LabError> {
         if !WAREHOUSES.contains(&asked.warehouses) {
             let warehouses = asked.warehouses;
             return Err(LabError::usage(format!(
