@@ -30,3 +30,11 @@ mod versus;
 pub use fci::{FciPlan, FciSystem};
 pub use ha::{HaFault, HaPlan, HaResult, ha};
 pub use versus::versus;
+
+use ashlar_node::model::{ReplicaState, ReplicaStatus};
+
+/// Whether no copy misses anything.
+fn all_in_sync(copies: &[ReplicaStatus]) -> bool {
+    let mut states = copies.iter().map(|copy| copy.state);
+    states.all(|state| state == ReplicaState::InSync)
+}

@@ -14,9 +14,16 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a server may take until it is ready, or gone.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Where this program is.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn own_program() -> Result<PathBuf, LabError> {
+    std::env::current_exe().map_err(|error| LabError::caused("this program", error))
+}
+
 fn this_program() -> Result<Command, LabError> {
-    let path = std::env::current_exe().map_err(|e| LabError::caused("this program", e))?;
-    let mut command = Command::new(path);
+    let mut command = Command::new(own_program()?);
     command.stdin(Stdio::null());
     // A terminal's Ctrl-C is for us: without its daemon a mounted volume could not be left in order.
     command.process_group(0);

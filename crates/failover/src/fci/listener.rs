@@ -1,7 +1,6 @@
 //! The listener of an instance: HAProxy, as `ashlar service haproxy` sets it up.
 
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,16 +67,7 @@ impl Listener {
         let words: Vec<String> = words.chain([file.display().to_string()]).collect();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(&self.folder);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        let child = command.process_group(0).spawn();
-        let child = child.map_err(|error| LabError::caused(PROGRAM, error))?;
-        // Its end is looked for in /proc; here it is only buried.
-        let bury = move || drop({ child }.wait());
-        let thread = std::thread::Builder::new().name("bury".into()).spawn(bury);
-        thread.map_err(|error| LabError::caused("a thread", error))?;
+        processes::start(command.stdout(Stdio::null()).stderr(log))?;
         let begun = Instant::now();
         while !socket.exists() {
             if begun.elapsed() > UP_WITHIN {

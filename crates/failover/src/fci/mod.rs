@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, OwnFolder, Progress};
 use ashlar_node::model::{
-    CreateVolume, LayoutSpec, MoveService, ReplicaState, ReplicaStatus, ServiceState,
-    ServiceStatus, VolumeName,
+    CreateVolume, LayoutSpec, MoveService, ReplicaStatus, ServiceState, ServiceStatus, VolumeName,
 };
 use ashlar_oltp::database::Database;
 use ashlar_oltp::faults::{Fault, System, Topology};
@@ -25,6 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use self::listener::Listener;
 use self::service::{PORT, SERVICE};
+use crate::all_in_sync;
 
 /// The service's volume.
 const VOLUME_BYTES: u64 = 4 << 30;
@@ -161,8 +161,7 @@ impl FciSystem {
 
     fn are_in_sync(&self) -> bool {
         let replicas = self.replicas();
-        let mut in_sync = replicas.iter().map(|one| one.state == ReplicaState::InSync);
-        !replicas.is_empty() && in_sync.all(|is| is)
+        !replicas.is_empty() && all_in_sync(&replicas)
     }
 
     fn is_whole(&self) -> bool {

@@ -4,14 +4,13 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress, Pulse};
-use ashlar_node::model::{
-    FailoverCause, MoveVolume, ReplicaState, ReplicateVolume, VolumeName, VolumeStatus,
-};
+use ashlar_node::model::{FailoverCause, MoveVolume, ReplicateVolume, VolumeName, VolumeStatus};
 use ashlar_testbed::nodes::Nodes;
 use serde::Serialize;
 
 use super::kinds::HaFault;
 use super::upgrade::{self, Upgrade};
+use crate::all_in_sync;
 
 /// How long anything may take on a busy machine before the round has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -342,13 +341,8 @@ fn epoch_of(status: &VolumeStatus) -> u32 {
 }
 
 fn is_in_sync(status: &VolumeStatus) -> bool {
-    status.replication.as_ref().is_some_and(|known| {
-        known.owner.is_some()
-            && known
-                .replicas
-                .iter()
-                .all(|copy| copy.state == ReplicaState::InSync)
-    })
+    let known = status.replication.as_ref();
+    known.is_some_and(|known| known.owner.is_some() && all_in_sync(&known.replicas))
 }
 
 fn millis(time: Duration) -> u64 {

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use ashlar_lab::{LabError, Pulse};
 use ashlar_node::model::NodeState;
+use ashlar_testbed::process::own_program;
 
 use super::kinds::HaFault;
 use super::round::Scene;
@@ -20,9 +21,8 @@ impl Upgrade {
     /// A program, or this one.
     pub(super) fn to(program: Option<&Path>, schedule: &[HaFault]) -> Result<Self, LabError> {
         let Some(program) = program else {
-            let own = std::env::current_exe();
             return Ok(Self {
-                program: own.map_err(|error| LabError::caused("this program", error))?,
+                program: own_program()?,
                 // All rooms have the program's.
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             });

@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use ashlar_device::parse_size;
 use ashlar_lab::{LabError, OwnFolder, Progress};
 use ashlar_node::client::Client;
-use ashlar_node::model::{CreateVolume, LayoutSpec, ReplicaState, VolumeName};
+use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName};
 use ashlar_oltp::group::{Group, OWN};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::versus::{Counters, Ground as Places, Moved, Source, VersusFile};
 use ashlar_testbed::nodes::{MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
-use ashlar_testbed::process::tool;
+use ashlar_testbed::process::{own_program, tool};
+
+use crate::all_in_sync;
 
 const VOLUME: &str = "shared";
 const IN_SYNC_WITHIN: Duration = Duration::from_secs(60);
@@ -129,10 +131,7 @@ impl Ground {
             progress.go_on()?;
             let known = client.volume(&self.volume).map_err(wrong)?.replication;
             let known = known.ok_or_else(|| wrong("it is not replicated"))?;
-            let in_sync = known
-                .replicas
-                .iter()
-                .all(|one| one.state == ReplicaState::InSync);
+            let in_sync = all_in_sync(&known.replicas);
             if let Some(owner) = known.owner.filter(|_| in_sync) {
                 return Ok(owner);
             }
@@ -144,8 +143,7 @@ impl Ground {
     /// A command of ours in the owner's network.
     fn at_owner(&self, command: &str, words: &[&str]) -> Result<(), LabError> {
         let nodes = self.nodes()?;
-        let program = std::env::current_exe();
-        let program = program.map_err(|error| LabError::caused("this program", error))?;
+        let program = own_program()?;
         let entered = nodes.network.entered(&Seat::node(&self.owner));
         let mut all = entered.into_iter().chain([text(&program), command.into()]);
         let first = all.next().unwrap_or_default();

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ashlar_lab::LabError;
 
 use super::{Nodes, Seat, remove};
+use crate::process::own_program;
 
 impl Nodes {
     /// Where it is written down for the next start of the node.
@@ -18,9 +19,7 @@ impl Nodes {
         let link = self.program_link(name);
         match std::fs::read_link(&link) {
             Ok(program) => Ok(program),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                std::env::current_exe().map_err(|error| LabError::caused("this program", error))
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => own_program(),
             Err(error) => Err(LabError::caused(link.display(), error)),
         }
     }

@@ -1,10 +1,10 @@
 //! A cluster's programs, started one by one.
 
 use std::fs::File;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use ashlar_lab::LabError;
+use ashlar_oltp::processes;
 
 use super::network::{Port, Seat};
 use super::{NODE, Nodes};
@@ -101,24 +101,12 @@ impl Nodes {
         }
         all.extend_from_slice(words);
         let mut command = Command::new(&all[0]);
-        // A terminal's Ctrl-C is for the starter, which ends this in order.
         command
             .args(&all[1..])
             .current_dir(&folder)
             .env("ASHLAR_ATTACH_STATE", folder.join("attached"))
-            .env(NODE, seat.name())
-            .process_group(0);
-        command.stdin(Stdio::null()).stdout(out).stderr(errors);
-        let child = command
-            .spawn()
-            .map_err(|error| LabError::caused(&all[0], error))?;
-        // Its end is looked for in /proc; here it is only buried.
-        let bury = move || drop({ child }.wait());
-        std::thread::Builder::new()
-            .name("bury".into())
-            .spawn(bury)
-            .map(drop)
-            .map_err(|error| LabError::caused("a thread", error))
+            .env(NODE, seat.name());
+        processes::start(command.stdout(out).stderr(errors))
     }
 
     /// Whether a node has said that it is ready since it was started.
