@@ -5,7 +5,7 @@
 //! The lab measures whatever it is handed ([`Stacks`](ashlar_lab::Stacks), [`Services`](ashlar_lab::Services)), and a
 //! procedure says what is to fail. This room has the things themselves: [`stacks`] that are opened, [`service`]s and
 //! [`pools`] that are served, agents over TCP ([`agent`], [`link`], [`own_agents`]), this program's own commands as processes
-//! ([`process`]), and whole clusters in network namespaces ([`nodes`]).
+//! ([`process`]), mounted [`image`]s, and whole clusters in network namespaces ([`nodes`]).
 //!
 //! # Where it stands on a write's way
 //!
@@ -31,6 +31,7 @@
 //! binary's.
 
 pub mod agent;
+pub mod image;
 pub mod link;
 pub mod nodes;
 pub mod own_agents;

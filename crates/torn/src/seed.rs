@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ashlar_block::{BlockRange, BlockSize, Durability, Request};
 use ashlar_device::Spec;
@@ -11,6 +11,7 @@ use ashlar_oltp::database::Database;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::server::{DATABASE, Server, Settings};
 use ashlar_oltp::{BuildPlan, Logic, Postgres, build};
+use ashlar_testbed::image::LoopMount;
 use ashlar_testbed::process::tool;
 use ashlar_testbed::stacks::Open;
 use ashlar_testbed::worker::ReactorWorker;
@@ -23,35 +24,6 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Rows of the table whose pages are changed all the time; about 7 lie on a page.
 pub(super) const PAGE_ROWS: u32 = 14_000;
-
-/// A file system on an image, mounted; unmounted when it is dropped.
-struct LoopMount {
-    device: String,
-    mount: PathBuf,
-}
-
-impl LoopMount {
-    fn new(image: &Path, mount: &Path) -> Result<Self, LabError> {
-        std::fs::create_dir_all(mount).map_err(|e| LabError::caused(mount.display(), e))?;
-        let file = image.display().to_string();
-        let words = ["--find", "--show", "--sector-size", "4096", &file];
-        let device = tool("losetup", &words)?;
-        let mounted = tool("mount", &[&device, &mount.display().to_string()]);
-        let this = Self {
-            device,
-            mount: mount.to_owned(),
-        };
-        mounted.map(|_| this)
-    }
-}
-
-impl Drop for LoopMount {
-    fn drop(&mut self) {
-        // Fails only where it is so already, or in use, and then the image shows it.
-        let _ = tool("umount", &[&self.mount.display().to_string()]);
-        let _ = tool("losetup", &["--detach", &self.device]);
-    }
-}
 
 /// A server that is killed when this is dropped, if it still runs: what is mounted below it must go.
 pub(super) struct KilledAtEnd<'a>(pub(super) &'a Server);

@@ -13,6 +13,7 @@ use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName};
 use ashlar_oltp::group::{Group, OWN};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::versus::{Counters, Ground as Places, Moved, Source, VersusFile};
+use ashlar_testbed::image::LoopMount;
 use ashlar_testbed::nodes::{MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 use ashlar_testbed::process::{own_program, tool};
 
@@ -24,12 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// `/sys/block/…/stat` counts in these, whatever the device's blocks are.
 const SECTOR: u64 = 512;
 
-/// A drive with a file system.
-struct Drive {
-    device: String,
-    mount: PathBuf,
-}
-
 /// All storage of a run.
 pub(super) struct Ground {
     drive: String,
@@ -38,7 +33,7 @@ pub(super) struct Ground {
     shared: PathBuf,
     /// Where Patroni, etcd and HAProxy have their own things: on neither side's drives.
     group: PathBuf,
-    drives: Vec<(&'static str, Drive)>,
+    drives: Vec<(&'static str, LoopMount)>,
     nodes: Option<Nodes>,
     folder: OwnFolder,
 }
@@ -111,7 +106,7 @@ impl Ground {
         let words = [&*volume, "--mount", &mount, "--fs", "xfs", "--here"];
         self.at_owner("attach", &words)?;
         for name in ["own", "standby"] {
-            let drive = Drive::make(&self.folder.path().join(name), bytes)?;
+            let drive = new_drive(&self.folder.path().join(name), bytes)?;
             self.drives.push((name, drive));
         }
         Ok(())
@@ -190,7 +185,7 @@ impl Ground {
     fn take_away(&mut self) -> Result<(), LabError> {
         let drives = std::mem::take(&mut self.drives);
         let mut ended: Result<(), LabError> = drives
-            .iter()
+            .into_iter()
             .map(|(_, drive)| drive.end())
             .fold(Ok(()), Result::and);
         if self.nodes.is_some() && !self.owner.is_empty() {
@@ -215,7 +210,7 @@ impl Places for Ground {
         };
         let drives = self.drives.iter().map(|(name, drive)| Place {
             name: (*name).into(),
-            dir: drive.mount.clone(),
+            dir: drive.mount().to_owned(),
         });
         std::iter::once(shared).chain(drives).collect()
     }
@@ -244,7 +239,7 @@ impl Places for Ground {
             all.push(Source {
                 name: format!("drive of the group's {whose}"),
                 side: Moved::Group,
-                counters: of_device(&drive.device),
+                counters: of_device(drive.device()),
             });
         }
         Ok(all)
@@ -258,42 +253,13 @@ impl Drop for Ground {
     }
 }
 
-impl Drive {
-    fn make(path: &Path, bytes: u64) -> Result<Self, LabError> {
-        let image = path.with_extension("drive");
-        let caused = |error| LabError::caused(image.display(), error);
-        let file = File::create_new(&image).and_then(|file| file.set_len(bytes));
-        file.map_err(caused)?;
-        std::fs::create_dir_all(path).map_err(caused)?;
-        let name = text(&image);
-        tool("mkfs.xfs", &["-q", "-s", "size=4096", &name])?;
-        let attach = [
-            "--find",
-            "--show",
-            "--direct-io=on",
-            "--sector-size",
-            "4096",
-        ];
-        let device = tool("losetup", &[&attach[..], &[&*name]].concat())?;
-        let drive = Self {
-            device,
-            mount: path.to_owned(),
-        };
-        match tool("mount", &[&drive.device, &text(path)]) {
-            Ok(_) => Ok(drive),
-            Err(error) => {
-                drive.end()?;
-                Err(error)
-            }
-        }
-    }
-
-    fn end(&self) -> Result<(), LabError> {
-        // Of one that is not mounted it is only said so.
-        let unmounted = tool("umount", &[&text(&self.mount)]).map(drop);
-        let detached = tool("losetup", &["--detach", &self.device]).map(drop);
-        unmounted.and(detached)
-    }
+/// A new drive of this size beside its mount point, with a file system.
+fn new_drive(path: &Path, bytes: u64) -> Result<LoopMount, LabError> {
+    let image = path.with_extension("drive");
+    let file = File::create_new(&image).and_then(|file| file.set_len(bytes));
+    file.map_err(|error| LabError::caused(image.display(), error))?;
+    tool("mkfs.xfs", &["-q", "-s", "size=4096", &text(&image)])?;
+    LoopMount::direct(&image, path)
 }
 
 fn of_volume(client: Client, volume: VolumeName) -> Counters {
