@@ -1,5 +1,6 @@
 //! The rules of the house (ARCHITECTURE.md), checked against the tree: which room may depend on
-//! which, where `unsafe` may be, who may touch the reactor, what a ring may know, how long a file may be, what set-up installs.
+//! which, where `unsafe` may be, who may touch the reactor, what a ring may know, what the binary's lab may do, how long a file
+//! may be, what set-up installs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "device",
             "reactor",
         ],
-        "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary stands above it",
+        "the daemon assembles pools and a target, and knows hosts by their NQNs; only the binary, and clients of its API, stand above it",
     ),
     (
         "lab",
@@ -88,6 +89,30 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "oltp",
         &["lab", "plain"],
         "a database's client does not know what its files lie on",
+    ),
+    (
+        "testbed",
+        &[
+            "attach",
+            "block",
+            "device",
+            "lab",
+            "node",
+            "nvme-target",
+            "oltp",
+            "reactor",
+        ],
+        "how a device is opened is handed in; a daemon is asked by its API",
+    ),
+    (
+        "failover",
+        &["device", "lab", "node", "oltp", "testbed"],
+        "what is done to a cluster needs its API, and nothing of what serves",
+    ),
+    (
+        "torn",
+        &["attach", "block", "device", "lab", "oltp", "testbed"],
+        "a power cut needs what drives were told, and nothing of what told them",
     ),
     (
         "attach",
@@ -131,6 +156,9 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "oltp",
             "sim",
             "node",
+            "failover",
+            "testbed",
+            "torn",
         ],
         "the binary assembles",
     ),
@@ -303,6 +331,103 @@ fn the_ring_knows_neither_engine_nor_map() {
         }
     }
     assert!(files > 4, "{files} files");
+}
+
+/// Lines of the binary's lab, which reads arguments, calls and prints. Workloads and procedures go to libraries; the
+/// number may only fall.
+const LAB_LINES: usize = 1900;
+
+/// What only a workload or a procedure needs: to start something, to wait for it, to drive a device or a network.
+const OF_A_WORKLOAD: &[&str] = &[
+    "process::Command",
+    "Command::new",
+    "thread::sleep",
+    "std::net::Tcp",
+    "ashlar_attach",
+    "ashlar_block",
+    "ashlar_node",
+    "ashlar_nvme",
+    "ashlar_reactor",
+    "rustix::",
+];
+
+#[test]
+fn the_lab_of_the_binary_holds_no_workload() {
+    let mut lines = 0;
+    for (name, source) in sources() {
+        if !name.starts_with("crates/cli/src/lab/") {
+            continue;
+        }
+        lines += source.lines().count();
+        for (line, text) in code_lines(&source) {
+            let seen = OF_A_WORKLOAD.iter().find(|word| text.contains(**word));
+            assert!(
+                seen.is_none(),
+                "{name}:{}: `{}`: a workload or procedure belongs in a library",
+                line + 1,
+                seen.unwrap_or(&"")
+            );
+        }
+    }
+    assert!(lines > 100, "{lines} lines: the lab is elsewhere");
+    assert!(
+        lines <= LAB_LINES,
+        "the binary's lab has {lines} lines, {LAB_LINES} before: it reads arguments, calls and prints"
+    );
+}
+
+/// The lab's rooms that ask daemons, and what they see of `node`: what an operator sees.
+const ASK_DAEMONS: &[&str] = &[
+    "crates/testbed/src/",
+    "crates/failover/src/",
+    "crates/torn/src/",
+];
+const SEEN_OF_NODE: &[&str] = &[
+    "client",
+    "model",
+    "service::haproxy",
+    "service::postgres",
+    "service::quick_recovery",
+    "Token",
+];
+
+#[test]
+fn the_lab_asks_daemons_by_their_api() {
+    let mut seen = 0;
+    for (name, source) in sources() {
+        if !ASK_DAEMONS.iter().any(|folder| name.starts_with(folder)) {
+            continue;
+        }
+        for (line, text) in code_lines(&source) {
+            for (at, word) in text.match_indices("ashlar_node::") {
+                let rest = &text[at + word.len()..];
+                assert!(
+                    SEEN_OF_NODE.iter().any(|may| rest.starts_with(may)),
+                    "{name}:{}: `{rest}`: of a daemon only {SEEN_OF_NODE:?} are seen here",
+                    line + 1
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 10, "{seen} uses: the walk found them");
+}
+
+#[test]
+fn the_command_line_is_read_by_programs_only() {
+    for folder in fs::read_dir(root().join("crates")).expect("crates") {
+        let folder = folder.expect("entry").path();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("manifest");
+        let manifest: toml::Table = manifest.parse().expect("valid manifest");
+        let dependencies = manifest.get("dependencies").and_then(|all| all.as_table());
+        let has_clap = dependencies.is_some_and(|all| all.contains_key("clap"));
+        let is_program = folder.join("src/main.rs").exists();
+        assert!(
+            !has_clap || is_program,
+            "{}: a library; `clap` belongs in the program",
+            folder.display()
+        );
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //!
 //! "What does this storage do to my database?", in new orders a minute. [`build`] loads the schema of
 //! TPC-C, [`run`] drives it with virtual users in steps, [`check`](check::check) asks the consistency
-//! conditions, [`OltpResult`] is what is kept, and [`server`] keeps a private PostgreSQL to do it to. `docs/oltp.md` says what is measured and how.
+//! conditions, [`OltpResult`] is what is kept, and [`server`] keeps a private PostgreSQL to do it to, and a [`Job`](job::Job)
+//! is all of it, as it is asked for. `docs/oltp.md` says what is measured and how.
 //!
 //! # Where it stands on a write's way
 //!
@@ -47,6 +48,7 @@ mod fleet;
 pub mod generate;
 pub mod group;
 pub mod inputs;
+pub mod job;
 mod ledger;
 mod load;
 mod mariadb;

@@ -1,6 +1,8 @@
 //! Finds processes by where they work, and ends them: also those whose starter was killed.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
@@ -33,6 +35,25 @@ impl Sign {
             Self::Continue => Signal::CONT,
         }
     }
+}
+
+/// Starts a program that outlives what starts it, and is found again by the folder in which it works.
+///
+/// # Errors
+/// It cannot be started.
+pub fn start(command: &mut Command) -> Result<(), LabError> {
+    // A terminal's Ctrl-C is for the starter, which ends this in order.
+    command.stdin(Stdio::null()).process_group(0);
+    let child = command
+        .spawn()
+        .map_err(|error| LabError::caused(command.get_program().display(), error))?;
+    // Its end is looked for in /proc; here it is only buried.
+    let bury = move || drop({ child }.wait());
+    std::thread::Builder::new()
+        .name("bury".into())
+        .spawn(bury)
+        .map(drop)
+        .map_err(|error| LabError::caused("a thread", error))
 }
 
 /// Other processes that work in one of these folders or below.

@@ -2,65 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use ashlar_failover::HaFault;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-/// What fails. Of the owner, if it does not say member, which is a node with a copy that does not own the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum HaFault {
-    /// The owner's daemon is killed with -9, and started again when another node serves
-    Kill,
-    /// The same of all its processes at once, as if the machine died: no parent is left to tell the others
-    KillNode,
-    /// All its processes are stopped, and go on when another node serves
-    Stop,
-    /// The owner is cut off, and connected again when another node serves
-    Cut,
-    /// The same; only what it sends is lost
-    CutOut,
-    /// The same; only what is sent to it is lost
-    CutIn,
-    /// What it sends to other nodes and to etcd is lost, and hosts still reach it
-    CutPeers,
-    /// A member's daemon is killed with -9, and started again
-    KillMember,
-    /// A member's processes are stopped, and go on
-    StopMember,
-    /// A member is cut off, and connected again
-    CutMember,
-    /// A member: what it sends is lost
-    CutMemberOut,
-    /// A member: what is sent to it is lost
-    CutMemberIn,
-    /// All of the owner's drives fail, and are well again when another node serves
-    DrivesDie,
-    /// The same; they do not answer
-    DrivesHang,
-    /// All of a member's drives fail, and are well again
-    DrivesDieMember,
-    /// The same; they do not answer
-    DrivesHangMember,
-    /// All of etcd is killed, and started again
-    Etcd,
-    /// One member of etcd is killed, and started again
-    EtcdMember,
-    /// All members of etcd but one are killed, and started again a minute later
-    EtcdMajority,
-    /// The volume is moved to another node
-    Move,
-    /// A member's copy is taken away, and given again: all of it is copied
-    Copies,
-    /// All nodes are killed at once, and started again
-    KillAll,
-    /// A member's drives are copied; later all nodes are killed at once, and it is started with that old image
-    OldImage,
-    /// The owner's daemon is told to end, and started again, as an upgrade does it
-    Restart,
-    /// The same of a member's
-    RestartMember,
-    /// Node after node: its daemon ends in order, and is started anew from the program of --upgrade-to
-    Upgrade,
-    /// All nodes and all of etcd are killed at once, as if the power failed; then all is started at once
-    Power,
+/// What fails, by its word.
+fn faults() -> impl TypedValueParser<Value = HaFault> {
+    let words = HaFault::ALL.iter();
+    let words = words.map(|fault| PossibleValue::new(fault.word()).help(fault.told()));
+    PossibleValuesParser::new(words).try_map(|word| word.parse::<HaFault>())
 }
 
 /// What a cluster goes through under a checking load.
@@ -76,7 +26,7 @@ pub(crate) struct HaArguments {
     pub(crate) dir: Option<PathBuf>,
 
     /// What fails, one after the other, in every round [default: kill; with --soak all that can here]
-    #[arg(long = "fault", value_enum, value_delimiter = ',')]
+    #[arg(long = "fault", value_parser = faults(), value_delimiter = ',')]
     pub(crate) kinds: Vec<HaFault>,
 
     /// How often

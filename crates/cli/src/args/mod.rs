@@ -12,7 +12,7 @@ pub(crate) use cache::{CacheCommand, CacheOptions, RuleCommand};
 pub(crate) use cluster::{GroupAction, GroupArguments, TuningWord};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use failover::FailoverArguments;
-pub(crate) use ha::{HaArguments, HaFault};
+pub(crate) use ha::HaArguments;
 pub(crate) use lab::{
     AgentArguments, ClientArguments, CompareArguments, LabCommand, RunArguments, SweepArguments,
 };

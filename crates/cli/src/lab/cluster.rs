@@ -2,15 +2,13 @@
 
 use ashlar_device::parse_size;
 use ashlar_oltp::group::{Group, GroupPlan, GroupStatus, Tuning};
+use ashlar_testbed::nodes::{DRIVES, ETCD_MEMBERS, MOST_NODES, Nodes, NodesPlan};
 
 use super::interrupt::interruptible;
-use super::nodes::{self, DRIVES, MOST_ETCD, MOST_NODES, Nodes, NodesPlan};
 use crate::args::{GroupAction, GroupArguments, TuningWord};
 use crate::exit::Failure;
 use crate::output::print;
 
-/// How many members an etcd may have.
-pub(super) const ETCD_MEMBERS: [usize; 2] = [1, MOST_ETCD];
 const DRIVE_SIZE: &str = "2GiB";
 
 pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
@@ -39,14 +37,14 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             let progress = interruptible()?;
             let nodes = Nodes::up(&arguments.dir, &plan, &progress)?;
             progress.finish();
-            nodes::show(&nodes, arguments.json)
+            show_nodes(&nodes, arguments.json)
         }
         GroupAction::Down => {
             Nodes::at(&arguments.dir)?.down()?;
             print(&format!("{dir}: ended, and nothing of it is left\n"))
         }
         GroupAction::Status if Nodes::is_in(&arguments.dir) => {
-            nodes::show(&Nodes::at(&arguments.dir)?, arguments.json)
+            show_nodes(&Nodes::at(&arguments.dir)?, arguments.json)
         }
         GroupAction::Status => show(arguments, &Group::at(&arguments.dir)?.status()),
         GroupAction::Move => {
@@ -129,5 +127,41 @@ fn show(arguments: &GroupArguments, status: &GroupStatus) -> Result<(), Failure>
             "does not run"
         }
     ));
+    print(&text)
+}
+
+/// Prints what a cluster is at.
+fn show_nodes(nodes: &Nodes, json: bool) -> Result<(), Failure> {
+    let status = nodes.status();
+    if json {
+        let text = serde_json::to_string_pretty(&status).map_err(Failure::environment)?;
+        return print(&format!("{text}\n"));
+    }
+    let pids = |pids: &[u32]| match pids {
+        [] => "does not run".to_owned(),
+        all => {
+            let all: Vec<String> = all.iter().map(u32::to_string).collect();
+            format!("pid {}", all.join(" "))
+        }
+    };
+    let mut text = format!(
+        "cluster: {}\nnetwork: {}\netcd: {}, {}\n",
+        status.cluster.display(),
+        status.network,
+        status.etcd.endpoint,
+        pids(&status.etcd.pids)
+    );
+    for node in &status.nodes {
+        text.push_str(&format!(
+            "{}: portal {}, api {}, {}\n",
+            node.name,
+            node.portal,
+            node.api.display(),
+            pids(&node.pids)
+        ));
+    }
+    if !status.enter.is_empty() {
+        text.push_str(&format!("clients: {} ashlar …\n", status.enter));
+    }
     print(&text)
 }

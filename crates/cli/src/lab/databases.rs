@@ -9,6 +9,7 @@ use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{
     FailoverPlan, FailoverResult, FleetScenario, ScenarioRun, run_fleet, run_scenario,
 };
+use ashlar_testbed::volumes::AttachedVolumes;
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
 
@@ -16,7 +17,6 @@ use super::ending;
 use super::interrupt::interruptible;
 use super::oltp::{logic, time};
 use super::server::commit;
-use super::volumes::AttachedVolumes;
 use crate::args::{CommitWord, FailoverArguments};
 use crate::exit::Failure;
 

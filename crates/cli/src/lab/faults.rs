@@ -1,5 +1,6 @@
 //! `ashlar lab failover --topology … --fault …`.
 
+use ashlar_failover::{FciPlan, FciSystem};
 use ashlar_lab::{LabError, Progress, ResultFile, check_out_dir};
 use ashlar_oltp::faults::{
     FaultsPlan, FaultsResult, GroupSystem, Make, StandaloneSystem, System, Topology, faults,
@@ -9,7 +10,6 @@ use ashlar_oltp::schema::Shape;
 
 use super::cluster::tuning;
 use super::ending;
-use super::fci::{FciPlan, FciSystem};
 use super::interrupt::interruptible;
 use super::oltp::{logic, time};
 use crate::args::{CommitWord, FailoverArguments};

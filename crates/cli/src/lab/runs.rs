@@ -10,15 +10,17 @@ use ashlar_lab::{
 use ashlar_oltp::scenario::with_users;
 use ashlar_oltp::versus::VersusFile;
 use ashlar_oltp::{FleetScenario, OltpScenario};
+use ashlar_testbed::own_agents::{self, OwnAgents};
+use ashlar_testbed::service::LocalServices;
+use ashlar_testbed::stacks::LocalStacks;
+use ashlar_testbed::{link, pools};
 
 use super::interrupt::interruptible;
-use super::own_agents::{self, OwnAgents};
-use super::service::LocalServices;
-use super::stacks::LocalStacks;
-use super::{databases, ending, link, pools, report_path, text_of, versus};
+use super::{databases, ending, report_path, text_of, versus};
 use crate::args::{ClientArguments, RunArguments, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
+use crate::stack;
 
 /// A scenario's text, beside its results.
 const SCENARIO: &str = "scenario.toml";
@@ -187,7 +189,7 @@ fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), F
 }
 
 fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
-    let stacks = LocalStacks::new();
+    let stacks = LocalStacks::new(stack::open);
     let file = ScenarioFile::parse(&origin.scenario)?;
     let own = OwnAgents::start(&file, origin, journal)?;
     let agents = own.as_ref().map_or(&origin.clients, OwnAgents::agents);

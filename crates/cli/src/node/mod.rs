@@ -44,9 +44,7 @@ pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
     }
 }
 
-pub(crate) use service::{
-    guard as service_guard, haproxy, postgres, quick_recovery, run as service,
-};
+pub(crate) use service::{guard as service_guard, run as service};
 pub(crate) use volume::run as volume;
 
 /// The daemon that the options name.

@@ -1,10 +1,7 @@
 //! `ashlar service`.
 
-use std::path::{Path, PathBuf};
-
-use ashlar_node::Token;
 use ashlar_node::model::{CreateService, MoveService, ServiceStatus};
-use ashlar_node::service::GuardPlan;
+use ashlar_node::service::{GuardPlan, haproxy, postgres, quick_recovery};
 
 use super::Api;
 use super::table::{duration, table, word};
@@ -101,15 +98,6 @@ fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> 
     Ok(service)
 }
 
-/// For `printf`, into the `postgresql.conf` of a new cluster: another node replays at most a minute, and does not open
-/// each file of a volume that it has just mounted. Before 14, PostgreSQL knows no other way.
-pub(crate) fn quick_recovery(programs: &Path) -> &'static str {
-    match version(programs) {
-        Some(14..) => "checkpoint_timeout = 1min\\nrecovery_init_sync_method = syncfs\\n",
-        _ => "checkpoint_timeout = 1min\\n",
-    }
-}
-
 /// What a PostgreSQL needs that was not said.
 fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
     let programs = postgres()?;
@@ -155,26 +143,6 @@ fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
         .ready
         .get_or_insert_with(|| format!("{bin}/pg_isready -q -t 3 -h {mount} -p {port}"));
     Ok(())
-}
-
-fn version(programs: &Path) -> Option<u32> {
-    programs.parent()?.file_name()?.to_str()?.parse().ok()
-}
-
-/// The programs of the newest version.
-pub(crate) fn postgres() -> Result<PathBuf, Failure> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let programs = versions
-        .map(|version| version.path().join("bin"))
-        .filter(|bin| bin.join("initdb").exists());
-    programs.max_by_key(|bin| version(bin)).ok_or_else(|| {
-        Failure::environment(
-            "--postgres: there is no PostgreSQL in /usr/lib/postgresql (Debian: postgresql)",
-        )
-    })
 }
 
 fn list(services: &[ServiceStatus]) -> String {
@@ -250,43 +218,4 @@ fn known_nodes(one: &ServiceStatus, port: u16) -> Result<Vec<String>, Failure> {
         ))),
     });
     known.collect()
-}
-
-/// Each node is asked whether it runs the service; the one that does has the clients.
-pub(crate) fn haproxy(
-    service: &str,
-    listen: &str,
-    nodes: &[String],
-    token_file: Option<&Path>,
-) -> Result<String, Failure> {
-    let token = match token_file {
-        Some(path) => Token::read(path)?.header(),
-        None => "Bearer TOKEN".into(),
-    };
-    let mut text = format!(
-        "# Clients of {service} are led to the node where it runs: `ashlar service haproxy`.\n\
-         listen {service}\n    mode tcp\n    bind {listen}\n    # A retry here waits a second for a node that is gone; a client's own \
-         finds the next.\n    retries 0\n    timeout connect 1s\n    timeout client 1h\n    \
-         timeout server 1h\n    timeout check 1s\n    option httpchk\n    \
-         http-check send meth GET uri /v1/services/{service} ver HTTP/1.1 hdr Host ashlar hdr Authorization \
-         \"{token}\"\n    http-check expect status 200\n    \
-         default-server inter 500 fastinter 100 downinter 100 fall 2 rise 1 on-marked-down shutdown-sessions\n"
-    );
-    for (at, node) in nodes.iter().enumerate() {
-        let wrong = || Failure::usage(format!("--node {node}: must be HOST:APIPORT:PORT"));
-        let (rest, port) = node.rsplit_once(':').ok_or_else(wrong)?;
-        let (host, api) = rest.rsplit_once(':').ok_or_else(wrong)?;
-        let numbers = (api.parse::<u16>(), port.parse::<u16>());
-        let (Ok(api), Ok(port)) = numbers else {
-            return Err(wrong());
-        };
-        if host.is_empty() {
-            return Err(wrong());
-        }
-        text.push_str(&format!(
-            "    server node{} {host}:{port} check port {api}\n",
-            at + 1
-        ));
-    }
-    Ok(text)
 }

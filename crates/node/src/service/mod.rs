@@ -22,9 +22,11 @@ mod driver;
 mod entry;
 mod group;
 mod guard;
+mod haproxy;
 mod host;
 mod keep;
 mod machine;
+mod postgres;
 mod probe;
 mod share;
 #[cfg(test)]
@@ -36,8 +38,10 @@ use std::time::Duration;
 
 pub use entry::{Answer, Told, Words};
 pub use guard::{GuardPlan, guard};
+pub use haproxy::haproxy;
 pub use keep::{Services, fence_left_behind};
 pub use machine::Owner;
+pub use postgres::{postgres, quick_recovery};
 
 use crate::Control;
 use crate::model::{ControlError, VolumeName, VolumeState};

@@ -1,9 +1,7 @@
 //! Makes a group's folders and starts its programs, all of them or one.
 
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use ashlar_lab::{LabError, Progress};
 
@@ -125,21 +123,12 @@ impl Group {
         let mut command = self
             .network
             .command(member.seat(), programs.user(), program);
-        command.args(words).current_dir(&folder).process_group(0);
-        command.stdin(Stdio::null());
+        command.args(words).current_dir(&folder);
         command
             .stdout(open().map_err(caused)?)
             .stderr(open().map_err(caused)?);
-        let child = command
-            .spawn()
-            .map_err(|error| LabError::caused(format!("{member:?}"), error))?;
-        // Its end is looked for in /proc; here it is only buried.
-        let bury = move || drop({ child }.wait());
-        std::thread::Builder::new()
-            .name("bury".into())
-            .spawn(bury)
-            .map(drop)
-            .map_err(|error| LabError::caused("a thread", error))
+        processes::start(&mut command)
+            .map_err(|error| LabError::caused(format!("{member:?}"), error))
     }
 
     pub(super) fn folder(&self, member: Member) -> PathBuf {

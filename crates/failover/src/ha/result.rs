@@ -1,0 +1,249 @@
+//! What `lab ha` writes: `result.json`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ashlar_lab::result::VerifyResult;
+use ashlar_lab::short::Short;
+use ashlar_lab::{Endured, Example, Head, Kind, ResultFile};
+use serde::Serialize;
+
+use super::is_clean;
+use super::round::Round;
+
+/// More rounds than these are shown by kind.
+const MOST_ROWS: usize = 40;
+
+/// What came of all rounds. `gap_ms`, `lost`, `resynced_bytes` and `verified_blocks` are a contract.
+#[derive(Clone, Debug, Serialize)]
+pub struct HaResult {
+    /// What all results have: of the problems the first.
+    #[serde(flatten)]
+    head: Head,
+    /// The longest time in which the client had no answer.
+    gap_ms: u64,
+    /// Blocks that do not hold what was acknowledged.
+    lost: u64,
+    /// Blocks that hold less than what was read of them before.
+    reverted: u64,
+    /// Bytes that copies were given again, of all rounds.
+    resynced_bytes: u64,
+    /// Blocks that were read and compared, under load and at the end.
+    verified_blocks: u64,
+    /// Whether all copies were in sync at the end.
+    in_sync: bool,
+    /// Accesses that the client had an answer to, and those that ended with an error.
+    answers: u64,
+    errors: u64,
+    /// The slowest access, in milliseconds.
+    slowest_ms: u64,
+    rounds: Vec<Round>,
+    examples: Vec<Example>,
+    #[serde(skip)]
+    is_clean: bool,
+    #[serde(skip)]
+    unreadable: u64,
+}
+
+/// All rounds of one fault.
+struct KindOfFault<'a> {
+    fault: &'a str,
+    /// What the time without an answer is meant to be.
+    meant: &'static str,
+    /// Times without an answer in milliseconds, ascending.
+    gaps: Vec<u64>,
+}
+
+impl KindOfFault<'_> {
+    fn median(&self) -> u64 {
+        self.gaps.get(self.gaps.len() / 2).copied().unwrap_or(0)
+    }
+
+    fn longest(&self) -> u64 {
+        self.gaps.last().copied().unwrap_or(0)
+    }
+
+    fn short(&self) -> Short {
+        let (times, meant) = (self.gaps.len(), self.meant);
+        Short::alone(
+            format!("How long is there no answer: {}", self.fault),
+            format!("{times} rounds"),
+            format!(
+                "{} ms, at most {}; meant: {meant}",
+                self.median(),
+                self.longest()
+            ),
+        )
+    }
+}
+
+impl HaResult {
+    pub(super) fn of(rounds: Vec<Round>, loads: &[(Endured, VerifyResult)], in_sync: bool) -> Self {
+        let sum = |of: &dyn Fn(&Endured, &VerifyResult) -> u64| {
+            let each = loads
+                .iter()
+                .map(|(endured, verified)| of(endured, verified));
+            each.sum::<u64>()
+        };
+        let slowest = loads.iter().map(|(endured, _)| endured.slowest).max();
+        let slowest = slowest.unwrap_or_default().as_millis();
+        let problems = loads
+            .iter()
+            .flat_map(|(endured, _)| endured.problems.clone());
+        let examples = loads
+            .iter()
+            .flat_map(|(_, verified)| verified.examples.clone());
+        Self {
+            head: Head {
+                problems: problems.collect(),
+                ..Head::new(Kind::Ha, "A replicated volume on nodes that fail")
+            },
+            gap_ms: rounds.iter().map(|round| round.gap_ms).max().unwrap_or(0),
+            lost: sum(&|_, one| one.failures.total() - one.failures.stale),
+            reverted: sum(&|_, one| one.failures.stale),
+            resynced_bytes: rounds.iter().map(|round| round.resynced_bytes).sum(),
+            verified_blocks: sum(&|_, one| one.blocks_checked + one.blocks_read_back),
+            in_sync,
+            answers: sum(&|endured, _| endured.answers),
+            errors: sum(&|endured, _| endured.errors),
+            slowest_ms: u64::try_from(slowest).unwrap_or(u64::MAX),
+            rounds,
+            examples: examples.collect(),
+            is_clean: loads.iter().all(|(endured, _)| is_clean(endured)),
+            unreadable: sum(&|_, one| one.unreadable),
+        }
+    }
+
+    fn what_is_wrong(&self) -> Option<String> {
+        let mut all = Vec::new();
+        let mut add = |count: u64, what: &str| {
+            if count > 0 {
+                all.push(format!("{count} {what}"));
+            }
+        };
+        add(self.lost, "blocks do not hold what was acknowledged");
+        add(self.reverted, "blocks reverted after they were read");
+        add(self.unreadable, "accesses could not be read back");
+        add(self.errors, "accesses failed");
+        if !self.in_sync {
+            all.push("the copies are not in sync".into());
+        }
+        if all.is_empty() && !self.is_clean {
+            all.extend(self.head.problems.first().cloned());
+        }
+        let first = self.examples.first();
+        all.extend(first.map(|one| {
+            let (lba, expected, found) = (one.lba, &one.expected, &one.found);
+            format!("block {lba}: {expected} was expected, {found} found")
+        }));
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    fn each(&self) -> String {
+        let mut text = String::from(
+            "| fault | node | no answer, ms | meant | in sync after, ms | copied, bytes |\n|-|-|-:|-|-:|-:|\n",
+        );
+        for round in &self.rounds {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{}", round.row());
+        }
+        text
+    }
+
+    /// A row for each kind of fault.
+    fn by_kind(&self) -> String {
+        let mut text = String::from(
+            "| fault | times | no answer, ms: median | longest | meant |\n|-|-:|-:|-:|-|\n",
+        );
+        for of in self.kinds() {
+            let (kind, times, meant) = (of.fault, of.gaps.len(), of.meant);
+            let (median, longest) = (of.median(), of.longest());
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "| {kind} | {times} | {median} | {longest} | {meant} |"
+            );
+        }
+        text
+    }
+
+    fn kinds(&self) -> Vec<KindOfFault<'_>> {
+        let mut kinds: BTreeMap<&str, KindOfFault<'_>> = BTreeMap::new();
+        for round in &self.rounds {
+            let empty = || KindOfFault {
+                fault: &round.fault,
+                meant: round.budget,
+                gaps: Vec::new(),
+            };
+            let of = kinds.entry(&round.fault).or_insert_with(empty);
+            of.gaps.push(round.gap_ms);
+        }
+        let mut kinds: Vec<KindOfFault<'_>> = kinds.into_values().collect();
+        kinds.iter_mut().for_each(|of| of.gaps.sort_unstable());
+        kinds
+    }
+
+    fn table(&self) -> String {
+        let mut text = match self.rounds.len() > MOST_ROWS {
+            true => self.by_kind(),
+            false => self.each(),
+        };
+        let _ = writeln!(
+            text,
+            "\n{} accesses, {} blocks verified: {} lost, {} reverted, {} errors; the copies are {}in sync",
+            self.answers,
+            self.verified_blocks,
+            self.lost,
+            self.reverted,
+            self.errors,
+            if self.in_sync { "" } else { "not " }
+        );
+        text
+    }
+}
+
+impl ResultFile for HaResult {
+    const KIND: Kind = Kind::Ha;
+
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    fn text(&self) -> String {
+        self.table()
+    }
+
+    fn short(&self) -> Vec<Short> {
+        let mut all: Vec<Short> = self.kinds().iter().map(KindOfFault::short).collect();
+        all.push(Short::alone(
+            "Is what was acknowledged there?",
+            "all rounds",
+            format!(
+                "{} lost, {} reverted, {} errors",
+                self.lost, self.reverted, self.errors
+            ),
+        ));
+        all
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.what_is_wrong()
+    }
+}
+
+impl Round {
+    fn row(&self) -> String {
+        let Self {
+            fault,
+            gap_ms,
+            resynced_bytes,
+            ..
+        } = self;
+        let (node, budget, in_sync) = (&self.node, self.budget, self.in_sync_ms);
+        format!("| {fault} | {node} | {gap_ms} | {budget} | {in_sync} | {resynced_bytes} |")
+    }
+}

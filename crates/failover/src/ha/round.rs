@@ -1,0 +1,350 @@
+//! One fault, from a cluster in sync to a cluster in sync.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Progress, Pulse};
+use ashlar_node::model::{FailoverCause, MoveVolume, ReplicateVolume, VolumeName, VolumeStatus};
+use ashlar_testbed::nodes::Nodes;
+use serde::Serialize;
+
+use super::kinds::HaFault;
+use super::upgrade::{self, Upgrade};
+use crate::all_in_sync;
+
+/// How long anything may take on a busy machine before the round has failed.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The load goes on: so many answers more.
+const ANSWERS: u64 = 50;
+
+/// What came of a fault.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Round {
+    pub(super) fault: String,
+    /// Who owned the volume, and who did afterwards.
+    owner_before: String,
+    owner_after: String,
+    /// Who failed.
+    pub(super) node: String,
+    /// The longest time in which the client had no answer.
+    pub(super) gap_ms: u64,
+    /// What the protocol is meant to take.
+    pub(super) budget: &'static str,
+    /// Why ownership has changed, as the new owner says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<FailoverCause>,
+    /// From the moment when it was mended until all copies were in sync.
+    pub(super) in_sync_ms: u64,
+    /// Bytes that a copy missed at the most: what was copied to it.
+    pub(super) resynced_bytes: u64,
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of {}: no answer for {} ms (meant: {}), owner {} -> {}, in sync after {} ms, {} bytes copied",
+            self.fault,
+            self.node,
+            self.gap_ms,
+            self.budget,
+            self.owner_before,
+            self.owner_after,
+            self.in_sync_ms,
+            self.resynced_bytes
+        )
+    }
+}
+
+/// Where faults happen.
+#[derive(Clone)]
+pub(super) struct Scene<'a> {
+    pub(super) nodes: &'a Nodes,
+    pub(super) volume: VolumeName,
+    pub(super) progress: &'a Progress,
+    /// Faults were drawn.
+    pub(super) is_soak: bool,
+    /// What nodes are upgraded to.
+    pub(super) upgrade: &'a Upgrade,
+    /// Another volume, which has to be in sync, too, when a fault is over.
+    pub(super) other: Option<Other<'a>>,
+}
+
+/// Another volume with a load of its own.
+#[derive(Clone)]
+pub(super) struct Other<'a> {
+    pub(super) volume: VolumeName,
+    pub(super) pulse: &'a Pulse,
+}
+
+impl Scene<'_> {
+    /// One fault after the other.
+    pub(super) fn play_all(
+        &self,
+        schedule: &[HaFault],
+        pulse: &Pulse,
+    ) -> Result<Vec<Round>, LabError> {
+        let one = |(number, &fault): (usize, &HaFault)| {
+            self.progress.go_on()?;
+            let round = self.play(fault, pulse);
+            let round = round.map_err(|error| {
+                LabError::check(format!("fault {}, {}: {error}", number + 1, fault.word()))
+            })?;
+            self.progress.say(&format!("fault {}: {round}", number + 1));
+            Ok(round)
+        };
+        schedule.iter().enumerate().map(one).collect()
+    }
+
+    /// One fault.
+    pub(super) fn play(&self, fault: HaFault, pulse: &Pulse) -> Result<Round, LabError> {
+        let before = self.await_in_sync(&mut 0)?;
+        self.await_answers(pulse)?;
+        self.take_gap(pulse);
+        let owner = owner_of(&before);
+        let member = before.replication.iter().flat_map(|known| &known.replicas);
+        let member = member.map(|one| &one.node).find(|node| **node != owner);
+        let member = member.cloned().unwrap_or_default();
+        let node = match fault {
+            HaFault::Etcd | HaFault::EtcdMember | HaFault::EtcdMajority => "etcd".to_owned(),
+            HaFault::KillAll | HaFault::Power | HaFault::Upgrade => "all".to_owned(),
+            _ if fault.takes_member() => member.clone(),
+            _ => owner.clone(),
+        };
+        fault.strike(self.nodes, &node)?;
+        self.endure(fault, pulse, (&owner, &member))?;
+        let mended = Instant::now();
+        fault.mend(self.nodes, &node)?;
+        let started: Vec<&String> = match fault {
+            _ if fault.takes_all() => self.nodes.names.iter().collect(),
+            _ if fault.starts_nodes() => vec![&node],
+            _ => Vec::new(),
+        };
+        for name in started {
+            self.nodes.await_ready(name, self.progress)?;
+        }
+        if fault == HaFault::OldImage {
+            self.expect_old_image(&node)?;
+        }
+        let mut most = 0;
+        let after = self.await_in_sync(&mut most)?;
+        let in_sync = mended.elapsed();
+        self.await_answers(pulse)?;
+        let owner_after = owner_of(&after);
+        let failover = after.replication.and_then(|known| known.last_failover);
+        Ok(Round {
+            fault: fault.word().to_owned(),
+            cause: failover
+                .filter(|_| owner != owner_after)
+                .map(|last| last.cause),
+            owner_before: owner,
+            owner_after,
+            node,
+            gap_ms: millis(self.take_gap(pulse)),
+            budget: fault.budget(),
+            in_sync_ms: millis(in_sync),
+            resynced_bytes: most,
+        })
+    }
+
+    /// What is waited for while something is wrong.
+    fn endure(
+        &self,
+        fault: HaFault,
+        pulse: &Pulse,
+        (owner, member): (&str, &str),
+    ) -> Result<(), LabError> {
+        match fault {
+            HaFault::Move => {
+                let client = self.nodes.client(owner)?;
+                let request = MoveVolume { to: member.into() };
+                let moved = client.move_volume(&self.volume, &request);
+                moved.map_err(|error| LabError::caused(&self.volume, error))?;
+            }
+            HaFault::Copies => self.change_copies(owner)?,
+            HaFault::KillAll | HaFault::Power => return Ok(()),
+            HaFault::Upgrade => upgrade::roll(self, pulse)?,
+            HaFault::OldImage => return self.turn_back(member, pulse),
+            _ if fault.takes_owner() => {
+                // Only those that do not fail are asked: others may not answer.
+                self.eventually("another node serves", |scene| {
+                    let status = scene.ask_at(&scene.volume, |name| name != owner)?;
+                    let now = owner_of(&status);
+                    Ok(!now.is_empty() && now != owner)
+                })?;
+            }
+            _ if self.is_soak => self.hold(fault.short_hold())?,
+            _ => self.hold(fault.hold())?,
+        }
+        self.await_answers(pulse)
+    }
+
+    /// Hosts write on; then all lose power, and the member's drives are what they were before.
+    fn turn_back(&self, member: &str, pulse: &Pulse) -> Result<(), LabError> {
+        self.nodes.await_ready(member, self.progress)?;
+        self.await_in_sync(&mut 0)?;
+        self.hold(HaFault::OldImage.hold())?;
+        self.await_answers(pulse)?;
+        HaFault::KillAll.strike(self.nodes, member)?;
+        self.nodes.restore_image(member)
+    }
+
+    fn expect_old_image(&self, node: &str) -> Result<(), LabError> {
+        match self.nodes.knows_old_image(node)? {
+            true => Ok(()),
+            false => Err(LabError::check(format!(
+                "node {node} has come back with an old image of its drives, and does not say so"
+            ))),
+        }
+    }
+
+    /// One copy less, and as many as before, while the load goes on.
+    fn change_copies(&self, owner: &str) -> Result<(), LabError> {
+        let client = self.nodes.client(owner)?;
+        let failed = |error| LabError::caused(&self.volume, error);
+        let before = client.volume(&self.volume).map_err(failed)?;
+        let copies = before.replication.map_or(0, |known| known.replicas.len()) as u8;
+        for replicas in [copies.saturating_sub(1), copies] {
+            let nodes = Vec::new();
+            let request = ReplicateVolume { replicas, nodes };
+            let changed = client.replicate_volume(&self.volume, &request);
+            changed.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn hold(&self, time: Duration) -> Result<(), LabError> {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            self.progress.go_on()?;
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// What these nodes say, of those that answer the one that knows of the newest term: one that was cut off may not
+    /// have heard of it.
+    fn ask_at(
+        &self,
+        volume: &VolumeName,
+        may: impl Fn(&str) -> bool,
+    ) -> Result<VolumeStatus, LabError> {
+        let mut error = LabError::environment("no node is left to be asked");
+        let mut newest: Option<VolumeStatus> = None;
+        for name in self.nodes.names.iter().filter(|name| may(name)) {
+            match self.nodes.client(name)?.volume(volume) {
+                Ok(status) if epoch_of(&status) >= newest.as_ref().map_or(0, epoch_of) => {
+                    newest = Some(status);
+                }
+                Ok(_) => {}
+                Err(why) => error = LabError::caused(format!("node {name}"), why),
+            }
+        }
+        newest.ok_or(error)
+    }
+
+    /// Whether all copies are in sync, as a node says.
+    pub(super) fn is_in_sync(&self) -> Result<bool, LabError> {
+        let other = self.other.iter().map(|other| &other.volume);
+        for volume in other.chain([&self.volume]) {
+            if !is_in_sync(&self.ask_at(volume, |_| true)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until all copies are; the most bytes that were missing meanwhile.
+    pub(super) fn await_in_sync(&self, most: &mut u64) -> Result<VolumeStatus, LabError> {
+        let mut last = None;
+        let waited = self.eventually("all copies are in sync", |scene| {
+            let status = scene.ask_at(&scene.volume, |_| true)?;
+            let left = status.replication.iter().flat_map(|known| &known.replicas);
+            let left = left.map(|copy| copy.resync_bytes_left).max();
+            *most = left.unwrap_or(0).max(*most);
+            let done = is_in_sync(&status);
+            last = Some(status);
+            Ok(done)
+        });
+        let shown = last
+            .as_ref()
+            .and_then(|status| serde_json::to_string(&status.replication).ok());
+        waited.map_err(|error| match shown {
+            Some(shown) => LabError::check(format!("{error}: {shown}")),
+            None => error,
+        })?;
+        self.eventually(
+            "all copies of the other volume are in sync",
+            Self::is_in_sync,
+        )?;
+        last.ok_or_else(|| LabError::environment("no node was asked"))
+    }
+
+    /// Waits until the clients have had some more answers.
+    pub(super) fn await_answers(&self, pulse: &Pulse) -> Result<(), LabError> {
+        let pulses = self.pulses(pulse);
+        let goals: Vec<u64> = pulses
+            .iter()
+            .map(|pulse| pulse.answers() + ANSWERS)
+            .collect();
+        self.eventually("the clients have answers again", |_| {
+            let mut both = pulses.iter().zip(&goals);
+            Ok(both.all(|(pulse, &goal)| pulse.answers() >= goal))
+        })
+    }
+
+    fn pulses<'p>(&'p self, pulse: &'p Pulse) -> Vec<&'p Pulse> {
+        let other = self.other.iter().map(|other| other.pulse);
+        other.chain([pulse]).collect()
+    }
+
+    /// The longest time in which a client had no answer.
+    fn take_gap(&self, pulse: &Pulse) -> Duration {
+        let pulses = self.pulses(pulse);
+        let gaps = pulses.iter().map(|pulse| pulse.take_gap());
+        gaps.max().unwrap_or_default()
+    }
+
+    pub(super) fn eventually(
+        &self,
+        what: &str,
+        mut is_so: impl FnMut(&Self) -> Result<bool, LabError>,
+    ) -> Result<(), LabError> {
+        let begun = Instant::now();
+        loop {
+            self.progress.go_on()?;
+            let answer = is_so(self);
+            match answer {
+                Ok(true) => return Ok(()),
+                Ok(false) | Err(_) if begun.elapsed() < PATIENCE => {}
+                Ok(false) => {
+                    let waited = PATIENCE.as_secs();
+                    return Err(LabError::check(format!("not within {waited} s: {what}")));
+                }
+                Err(error) => return Err(error),
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn owner_of(status: &VolumeStatus) -> String {
+    let known = status.replication.as_ref();
+    known
+        .and_then(|known| known.owner.clone())
+        .unwrap_or_default()
+}
+
+fn epoch_of(status: &VolumeStatus) -> u32 {
+    status.replication.as_ref().map_or(0, |known| known.epoch)
+}
+
+fn is_in_sync(status: &VolumeStatus) -> bool {
+    let known = status.replication.as_ref();
+    known.is_some_and(|known| known.owner.is_some() && all_in_sync(&known.replicas))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,165 @@
+//! What a cluster's directory holds before anything runs.
+
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use ashlar_lab::LabError;
+use ashlar_oltp::namespaces::Namespaces;
+use ashlar_oltp::processes;
+use uuid::Uuid;
+
+use super::network::{Network, Port, Seat};
+use super::{LONGEST_DIR, MARK, Nodes, NodesPlan};
+
+const ETCD: &str = "/usr/bin/etcd";
+
+impl Nodes {
+    pub(super) fn make(dir: &Path, plan: &NodesPlan) -> Result<Self, LabError> {
+        if !Path::new(ETCD).exists() {
+            return Err(LabError::environment(format!(
+                "{ETCD} is not there: install etcd-server (`scripts/setup.sh test` does)"
+            )));
+        }
+        let dir = claim(dir)?;
+        let letters = ('a'..).take(plan.nodes);
+        let names: Vec<String> = letters.map(String::from).collect();
+        let is_root = rustix::process::getuid().is_root();
+        let network = match is_root && !plan.loopback {
+            true => Network::namespaces(Namespaces::prefix_of(&dir), &names, plan.etcd)?,
+            false => Network::loopback(&names, plan.etcd)?,
+        };
+        let nodes = Self {
+            dir,
+            names,
+            network,
+            drives: plan.drives,
+            drive_bytes: plan.drive_bytes,
+            etcd: plan.etcd,
+            has_switches: plan.has_switches,
+        };
+        // First, so that what is made from here on is found again.
+        let made = nodes.keep().and_then(|()| nodes.fill());
+        if let Err(error) = made {
+            nodes.down()?;
+            return Err(error);
+        }
+        Ok(nodes)
+    }
+
+    fn keep(&self) -> Result<(), LabError> {
+        let mark = self.dir.join(MARK);
+        let text = serde_json::to_string_pretty(self);
+        let text = text.map_err(|error| LabError::caused(mark.display(), error))?;
+        ashlar_lab::write_whole(&mark, &text)
+    }
+
+    fn fill(&self) -> Result<(), LabError> {
+        for folder in self.folders() {
+            std::fs::create_dir_all(&folder)
+                .map_err(|error| LabError::caused(folder.display(), error))?;
+            // etcd asks for it.
+            std::fs::set_permissions(&folder, Permissions::from_mode(0o700))
+                .map_err(|error| LabError::caused(folder.display(), error))?;
+        }
+        for name in &self.names {
+            for number in 0..self.drives {
+                let path = self.drive(name, number);
+                let made = File::create_new(&path).and_then(|file| file.set_len(self.drive_bytes));
+                made.map_err(|error| LabError::caused(path.display(), error))?;
+            }
+        }
+        write_secret(&self.key_file(), &secret())?;
+        // One for all: a load balancer asks each node with the same.
+        let token = secret();
+        for name in &self.names {
+            let state = self.state(name);
+            let made = DirBuilder::new().mode(0o700).create(&state);
+            made.map_err(|error| LabError::caused(state.display(), error))?;
+            write_secret(&self.token(name), &token)?;
+        }
+        ashlar_lab::write_whole(&self.cluster_file(), &self.cluster_text())
+    }
+
+    /// What a caller of a node's API over TCP needs.
+    pub fn token(&self, name: &str) -> PathBuf {
+        self.state(name).join("api.token")
+    }
+
+    pub(super) fn key_file(&self) -> PathBuf {
+        self.dir.join("key")
+    }
+
+    /// What all nodes are told.
+    pub fn cluster_file(&self) -> PathBuf {
+        self.dir.join("cluster.toml")
+    }
+
+    fn cluster_text(&self) -> String {
+        let member = |seat: &Seat| {
+            let address = self.network.address(seat, Port::Clients);
+            format!("\"http://{address}\"")
+        };
+        let members: Vec<String> = self.etcd_seats().iter().map(member).collect();
+        let quorum = members.join(", ");
+        let mut text = format!("name = \"lab\"\nkey_file = \"key\"\nquorum = [{quorum}]\n");
+        for name in &self.names {
+            let seat = Seat::node(name);
+            let peers = self.network.address(&seat, Port::Peers);
+            let portal = self.network.address(&seat, Port::Clients);
+            text.push_str(&format!(
+                "\n[[node]]\nname = \"{name}\"\nreplication = \"{peers}\"\nportal = \"{portal}\"\n"
+            ));
+        }
+        text
+    }
+}
+
+fn secret() -> String {
+    let parts = [Uuid::new_v4(), Uuid::new_v4()].map(|part| part.simple().to_string());
+    parts.concat()
+}
+
+fn write_secret(path: &Path, secret: &str) -> Result<(), LabError> {
+    let open = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let written = open.and_then(|mut file| writeln!(file, "{secret}"));
+    written.map_err(|error| LabError::caused(path.display(), error))
+}
+
+/// An empty directory becomes a cluster's; what a cluster has left there whose programs are all gone is cleared away
+/// first.
+fn claim(dir: &Path) -> Result<PathBuf, LabError> {
+    let caused = |error| LabError::caused(dir.display(), error);
+    std::fs::create_dir_all(dir).map_err(caused)?;
+    let dir = std::fs::canonicalize(dir).map_err(caused)?;
+    if let Ok(nodes) = Nodes::at(&dir) {
+        if !processes::working_in(&nodes.folders()).is_empty() {
+            let dir = dir.display();
+            return Err(LabError::usage(format!(
+                "{dir}: a cluster runs there already: `ashlar lab cluster down --dir {dir}` ends it"
+            )));
+        }
+        nodes.down()?;
+        std::fs::create_dir_all(&dir).map_err(caused)?;
+    }
+    if let Some(other) = std::fs::read_dir(&dir).map_err(caused)?.next() {
+        let other = other.map_err(caused)?.file_name();
+        return Err(LabError::usage(format!(
+            "{} holds other things ({}): a cluster takes an empty directory",
+            dir.display(),
+            other.display()
+        )));
+    }
+    if dir.as_os_str().len() > LONGEST_DIR {
+        return Err(LabError::usage(format!(
+            "{}: a cluster's directory has at most {LONGEST_DIR} bytes, since the path of a unix socket is short",
+            dir.display()
+        )));
+    }
+    Ok(dir)
+}

@@ -1,0 +1,349 @@
+//! A cluster of Ashlar's own nodes on this machine: etcd, and daemons in network namespaces or on ports of 127.0.0.1.
+//!
+//! Its processes outlive the command that starts them. They are known by where they work, below the cluster's
+//! directory: what a starter that was killed has left is found, and ended, from the directory alone.
+
+mod files;
+mod images;
+mod network;
+mod program;
+mod programs;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ashlar_lab::{LabError, Progress};
+use ashlar_node::client::{Client, Endpoint};
+use ashlar_node::model::{CreatePool, ReserveSpec};
+use ashlar_oltp::processes::{self, Sign};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+pub use network::{MOST_ETCD, Network, Port, Ports, Seat};
+pub use status::{EtcdStatus, NodeLine, NodesStatus};
+
+/// The pool that every node has.
+pub const POOL: &str = "tank";
+/// What a node's processes find in their environment: its name.
+pub const NODE: &str = "ASHLAR_LAB_NODE";
+/// Drives of each node, unless a plan says otherwise.
+pub const DRIVES: u32 = 2;
+/// How many members an etcd may have.
+pub const ETCD_MEMBERS: [usize; 2] = [1, MOST_ETCD];
+/// Most nodes: they have letters for names, and `h` is the hub.
+pub const MOST_NODES: usize = 7;
+/// Our mark: a directory with this is a cluster's.
+const MARK: &str = "nodes.json";
+/// The longest path of the directory: a daemon's socket is below it, and its path is short.
+const LONGEST_DIR: usize = 70;
+/// How long a node may take until it is ready, on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a cluster is to be.
+#[derive(Clone, Debug)]
+pub struct NodesPlan {
+    /// How many.
+    pub nodes: usize,
+    /// Drives of each node.
+    pub drives: u32,
+    /// Bytes of each drive; the files are sparse.
+    pub drive_bytes: u64,
+    /// Ports of 127.0.0.1, even as root.
+    pub loopback: bool,
+    /// Members of etcd.
+    pub etcd: usize,
+    /// Drives can be made to fail, and cost a little more.
+    pub has_switches: bool,
+}
+
+/// A cluster, as it is kept in its directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Nodes {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Of its nodes.
+    pub names: Vec<String>,
+    /// Where they meet.
+    pub network: Network,
+    drives: u32,
+    drive_bytes: u64,
+    #[serde(default = "one")]
+    etcd: usize,
+    #[serde(default)]
+    has_switches: bool,
+}
+
+/// What was made before there were more.
+const fn one() -> usize {
+    1
+}
+
+/// What is wrong with drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriveTrouble {
+    /// Everything is a media error.
+    Dead,
+    /// Nothing is done or answered.
+    Hung,
+}
+
+impl Nodes {
+    /// Makes a cluster in an empty directory, and waits until all nodes serve.
+    ///
+    /// # Errors
+    /// A program that is missing, a directory that holds other things, a node that is not ready in time: what was
+    /// started is ended again.
+    pub fn up(dir: &Path, plan: &NodesPlan, progress: &Progress) -> Result<Self, LabError> {
+        let nodes = Self::make(dir, plan)?;
+        if let Err(error) = nodes.start(progress) {
+            nodes.down()?;
+            return Err(error);
+        }
+        Ok(nodes)
+    }
+
+    /// The cluster that is kept in a directory.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn at(dir: &Path) -> Result<Self, LabError> {
+        let mark = dir.join(MARK);
+        let text = std::fs::read_to_string(&mark).map_err(|_| {
+            let dir = dir.display();
+            LabError::usage(format!(
+                "{dir}: there is no cluster of ours in it: `ashlar lab cluster up --dir {dir}` makes one"
+            ))
+        })?;
+        serde_json::from_str(&text).map_err(|error| LabError::caused(mark.display(), error))
+    }
+
+    /// Whether a directory has one.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(MARK).exists()
+    }
+
+    fn start(&self, progress: &Progress) -> Result<(), LabError> {
+        progress.say("etcd is started");
+        self.start_etcd()?;
+        progress.say(&format!("{} nodes are started", self.names.len()));
+        for name in &self.names {
+            self.start_node(name)?;
+        }
+        for name in &self.names {
+            self.await_ready(name, progress)?;
+            self.make_pool(name)?;
+        }
+        Ok(())
+    }
+
+    fn make_pool(&self, name: &str) -> Result<(), LabError> {
+        let spec = |number| {
+            let file = format!("file:{}", self.drive(name, number).display());
+            match self.has_switches {
+                true => format!("faulty:switch={},{file}", self.switch(name).display()),
+                false => file,
+            }
+        };
+        let drives = (0..self.drives).map(spec);
+        let request = CreatePool {
+            name: POOL.into(),
+            drives: drives.collect(),
+            destroy_data: false,
+            reserve: ReserveSpec::None,
+        };
+        let made = self.client(name)?.create_pool(&request);
+        made.map(drop)
+            .map_err(|error| LabError::caused(format!("node {name}"), error))
+    }
+
+    /// Waits until a node that was started says that it is ready.
+    ///
+    /// # Errors
+    /// It has ended, with what it said last; it is not ready in time.
+    pub fn await_ready(&self, name: &str, progress: &Progress) -> Result<(), LabError> {
+        let begun = Instant::now();
+        while !self.is_ready(name) {
+            progress.go_on()?;
+            let is_there = !self.processes(&Seat::node(name)).is_empty();
+            if !is_there || begun.elapsed() > READY_WITHIN {
+                let what = if is_there {
+                    "is not ready"
+                } else {
+                    "has ended"
+                };
+                return Err(LabError::environment(format!(
+                    "node {name} {what}; it said last: {}",
+                    self.last_words(name)
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Ends all of it, and removes what was made: processes, namespaces, files, the directory itself if nothing else
+    /// is in it.
+    ///
+    /// # Errors
+    /// A process that does not end, a file that cannot be removed.
+    pub fn down(&self) -> Result<(), LabError> {
+        processes::end(&self.folders())?;
+        self.network.remove()?;
+        for folder in self.folders() {
+            remove(std::fs::remove_dir_all(&folder), &folder)?;
+        }
+        // The mark last: until then it can be tried again.
+        for file in [self.key_file(), self.cluster_file(), self.dir.join(MARK)] {
+            remove(std::fs::remove_file(&file), &file)?;
+        }
+        // It stays if other things are in it.
+        let _ = std::fs::remove_dir(&self.dir);
+        Ok(())
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        let nodes = self.names.iter().map(|name| Seat::node(name));
+        let seats = self.etcd_seats().into_iter().chain(nodes);
+        seats.map(|seat| self.folder(&seat)).collect()
+    }
+
+    /// Where etcd's members are.
+    pub fn etcd_seats(&self) -> Vec<Seat> {
+        (0..self.etcd).map(Seat::Etcd).collect()
+    }
+
+    /// A file that says what is wrong with a node's drives while it is there.
+    fn switch(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join("switch")
+    }
+
+    /// All of a node's drives fail at once, or are well again. Only drives with switches can.
+    ///
+    /// # Errors
+    /// The switch cannot be thrown.
+    pub fn set_drives(&self, name: &str, trouble: Option<DriveTrouble>) -> Result<(), LabError> {
+        let switch = self.switch(name);
+        match trouble {
+            Some(DriveTrouble::Dead) => ashlar_lab::write_whole(&switch, "dead"),
+            Some(DriveTrouble::Hung) => ashlar_lab::write_whole(&switch, "hung"),
+            None => remove(std::fs::remove_file(&switch), &switch),
+        }
+    }
+
+    /// Where something of it works.
+    pub fn folder(&self, seat: &Seat) -> PathBuf {
+        self.dir.join(seat.name())
+    }
+
+    /// What of it runs.
+    pub fn processes(&self, seat: &Seat) -> Vec<u32> {
+        processes::working_in(&[self.folder(seat)])
+    }
+
+    /// Does something to all processes of a seat.
+    pub fn signal(&self, seat: &Seat, sign: Sign) {
+        processes::signal(&[self.folder(seat)], sign);
+    }
+
+    /// Ends what runs there at once.
+    ///
+    /// # Errors
+    /// A process does not end.
+    pub fn kill(&self, seat: &Seat) -> Result<(), LabError> {
+        processes::end(&[self.folder(seat)])
+    }
+
+    /// Ends all that runs at once, nodes and etcd.
+    ///
+    /// # Errors
+    /// A process does not end.
+    pub fn kill_all(&self) -> Result<(), LabError> {
+        processes::end(&self.folders())
+    }
+
+    /// Kills a node's daemon with -9, and waits until its parent, which buries it, has told the others and ended.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn kill_daemon(&self, name: &str) -> Result<(), LabError> {
+        let seat = Seat::node(name);
+        let all = self.processes(&seat);
+        // An attachment's server has a parent here, too: the daemon and its own were told the same.
+        let words = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is_daemon = |&pid: &u32| {
+            let parent = processes::parent(pid).filter(|parent| all.contains(parent));
+            parent.is_some_and(|parent| words(parent) == words(pid))
+        };
+        let Some(daemon) = all.iter().copied().find(is_daemon) else {
+            return self.kill(&seat);
+        };
+        let daemon = i32::try_from(daemon).ok().and_then(Pid::from_raw);
+        // One that has ended already is what is wanted.
+        let _ = daemon.map(|pid| kill_process(pid, Signal::KILL));
+        self.await_end(name)
+    }
+
+    /// Has a node's daemon hand over and end in order.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn end_daemon(&self, name: &str) -> Result<(), LabError> {
+        // The parent passes it on; a daemon that is told twice ends at once.
+        let all = self.processes(&Seat::node(name));
+        let is_child = |pid: u32| processes::parent(pid).is_some_and(|pid| all.contains(&pid));
+        let parents = all.iter().copied().filter(|&pid| !is_child(pid));
+        for pid in parents.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            // One that has ended already is what is wanted.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        self.await_end(name)
+    }
+
+    fn await_end(&self, name: &str) -> Result<(), LabError> {
+        let begun = Instant::now();
+        while !self.processes(&Seat::node(name)).is_empty() {
+            if begun.elapsed() > READY_WITHIN {
+                return Err(LabError::environment(format!(
+                    "node {name}: it was told to end, and something of it runs on"
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// A node's API: a socket, which knows no namespaces.
+    pub fn api(&self, name: &str) -> PathBuf {
+        self.state(name).join("api.sock")
+    }
+
+    /// A client of a node's API.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn client(&self, name: &str) -> Result<Client, LabError> {
+        Client::new(Endpoint::Socket(self.api(name)), None)
+            .map_err(|error| LabError::caused(format!("node {name}"), error))
+    }
+
+    /// Where a daemon keeps its state.
+    pub fn state(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join("state")
+    }
+
+    fn drive(&self, name: &str, number: u32) -> PathBuf {
+        self.dir.join(name).join(format!("drive-{number}"))
+    }
+}
+
+/// What is not there any more is as it should be.
+fn remove(result: std::io::Result<()>, path: &Path) -> Result<(), LabError> {
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LabError::caused(path.display(), error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,249 @@
+//! Where the nodes of a cluster meet.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+
+use ashlar_lab::LabError;
+use ashlar_oltp::namespaces::{Namespaces, Place, Way};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
+
+/// The address of the hub, where clients are, and of etcd's first member; the others are below it.
+const HUB: u8 = 254;
+const ETCD: u8 = 253;
+/// What etcd's members are called.
+const ETCD_NAMES: [&str; MOST_ETCD] = ["etcd", "etcd-2", "etcd-3"];
+/// Most members of etcd.
+pub const MOST_ETCD: usize = 3;
+/// In each node's namespace.
+const API_PORT: u16 = 8080;
+
+/// A place in the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// A member of etcd, from 0.
+    Etcd(usize),
+    /// A node, by its name.
+    Node(String),
+}
+
+impl Seat {
+    /// A node's.
+    pub fn node(name: &str) -> Self {
+        Self::Node(name.to_owned())
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Etcd(member) => ETCD_NAMES[*member],
+            Self::Node(name) => name,
+        }
+    }
+}
+
+/// What something listens for: of a node, hosts and peers; of etcd, its clients and members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// Those who use it.
+    Clients,
+    /// Others of its kind.
+    Peers,
+}
+
+/// A cluster's network.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Network {
+    /// A namespace for each.
+    Namespaces {
+        /// All of them, with a hub.
+        namespaces: Namespaces,
+        /// By seat.
+        hosts: BTreeMap<String, Ipv4Addr>,
+    },
+    /// Ports of 127.0.0.1, by seat.
+    Loopback {
+        /// What each listens at.
+        ports: BTreeMap<String, Ports>,
+    },
+}
+
+/// What a seat listens at.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Ports {
+    clients: u16,
+    peers: u16,
+}
+
+impl Network {
+    pub(super) fn namespaces(
+        prefix: String,
+        names: &[String],
+        etcd: usize,
+    ) -> Result<Self, LabError> {
+        let address = |last: u8| Ipv4Addr::new(10, 78, 0, last);
+        let numbered = names.iter().cloned().zip(1u8..);
+        let mut hosts: BTreeMap<String, Ipv4Addr> = numbered
+            .map(|(name, number)| (name, address(number)))
+            .collect();
+        let members = ETCD_NAMES.iter().map(ToString::to_string).take(etcd);
+        hosts.extend(members.zip((0..=ETCD).rev().map(address)));
+        let places: Vec<Place<'_>> = hosts
+            .iter()
+            .map(|(name, &address)| Place { name, address })
+            .collect();
+        let namespaces = Namespaces::make(prefix, address(HUB), &places)?;
+        Ok(Self::Namespaces { namespaces, hosts })
+    }
+
+    /// Ports that are free now.
+    pub(super) fn loopback(names: &[String], etcd: usize) -> Result<Self, LabError> {
+        let mut held = Vec::new();
+        let mut free = || -> std::io::Result<u16> {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let port = listener.local_addr()?.port();
+            held.push(listener);
+            Ok(port)
+        };
+        let mut ports = BTreeMap::new();
+        let seats = names.iter().cloned();
+        let members = ETCD_NAMES.iter().map(ToString::to_string).take(etcd);
+        for seat in seats.chain(members) {
+            let mut both = || {
+                std::io::Result::Ok(Ports {
+                    clients: free()?,
+                    peers: free()?,
+                })
+            };
+            let both = both().map_err(|error| LabError::caused("a free port", error))?;
+            ports.insert(seat, both);
+        }
+        Ok(Self::Loopback { ports })
+    }
+
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Namespaces { .. } => "namespaces",
+            Self::Loopback { .. } => "loopback",
+        }
+    }
+
+    /// Where something listens.
+    pub fn address(&self, seat: &Seat, port: Port) -> SocketAddr {
+        let name = seat.name();
+        match self {
+            Self::Namespaces { hosts, .. } => {
+                let host = hosts.get(name).copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
+                let usual = match (seat, port) {
+                    (Seat::Etcd(_), Port::Clients) => 2379,
+                    (Seat::Etcd(_), Port::Peers) => 2380,
+                    (Seat::Node(_), Port::Clients) => 4420,
+                    (Seat::Node(_), Port::Peers) => 4430,
+                };
+                SocketAddr::new(IpAddr::V4(host), usual)
+            }
+            Self::Loopback { ports } => {
+                let known = ports.get(name);
+                let number = known.map_or(0, |ports| match port {
+                    Port::Clients => ports.clients,
+                    Port::Peers => ports.peers,
+                });
+                SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), number)
+            }
+        }
+    }
+
+    /// Where a node's API listens besides its socket; nowhere on ports of 127.0.0.1.
+    pub fn api(&self, seat: &Seat) -> Option<SocketAddr> {
+        let Self::Namespaces { hosts, .. } = self else {
+            return None;
+        };
+        let host = hosts.get(seat.name())?;
+        Some(SocketAddr::new(IpAddr::V4(*host), API_PORT))
+    }
+
+    /// The words before a command that make it run where clients are.
+    pub fn entered_hub(&self) -> Vec<String> {
+        match self {
+            Self::Namespaces { namespaces, .. } => {
+                let hub = namespaces.hub();
+                let net = format!("--net={}", hub.display());
+                vec!["nsenter".into(), net, "--".into()]
+            }
+            Self::Loopback { .. } => Vec::new(),
+        }
+    }
+
+    /// The words before a command that make it run at a seat.
+    pub fn entered(&self, seat: &Seat) -> Vec<String> {
+        match self {
+            Self::Namespaces { namespaces, .. } => namespaces.entered(seat.name()),
+            Self::Loopback { .. } => Vec::new(),
+        }
+    }
+
+    /// Takes the calling thread, and threads that it starts from now on, where clients are.
+    ///
+    /// # Errors
+    /// The namespace is not there, or this is not root.
+    pub fn enter_hub(&self) -> Result<(), LabError> {
+        let Self::Namespaces { namespaces, .. } = self else {
+            return Ok(());
+        };
+        let path = namespaces.hub();
+        let entered = std::fs::File::open(&path).and_then(|file| {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), kind)?;
+            Ok(())
+        });
+        entered.map_err(|error| LabError::caused(path.display(), error))
+    }
+
+    fn apart(&self) -> Result<&Namespaces, LabError> {
+        match self {
+            Self::Namespaces { namespaces, .. } => Ok(namespaces),
+            Self::Loopback { .. } => Err(LabError::usage(
+                "a link can only be cut between network namespaces, and so by root: these nodes are ports of 127.0.0.1",
+            )),
+        }
+    }
+
+    /// Cuts a seat off, or connects it again.
+    ///
+    /// # Errors
+    /// There are no namespaces, or `ip` complains.
+    pub fn set_connected(&self, seat: &Seat, connected: bool) -> Result<(), LabError> {
+        self.apart()?.set_connected(seat.name(), connected)
+    }
+
+    /// What goes one way is lost, or not any more.
+    ///
+    /// # Errors
+    /// There are no namespaces, or `tc` complains.
+    pub fn set_lost(&self, seat: &Seat, way: Way, is_lost: bool) -> Result<(), LabError> {
+        self.apart()?.set_lost(seat.name(), way, is_lost)
+    }
+
+    /// Cuts a seat off from all others, but not from clients; or connects it again.
+    ///
+    /// # Errors
+    /// There are no namespaces, or `ip` complains.
+    pub fn set_alone(&self, seat: &Seat, is_alone: bool) -> Result<(), LabError> {
+        let apart = self.apart()?;
+        let Self::Namespaces { hosts, .. } = self else {
+            return Ok(());
+        };
+        let others = hosts.iter().filter(|(name, _)| *name != seat.name());
+        let others: Vec<Ipv4Addr> = others.map(|(_, &address)| address).collect();
+        apart.set_silent_to(seat.name(), &others, is_alone)
+    }
+
+    pub(super) fn remove(&self) -> Result<(), LabError> {
+        match self {
+            Self::Namespaces { namespaces, .. } => namespaces.remove(),
+            Self::Loopback { .. } => Ok(()),
+        }
+    }
+}

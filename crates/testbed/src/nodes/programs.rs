@@ -1,0 +1,124 @@
+//! A cluster's programs, started one by one.
+
+use std::fs::File;
+use std::process::Command;
+
+use ashlar_lab::LabError;
+use ashlar_oltp::processes;
+
+use super::network::{Port, Seat};
+use super::{NODE, Nodes};
+
+impl Nodes {
+    /// Starts etcd's members that do not run.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    pub fn start_etcd(&self) -> Result<(), LabError> {
+        let seats = self.etcd_seats();
+        let stopped = seats.iter().filter(|seat| self.processes(seat).is_empty());
+        stopped
+            .into_iter()
+            .try_for_each(|seat| self.start_member(seat))
+    }
+
+    fn start_member(&self, seat: &Seat) -> Result<(), LabError> {
+        let url = |seat: &Seat, port| format!("http://{}", self.network.address(seat, port));
+        let (peers, clients) = (url(seat, Port::Peers), url(seat, Port::Clients));
+        let data = self.folder(seat).join("data").display().to_string();
+        let all = self.etcd_seats();
+        let all = all
+            .iter()
+            .map(|one| format!("{}={}", one.name(), url(one, Port::Peers)));
+        let all = all.collect::<Vec<_>>().join(",");
+        let words = [
+            "/usr/bin/etcd",
+            "--name",
+            seat.name(),
+            "--data-dir",
+            &data,
+            "--listen-peer-urls",
+            &peers,
+            "--initial-advertise-peer-urls",
+            &peers,
+            "--listen-client-urls",
+            &clients,
+            "--advertise-client-urls",
+            &clients,
+            "--initial-cluster",
+            &all,
+        ];
+        self.spawn(seat, &words.map(str::to_owned))
+    }
+
+    /// Starts a node's daemon, which is not waited for.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start_node(&self, name: &str) -> Result<(), LabError> {
+        let seat = Seat::node(name);
+        let program = self.program(name)?;
+        let listen = self.network.address(&seat, Port::Clients).to_string();
+        let mut words = vec![
+            program.display().to_string(),
+            "node".into(),
+            "--dir".into(),
+            self.state(name).display().to_string(),
+            "--listen".into(),
+            listen,
+            "--name".into(),
+            name.into(),
+            "--cluster".into(),
+            self.cluster_file().display().to_string(),
+        ];
+        if let Some(api) = self.network.api(&seat) {
+            words.extend(["--api".into(), api.to_string()]);
+        }
+        self.spawn(&seat, &words)
+    }
+
+    /// Starts all of them.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    pub fn start_nodes(&self) -> Result<(), LabError> {
+        self.names.iter().try_for_each(|name| self.start_node(name))
+    }
+
+    /// Its first line goes into `ready`, what it complains about into `log`.
+    fn spawn(&self, seat: &Seat, words: &[String]) -> Result<(), LabError> {
+        let folder = self.folder(seat);
+        let (ready, log) = (folder.join("ready"), folder.join("log"));
+        let out = File::create(&ready);
+        let out = out.map_err(|error| LabError::caused(ready.display(), error))?;
+        let errors = File::options().create(true).append(true).open(&log);
+        let errors = errors.map_err(|error| LabError::caused(log.display(), error))?;
+        let mut all = self.network.entered(seat);
+        if rustix::process::geteuid().is_root() {
+            // What a node mounts is mounted there only.
+            let own = ["unshare", "--mount", "--propagation", "private", "--"];
+            all.extend(own.map(str::to_owned));
+        }
+        all.extend_from_slice(words);
+        let mut command = Command::new(&all[0]);
+        command
+            .args(&all[1..])
+            .current_dir(&folder)
+            .env("ASHLAR_ATTACH_STATE", folder.join("attached"))
+            .env(NODE, seat.name());
+        processes::start(command.stdout(out).stderr(errors))
+    }
+
+    /// Whether a node has said that it is ready since it was started.
+    pub fn is_ready(&self, name: &str) -> bool {
+        let file = self.folder(&Seat::node(name)).join("ready");
+        std::fs::read_to_string(file).is_ok_and(|text| text.starts_with("ready "))
+    }
+
+    pub(super) fn last_words(&self, name: &str) -> String {
+        let file = self.folder(&Seat::node(name)).join("log");
+        let said = std::fs::read_to_string(file).unwrap_or_default();
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        last.unwrap_or("nothing").to_owned()
+    }
+}

@@ -1,0 +1,288 @@
+//! The power cuts of one place.
+
+use std::path::PathBuf;
+
+use ashlar_device::record::{PowerCut, TraceError, write_image};
+use ashlar_lab::LabError;
+use ashlar_testbed::process::Attached;
+use serde::Serialize;
+
+use super::place::Place;
+use super::recording::{DataWrites, DriveTold, Recording};
+use super::setting::Setting;
+use super::verify::complaint;
+
+/// What the power cuts of a place have shown.
+#[derive(Serialize)]
+pub(super) struct Crashes {
+    pub(super) place: &'static str,
+    /// What the namespace says that it writes whole, even when the power fails, in bytes.
+    advertised_atomic_bytes: u64,
+    /// The block device, as the kernel sees it: largest atomic write in bytes, 0 if it knows of none.
+    kernel_atomic_write_bytes: u64,
+    /// What the load has written, by drive.
+    recorded: Vec<DriveTold>,
+    /// Writes that touched the database's files, and those that split one of its pages. Only where what
+    /// is recorded is the file system's own disk.
+    pub(super) data_writes: Option<DataWrites>,
+    /// Commits of the ledger that were acknowledged.
+    pub(super) commits: u64,
+    /// Of these, those in whose time no flush and no durable write completed on some drive.
+    pub(super) commits_not_made_durable: u64,
+    pub(super) cuts: Vec<Cut>,
+    pub(super) broken: usize,
+    /// There were to be more power cuts.
+    pub(super) partial: bool,
+}
+
+/// One power cut.
+#[derive(Serialize)]
+pub(super) struct Cut {
+    seed: u64,
+    at: u64,
+    /// Changes of all drives that were not settled, and what became of them.
+    there: u64,
+    missing: u64,
+    torn: u64,
+    /// Commits that had been acknowledged.
+    acknowledged: u64,
+    /// What is wrong with the database; null if nothing is.
+    pub(super) complaint: Option<String>,
+}
+
+impl Cut {
+    /// One of which only this is known.
+    #[cfg(test)]
+    pub(super) fn with(seed: u64, complaint: Option<&str>) -> Self {
+        Self {
+            seed,
+            at: 0,
+            there: 0,
+            missing: 0,
+            torn: 0,
+            acknowledged: 0,
+            complaint: complaint.map(str::to_owned),
+        }
+    }
+
+    /// What its chance followed from.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+impl Crashes {
+    /// Of a place where nothing was done.
+    #[cfg(test)]
+    pub(super) fn none(place: &'static str) -> Self {
+        Self {
+            place,
+            advertised_atomic_bytes: 0,
+            kernel_atomic_write_bytes: 0,
+            recorded: Vec::new(),
+            data_writes: None,
+            commits: 0,
+            commits_not_made_durable: 0,
+            cuts: Vec::new(),
+            broken: 0,
+            partial: false,
+        }
+    }
+
+    /// Of a place where a load was recorded, and no power cut yet.
+    fn of(recording: &Recording) -> Self {
+        Self {
+            place: recording.place.name(),
+            advertised_atomic_bytes: recording.advertised_bytes,
+            kernel_atomic_write_bytes: recording.atomic_bytes,
+            recorded: recording.drives_told(),
+            data_writes: recording.data_writes(),
+            commits: recording.ledger.commits().len() as u64,
+            commits_not_made_durable: recording.not_made_durable(),
+            cuts: Vec::new(),
+            broken: 0,
+            partial: true,
+        }
+    }
+
+    /// Cuts the power again and again; what is found until an error is kept.
+    fn cut(
+        &mut self,
+        place: Place,
+        images: u64,
+        mut one: impl FnMut(u64) -> Result<Cut, LabError>,
+    ) -> Result<(), LabError> {
+        let mut number = 0;
+        while goes_on(place, number, self.broken, images) {
+            let cut = one(number)?;
+            self.broken += usize::from(cut.complaint.is_some());
+            self.cuts.push(cut);
+            number += 1;
+        }
+        self.partial = false;
+        Ok(())
+    }
+
+    /// All of it, in a line.
+    pub(super) fn line(&self) -> String {
+        let split = match &self.data_writes {
+            Some(found) => format!(
+                "; {} of {} writes of data split a page",
+                found.splitting_a_page, found.writes
+            ),
+            None => String::new(),
+        };
+        format!(
+            "{}: {} of {} power cuts left a broken database{split}; {} of {} commits without a flush\n",
+            self.place,
+            self.broken,
+            self.cuts.len(),
+            self.commits_not_made_durable,
+            self.commits
+        )
+    }
+}
+
+/// An error of a trace, as the lab's.
+pub(super) fn trouble(error: TraceError) -> LabError {
+    LabError::environment(error.to_string())
+}
+
+/// As long as nothing has broken on the plain disk, there are up to so many power cuts more than were asked
+/// for: what breaks nothing there shows nothing of the volume.
+const MORE: u64 = 12;
+
+/// Whether there is to be another power cut, after so many.
+fn goes_on(place: Place, done: u64, broken: usize, images: u64) -> bool {
+    let until_one_breaks = place == Place::Disk && broken == 0;
+    done < images || (until_one_breaks && done < images.saturating_add(MORE))
+}
+
+/// Records a load on `drives`, which hold the database, and looks at what `images` power cuts leave. What
+/// was done is in `found` also if an error ends it.
+pub(super) fn crashes(
+    place: Place,
+    drives: &[PathBuf],
+    setting: &Setting<'_>,
+    found: &mut Option<Crashes>,
+) -> Result<(), LabError> {
+    let recording = Recording::of(place, drives, setting)?;
+    let found = found.insert(Crashes::of(&recording));
+    found.cut(place, setting.images, |number| {
+        setting.progress.go_on()?;
+        let seed = setting.seed.wrapping_mul(1000).wrapping_add(number);
+        let cut = one(&recording, seed, setting)?;
+        let what = cut.complaint.as_deref().unwrap_or("whole");
+        let text = format!("{}: power cut {seed}: {what}", place.name());
+        setting.progress.say(&text);
+        Ok(cut)
+    })?;
+    if !setting.keeps {
+        recording.remove()?;
+    }
+    Ok(())
+}
+
+/// What `attach` says if the device is there and mount(8) does not take what is on it.
+const NO_MOUNT: &str = "mount: exit code 32";
+
+/// Makes the images of one power cut and looks at what is on them.
+fn one(recording: &Recording, seed: u64, setting: &Setting<'_>) -> Result<Cut, LabError> {
+    let place = recording.place;
+    let folder = setting.dir.join("cut");
+    let caused = |e| LabError::caused(folder.display(), e);
+    std::fs::create_dir_all(&folder).map_err(caused)?;
+    let images = place.drives(&folder);
+    let mut cut = images_of(recording, seed, &images, setting.tear)?;
+    let served = place.serve(&images, &folder.join(seed.to_string()), false)?;
+    match Attached::attach(&served.url, &setting.mount()) {
+        Ok(attached) => {
+            cut.complaint = complaint(&setting.mount(), cut.acknowledged, setting.progress)?;
+            // What was interrupted is not broken.
+            setting.progress.go_on()?;
+            attached.detach()?;
+        }
+        Err(error) if error.to_string().contains(NO_MOUNT) => {
+            cut.complaint = Some(format!("the file system cannot be mounted: {error}"));
+        }
+        Err(error) => return Err(error),
+    }
+    served.stop()?;
+    if setting.keeps && cut.complaint.is_some() {
+        let kept = setting.dir.join(format!("{}-{seed}", place.name()));
+        std::fs::rename(&folder, kept).map_err(caused)?;
+    } else {
+        std::fs::remove_dir_all(&folder).map_err(caused)?;
+    }
+    Ok(cut)
+}
+
+/// Makes the images of one power cut.
+fn images_of(
+    recording: &Recording,
+    seed: u64,
+    images: &[PathBuf],
+    tear: u32,
+) -> Result<Cut, LabError> {
+    let at = PowerCut::moment(&recording.traces, &recording.span, seed).map_err(trouble)?;
+    let power = PowerCut { at, seed, tear };
+    let mut cut = Cut {
+        seed,
+        at,
+        there: 0,
+        missing: 0,
+        torn: 0,
+        acknowledged: recording.ledger.acknowledged(at),
+        complaint: None,
+    };
+    let drives = recording.traces.iter().zip(&recording.bases).zip(images);
+    for (number, ((trace, base), out)) in (0..).zip(drives) {
+        let image = write_image(trace, number, &power, Some(base), out).map_err(trouble)?;
+        cut.there += image.there;
+        cut.missing += image.missing;
+        cut.torn += image.torn;
+    }
+    Ok(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn power_cuts_before_an_error_are_kept() {
+        let mut crashes = Crashes::none("volume");
+        crashes.partial = true;
+        let mut one = |number| match number {
+            0 => Ok(Cut::with(0, None)),
+            1 => Ok(Cut::with(1, Some("a page is torn"))),
+            _ => Err(LabError::environment("interrupted")),
+        };
+        let error = crashes.cut(Place::Volume, 20, &mut one);
+        assert_eq!(error.expect_err("it was").exit_code(), 3);
+        assert_eq!((crashes.cuts.len(), crashes.broken), (2, 1));
+        assert!(crashes.partial);
+        let mut crashes = Crashes::none("volume");
+        crashes.partial = true;
+        crashes.cut(Place::Volume, 2, &mut one).expect("two");
+        assert!(!crashes.partial && crashes.cuts.len() == 2);
+    }
+
+    #[test]
+    fn the_disk_is_cut_off_until_something_breaks_and_the_volume_as_asked() {
+        for (place, done, broken, expected) in [
+            (Place::Volume, 3, 0, true),
+            (Place::Volume, 4, 0, false),
+            (Place::Disk, 3, 2, true),
+            (Place::Disk, 4, 1, false),
+            (Place::Disk, 4, 0, true),
+            (Place::Disk, 4 + MORE, 0, false),
+        ] {
+            assert_eq!(
+                goes_on(place, done, broken, 4),
+                expected,
+                "{place:?} {done} {broken}"
+            );
+        }
+    }
+}
