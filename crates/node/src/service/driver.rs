@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::address::Holder;
+use super::fences::Order;
 use super::guard::Guard;
 use super::host::Host;
 use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
@@ -364,6 +365,11 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         services.tell_now();
     }
     let Some(action) = action else { return };
+    if action == Action::Fence {
+        // Not only when its thread runs. All orders until now are void.
+        shared.host.strike();
+    }
+    let order = shared.host.fences.order();
     if action == Action::Mount && errands.guard.is_none() {
         match shared.host.guard() {
             Ok(guard) => errands.guard = guard,
@@ -380,7 +386,9 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         is_by_hand,
     };
     let acting = shared.clone();
-    errands.action = Errand::begin(shared, "svc-action", move || act(&acting, action, &giving));
+    errands.action = Errand::begin(shared, "svc-action", move || {
+        act(&acting, action, order, &giving)
+    });
 }
 
 impl Inner {
@@ -449,16 +457,16 @@ struct Giving {
     is_by_hand: bool,
 }
 
-fn act(shared: &Shared, action: Action, giving: &Giving) -> Done {
+fn act(shared: &Shared, action: Action, order: Order, giving: &Giving) -> Done {
     let host = &shared.host;
     let begun = Instant::now();
     let done = match action {
-        Action::Mount => host.mount(),
-        Action::Start => host.start(),
-        Action::Drain => host.drain(),
-        Action::Stop => host.stop(),
-        Action::Kill => host.group.kill(),
-        Action::Unmount => host.unmount(),
+        Action::Mount => host.mount(order),
+        Action::Start => host.start(order),
+        Action::Drain => host.drain(order),
+        Action::Stop => host.stop(order),
+        Action::Kill => host.kill(order),
+        Action::Unmount => host.unmount(order),
         Action::Fence => host.fence(),
         Action::GiveAway => give(shared, giving),
     };
@@ -519,8 +527,8 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
             errands.address = Errand::begin(shared, "svc-address", move || host.keep_address());
         }
         if errands.ready.is_none() {
-            let host = shared.host.clone();
-            errands.ready = Errand::begin(shared, "svc-ready", move || host.is_ready());
+            let (host, order) = (shared.host.clone(), shared.host.fences.order());
+            errands.ready = Errand::begin(shared, "svc-ready", move || host.is_ready(order));
         }
     }
     ready

@@ -69,8 +69,7 @@ pub(super) fn take_down(program: &Path, plan: &GuardPlan) -> Result<(), String> 
             failed = Some(why);
         }
     }
-    group.kill()?;
-    group.remove();
+    group.end()?;
     failed.map_or(Ok(()), Err)
 }
 

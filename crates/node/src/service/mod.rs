@@ -20,12 +20,14 @@
 mod address;
 mod driver;
 mod entry;
+mod fences;
 mod group;
 mod guard;
 mod host;
 mod keep;
 mod machine;
 mod probe;
+mod run;
 mod share;
 #[cfg(test)]
 mod tests;

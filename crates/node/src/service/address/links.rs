@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::super::host::{finished, within};
+use super::super::run;
 use super::words::Mac;
 use crate::model::{ServiceAddress, are_neighbours};
 
+/// `ip` asks the kernel, which may wait for a driver that hangs; a service that is taken down waits no longer than this.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Clients' connections are told of their end within so long, or not.
 const CUT_WITHIN: Duration = Duration::from_secs(1);
 
@@ -80,13 +82,10 @@ fn ip(words: &[&str]) -> Command {
 
 /// All interfaces.
 pub(super) fn all() -> Result<Vec<Link>, String> {
-    let output = ip(&["-json", "address", "show"]).output();
-    let output = output.map_err(|error| format!("ip (package iproute2): {error}"))?;
-    let listed = serde_json::from_slice(&output.stdout);
-    listed.map_err(|error| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        format!("ip -json address show: {error} {}", said.trim())
-    })
+    let mut command = ip(&["-json", "address", "show"]);
+    let listed = run::printed(&mut command, ANSWERS_WITHIN);
+    let listed = listed.map_err(|why| format!("iproute2: {why}"))?;
+    serde_json::from_slice(&listed).map_err(|error| format!("ip -json address show: {error}"))
 }
 
 /// The interface that is to have an address.
@@ -118,13 +117,14 @@ pub(super) fn add(link: &Link, address: &ServiceAddress) -> Result<(), String> {
         // machine sends by itself.
         command.args(["nodad", "preferred_lft", "0"]);
     }
-    finished(&mut command)
+    run::finished(&mut command, ANSWERS_WITHIN)
 }
 
 /// Takes the address from an interface that has it.
 pub(super) fn remove(link: &Link, ip_address: IpAddr, prefix: u8) -> Result<(), String> {
     let place = format!("{ip_address}/{prefix}");
-    finished(&mut ip(&["address", "delete", &place, "dev", &link.name]))
+    let mut command = ip(&["address", "delete", &place, "dev", &link.name]);
+    run::finished(&mut command, ANSWERS_WITHIN)
 }
 
 /// Ends what clients have open to an address. They are told so at once, which is impossible when it is gone.
@@ -134,9 +134,7 @@ pub(super) fn cut_clients(ip_address: IpAddr) {
     command.arg(ip_address.to_string()).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     // Not every kernel can. Then clients learn it from the next owner, when they say something.
-    if let Ok(child) = command.spawn() {
-        let _ = within(child, CUT_WITHIN);
-    }
+    let _ = run::ended(&mut command, CUT_WITHIN);
 }
 
 #[cfg(test)]

@@ -31,15 +31,21 @@ const CAPABILITIES: [(&str, u32); 2] = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 1
 pub(super) struct Holder {
     service: String,
     address: ServiceAddress,
-    /// Apart from the state: that is locked while `ip` runs.
-    is_held: Arc<AtomicBool>,
+    flags: Arc<Flags>,
     state: Arc<Mutex<State>>,
+}
+
+/// Apart from the state: that is locked while `ip` runs.
+#[derive(Debug, Default)]
+struct Flags {
+    /// This node has it.
+    is_held: AtomicBool,
+    /// The service is being started, or runs. What comes later than the order to take it down adds nothing.
+    is_wanted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The service is being started, or runs. What comes later than the order to take it down adds nothing.
-    is_wanted: bool,
     /// Goes up whenever it comes or goes.
     changes: u64,
     told: Option<Instant>,
@@ -50,7 +56,7 @@ impl Holder {
         Self {
             service: service.into(),
             address,
-            is_held: Arc::default(),
+            flags: Arc::default(),
             state: Arc::default(),
         }
     }
@@ -60,23 +66,42 @@ impl Holder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As while `ip` runs.
+    #[cfg(test)]
+    pub(super) fn busy(&self) -> impl Sized {
+        self.lock()
+    }
+
     /// Whether this node has it.
     pub(super) fn is_held(&self) -> bool {
-        self.is_held.load(Ordering::SeqCst)
+        self.flags.is_held.load(Ordering::SeqCst)
     }
 
     /// The service is about to be started, or was found running.
     pub(super) fn want(&self) {
-        self.lock().is_wanted = true;
+        self.flags.is_wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// It is not to be added any more, and nothing more is to be said of it. What is doing that ends soon.
+    pub(super) fn unwant(&self) {
+        self.flags.is_wanted.store(false, Ordering::SeqCst);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.flags.is_wanted.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err("the service was taken down while it was being started".into()),
+        }
+    }
+
+    fn set_held(&self, is_held: bool) {
+        self.flags.is_held.store(is_held, Ordering::SeqCst);
     }
 
     /// This node has it from now on, and its neighbours are told.
     pub(super) fn hold(&self) -> Result<(), String> {
         let mut state = self.lock();
-        if !state.is_wanted {
-            return Err("it was taken down while it was being started".into());
-        }
-        let held = self.add(&mut state);
+        let held = self.check().and_then(|()| self.add(&mut state));
         held.map_err(|why| format!("address {}: {why}", self.address))
     }
 
@@ -88,11 +113,17 @@ impl Holder {
         }
         let neighbours = Neighbours::of(link, self.address.ip())?;
         if link.prefix_of(self.address.ip()).is_none() {
+            self.check()?;
             links::add(link, &self.address)?;
+            if let Err(why) = self.check() {
+                // It may have been looked for before it was there.
+                links::remove(link, self.address.ip(), self.address.prefix())?;
+                return Err(why);
+            }
             let interface = &link.name;
             tracing::info!(service = %self.service, address = %self.address, interface, "address added");
         }
-        self.is_held.store(true, Ordering::SeqCst);
+        self.set_held(true);
         state.changes += 1;
         state.told = Some(Instant::now());
         neighbours.tell()?;
@@ -107,7 +138,7 @@ impl Holder {
                 std::thread::sleep(after.saturating_sub(begun.elapsed()));
                 let state = holder.lock();
                 let is_late = begun.elapsed() > after + STALE_AFTER;
-                if state.changes != changes || is_late {
+                if state.changes != changes || is_late || holder.check().is_err() {
                     return;
                 }
                 if let Err(why) = neighbours.tell() {
@@ -125,7 +156,7 @@ impl Holder {
     /// It is still here, while the service is. One that was taken away by hand is added again.
     pub(super) fn keep(&self, is_alive: impl FnOnce() -> bool) -> Result<(), String> {
         let mut state = self.lock();
-        if !state.is_wanted {
+        if self.check().is_err() {
             return Ok(());
         }
         let links = match links::all() {
@@ -137,7 +168,7 @@ impl Holder {
             }
         };
         let is_here = !places(&links, &self.address).is_empty();
-        self.is_held.store(is_here, Ordering::SeqCst);
+        self.set_held(is_here);
         let is_due = state.told.is_none_or(|told| told.elapsed() > REPEAT_EVERY);
         // Where a guard has taken it away, the service was killed before.
         if (is_here && !is_due) || !is_alive() {
@@ -150,12 +181,13 @@ impl Holder {
         added.map_err(|why| format!("address {}: {why}", self.address))
     }
 
-    /// It is not added any more, and nothing more is said of it.
-    pub(super) fn forget(&self) {
+    /// It is not added any more, and nothing more is said of it, by what was under way neither.
+    fn forget(&self) {
+        self.unwant();
         let mut state = self.lock();
-        (state.is_wanted, state.told) = (false, None);
+        state.told = None;
         state.changes += 1;
-        self.is_held.store(false, Ordering::SeqCst);
+        self.set_held(false);
     }
 
     /// This node has it no more.
