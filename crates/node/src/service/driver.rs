@@ -1,11 +1,11 @@
 //! A thread for each service: sees, asks the machine, and has the host do what it says.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::address::Holder;
+use super::errand::{Done, Errand};
 use super::fences::Order;
 use super::guard::Guard;
 use super::host::Host;
@@ -244,34 +244,6 @@ impl Shared {
     }
 }
 
-type Done = Result<(), String>;
-
-/// Something that is done on a thread of its own, whose end is waited for elsewhere.
-struct Errand<T>(Receiver<T>, Instant);
-
-impl<T: Send + 'static> Errand<T> {
-    /// `None`: there is no thread to be had, which is tried again. The watch wakes when it has ended.
-    fn begin(
-        shared: &Shared,
-        name: &str,
-        errand: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<Self> {
-        let (tell, told): (Sender<T>, Receiver<T>) = channel();
-        let wake = Arc::clone(&shared.wake);
-        let run = move || {
-            // It may not be waited for any more.
-            let _ = tell.send(errand());
-            wake.ring();
-        };
-        let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-        thread.ok().map(|_| Self(told, Instant::now()))
-    }
-
-    fn ended(&self) -> Option<T> {
-        self.0.try_recv().ok()
-    }
-}
-
 /// What is under way for a service.
 #[derive(Default)]
 struct Errands {
@@ -317,6 +289,8 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     if done.is_some() {
         errands.action = None;
     }
+    // One that has died has failed.
+    let done = done.map(|done| done.and_then(|done| done));
     if let Some(guard) = &mut errands.guard
         && !guard.beat()
         && errands.bad.is_none()
@@ -386,9 +360,9 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         is_by_hand,
     };
     let acting = shared.clone();
-    errands.action = Errand::begin(shared, "svc-action", move || {
+    errands.action = Some(Errand::begin(&shared.wake, "svc-action", move || {
         act(&acting, action, order, &giving)
-    });
+    }));
 }
 
 impl Inner {
@@ -428,9 +402,7 @@ fn report(shared: &Shared, errands: &mut Errands, (has_given_up, is_steady): (bo
 
 /// Volumes of one service are on one node: the one that has the first asks for the others.
 fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
-    if errands.gather.as_ref().and_then(Errand::ended).is_some() {
-        errands.gather = None;
-    }
+    over(shared, &mut errands.gather);
     let is_due = errands
         .gathered
         .is_none_or(|gathered| gathered.elapsed() >= ASK_EVERY);
@@ -442,12 +414,12 @@ fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
     }
     errands.gathered = Some(Instant::now());
     let asking = shared.clone();
-    errands.gather = Errand::begin(shared, "svc-gather", move || {
+    errands.gather = Some(Errand::begin(&shared.wake, "svc-gather", move || {
         if let Err(error) = asking.ownership.gather(&asking.volumes) {
             let name = &asking.host.service.name;
             tracing::warn!(service = %name, "service {name}: {}", error.message);
         }
-    });
+    }));
 }
 
 /// Where the volumes are to go.
@@ -489,30 +461,36 @@ fn give(shared: &Shared, giving: &Giving) -> Done {
     given.map_err(|error| error.message)
 }
 
+/// What a question was answered. One that has died without an answer says nothing of what it asked about, and is asked
+/// again.
+fn over<T: Send + 'static>(shared: &Shared, errand: &mut Option<Errand<T>>) -> Option<T> {
+    let ended = errand.as_ref()?.ended()?;
+    *errand = None;
+    if let Err(why) = &ended {
+        tracing::warn!(service = %shared.host.service.name, "{why}");
+    }
+    ended.ok()
+}
+
+fn is_stuck(probe: &Errand<Done>) -> bool {
+    probe.begun().elapsed() > STUCK_AFTER
+}
+
 /// Asks a running service whether it is ready, its volumes whether they take writes, and for its address.
 fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
-    if let Some(probe) = &errands.probe {
-        match probe.ended() {
-            Some(Ok(())) => errands.probe = None,
-            Some(Err(why)) => {
-                errands.bad = Some(why);
-                errands.probe = None;
-            }
-            None if probe.1.elapsed() > STUCK_AFTER => {
-                let seconds = STUCK_AFTER.as_secs();
-                errands.bad = Some(format!("a volume has not answered a write for {seconds} s"));
-            }
-            None => {}
+    match over(shared, &mut errands.probe) {
+        Some(Err(why)) => errands.bad = Some(why),
+        Some(Ok(())) => {}
+        None if errands.probe.as_ref().is_some_and(is_stuck) => {
+            let seconds = STUCK_AFTER.as_secs();
+            errands.bad = Some(format!("a volume has not answered a write for {seconds} s"));
         }
+        None => {}
     }
-    if let Some(kept) = errands.address.as_ref().and_then(Errand::ended) {
-        errands.address = None;
-        errands.bad = kept.err().or(errands.bad.take());
+    if let Some(Err(why)) = over(shared, &mut errands.address) {
+        errands.bad = Some(why);
     }
-    let ready = errands.ready.as_ref().and_then(Errand::ended);
-    if ready.is_some() {
-        errands.ready = None;
-    }
+    let ready = over(shared, &mut errands.ready);
     let is_due = errands
         .asked
         .is_none_or(|asked| asked.elapsed() >= ASK_EVERY);
@@ -520,15 +498,18 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
         errands.asked = Some(Instant::now());
         if errands.probe.is_none() {
             let host = shared.host.clone();
-            errands.probe = Errand::begin(shared, "svc-probe", move || host.probe());
+            let probe = Errand::begin(&shared.wake, "svc-probe", move || host.probe());
+            errands.probe = Some(probe);
         }
         if errands.address.is_none() && shared.host.address.is_some() {
             let host = shared.host.clone();
-            errands.address = Errand::begin(shared, "svc-address", move || host.keep_address());
+            let keep = Errand::begin(&shared.wake, "svc-address", move || host.keep_address());
+            errands.address = Some(keep);
         }
         if errands.ready.is_none() {
             let (host, order) = (shared.host.clone(), shared.host.fences.order());
-            errands.ready = Errand::begin(shared, "svc-ready", move || host.is_ready(order));
+            let asked = Errand::begin(&shared.wake, "svc-ready", move || host.is_ready(order));
+            errands.ready = Some(asked);
         }
     }
     ready

@@ -20,6 +20,7 @@
 mod address;
 mod driver;
 mod entry;
+mod errand;
 mod fences;
 mod group;
 mod guard;
