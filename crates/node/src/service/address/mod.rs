@@ -7,6 +7,8 @@
 mod links;
 mod network;
 mod packet;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +23,8 @@ use crate::model::{ControlError, ServiceAddress};
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(1000)];
 /// And then so often, as long as the service runs.
 const REPEAT_EVERY: Duration = Duration::from_secs(10);
+/// That it does not work is said so often.
+const WARN_EVERY: Duration = Duration::from_secs(300);
 /// One who has stood still for longer than this does not know any more whether the address is here.
 const STALE_AFTER: Duration = Duration::from_millis(300);
 /// Capabilities that adding and announcing need, by their numbers.
@@ -49,6 +53,14 @@ struct State {
     /// Goes up whenever it comes or goes.
     changes: u64,
     told: Option<Instant>,
+    warned: Option<Instant>,
+}
+
+impl State {
+    /// Neighbours are to be told again.
+    fn is_due(&self) -> bool {
+        self.told.is_none_or(|told| told.elapsed() > REPEAT_EVERY)
+    }
 }
 
 impl Holder {
@@ -167,18 +179,42 @@ impl Holder {
                 return Ok(());
             }
         };
-        let is_here = !places(&links, &self.address).is_empty();
-        self.set_held(is_here);
-        let is_due = state.told.is_none_or(|told| told.elapsed() > REPEAT_EVERY);
+        let places = places(&links, &self.address);
+        let here = places.first().map(|(link, _)| *link);
+        self.set_held(here.is_some());
         // Where a guard has taken it away, the service was killed before.
-        if (is_here && !is_due) || !is_alive() {
+        if here.is_some_and(|link| link.is_up() && !state.is_due()) || !is_alive() {
             return Ok(());
         }
-        if !is_here {
-            tracing::warn!(service = %self.service, "address {} is gone, and is added again", self.address);
+        let kept = match here {
+            Some(link) if link.is_up() => {
+                self.repeat(&mut state, link);
+                Ok(())
+            }
+            Some(link) => Err(format!("interface {} is down", link.name)),
+            None => {
+                tracing::warn!(service = %self.service, "address {} is gone, and is added again", self.address);
+                self.add(&mut state)
+            }
+        };
+        kept.map_err(|why| format!("address {}: {why}", self.address))
+    }
+
+    /// Tells neighbours again. They have been told before: that it does not work is no reason to end what they use.
+    fn repeat(&self, state: &mut State, link: &Link) {
+        state.told = Some(Instant::now());
+        let neighbours = Neighbours::of(link, self.address.ip());
+        let Err(why) = neighbours.and_then(|neighbours| neighbours.tell()) else {
+            state.warned = None;
+            return;
+        };
+        if state
+            .warned
+            .is_none_or(|warned| warned.elapsed() > WARN_EVERY)
+        {
+            state.warned = Some(Instant::now());
+            tracing::warn!(service = %self.service, "address {} is not announced again: {why}", self.address);
         }
-        let added = self.add(&mut state);
-        added.map_err(|why| format!("address {}: {why}", self.address))
     }
 
     /// It is not added any more, and nothing more is said of it, by what was under way neither.
