@@ -36,6 +36,8 @@ pub(super) struct Link {
 struct Given {
     local: Option<IpAddr>,
     prefixlen: u8,
+    /// Another address of its network came before it: with that one, it goes.
+    secondary: bool,
 }
 
 impl Link {
@@ -62,6 +64,19 @@ impl Link {
     pub(super) fn prefix_of(&self, ip: IpAddr) -> Option<u8> {
         let given = self.addresses.iter().find(|one| one.local == Some(ip));
         given.map(|one| one.prefixlen)
+    }
+
+    /// The addresses that go with one, unless the kernel is told to keep them.
+    fn going_with(&self, ip: IpAddr, prefix: u8) -> Vec<IpAddr> {
+        let is_secondary = |one: &&Given| one.local == Some(ip) && one.secondary;
+        if self.addresses.iter().any(|one| is_secondary(&one)) {
+            return Vec::new();
+        }
+        let others = self.addresses.iter().filter_map(|one| {
+            let local = one.local.filter(|local| *local != ip && one.secondary)?;
+            (one.prefixlen == prefix && are_neighbours(local, ip, prefix)).then_some(local)
+        });
+        others.collect()
     }
 
     /// Whether an address is in one of its networks. That the address itself is there counts for nothing.
@@ -120,11 +135,25 @@ pub(super) fn add(link: &Link, address: &ServiceAddress) -> Result<(), String> {
     run::finished(&mut command, ANSWERS_WITHIN)
 }
 
-/// Takes the address from an interface that has it.
+/// Takes the address from an interface that has it. Those of its network that came after it stay.
 pub(super) fn remove(link: &Link, ip_address: IpAddr, prefix: u8) -> Result<(), String> {
+    let others = link.going_with(ip_address, prefix);
+    if !others.is_empty() {
+        keep_secondaries(&link.name, &others);
+    }
     let place = format!("{ip_address}/{prefix}");
     let mut command = ip(&["address", "delete", &place, "dev", &link.name]);
     run::finished(&mut command, ANSWERS_WITHIN)
+}
+
+/// When the first address of a network goes, the kernel takes the others with it, or makes one of them the first: that
+/// is what it is told here. It stays so: another service may be about to rely on it.
+fn keep_secondaries(link: &str, others: &[IpAddr]) {
+    let file = format!("/proc/sys/net/ipv4/conf/{link}/promote_secondaries");
+    if let Err(error) = std::fs::write(&file, "1") {
+        // Two nodes with the address are worse.
+        tracing::error!("{file}: {error}: with the address of a service these go, too: {others:?}");
+    }
 }
 
 /// Ends what clients have open to an address. They are told so at once, which is impossible when it is gone.

@@ -116,3 +116,31 @@ fn one_that_is_not_wanted_any_more_is_not_added() {
         assert!(!holder.is_held());
     });
 }
+
+#[test]
+fn addresses_that_came_after_it_stay_when_it_goes() {
+    in_a_network(|| {
+        let setting = "/proc/sys/net/ipv4/conf/v0/promote_secondaries";
+        std::fs::write(setting, "0").expect("set");
+        let all = "/proc/sys/net/ipv4/conf/all/promote_secondaries";
+        std::fs::write(all, "0").expect("set");
+        // Of no network that the interface has had, it is the first; then one of another network, and two of its own.
+        let holder = held("10.99.0.50/24%v0");
+        for other in ["10.98.0.1/24", "10.99.0.60/24", "10.99.0.61/24"] {
+            ip(&format!("address add {other} dev v0"));
+        }
+        let others = ["10.98.0.1", "10.99.0.60", "10.99.0.61"];
+        holder.let_go().expect("gone");
+        assert!(!has("10.99.0.50"));
+        assert!(others.iter().all(|other| has(other)), "{others:?}");
+
+        // As a second one it takes none with it, and changes nothing.
+        std::fs::write(setting, "0").expect("set");
+        let holder = held("10.99.0.50/24%v0");
+        holder.let_go().expect("gone");
+        assert!(!has("10.99.0.50"));
+        assert!(others.iter().all(|other| has(other)), "{others:?}");
+        let set = std::fs::read_to_string(setting).expect("a setting");
+        assert_eq!(set.trim(), "0");
+    });
+}
