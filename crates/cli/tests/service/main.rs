@@ -7,6 +7,7 @@ mod common;
 
 mod address;
 mod cluster;
+mod guard;
 mod postgres;
 
 use std::fs::OpenOptions;
