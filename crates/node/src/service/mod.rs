@@ -27,6 +27,7 @@ mod guard;
 mod host;
 mod keep;
 mod machine;
+mod needs;
 mod probe;
 mod run;
 mod share;
