@@ -22,6 +22,8 @@ mod tests;
 
 /// A service is ready within so long of its start, or has failed.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+/// One that is not asked whether it is ready is, when it has lived for so long.
+const LIVES_FOR: Duration = Duration::from_millis(200);
 /// Processes that were told to end have so long.
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
 /// A command that asks whether it is ready.
@@ -225,10 +227,11 @@ impl Host {
             let mut command = self.ashlar(&["detach"]);
             command.arg(mount);
             // One that was unmounted by hand is still attached; of one that is not attached it is only said so.
-            if let Err(why) = self.finished(order, &mut command)
-                && is_mounted(mount)
-            {
-                return Err(why);
+            if let Err(why) = self.finished(order, &mut command) {
+                if is_mounted(mount) {
+                    return Err(why);
+                }
+                tracing::warn!(service = %self.service.name, "{}: {why}", mount.display());
             }
         }
         self.group.remove();
@@ -272,7 +275,8 @@ impl Host {
                 };
                 return Err(format!("the start command: {how}{}", self.last_line()));
             }
-            if self.is_ready(order) {
+            let has_lived = self.service.ready.is_some() || begun.elapsed() >= LIVES_FOR;
+            if has_lived && self.is_ready(order) {
                 break;
             }
             if begun.elapsed() > READY_WITHIN {

@@ -186,6 +186,22 @@ fn it_is_killed_before_its_address_is_waited_for_and_a_start_that_waits_does_not
 }
 
 #[test]
+fn one_that_fails_at_once_was_not_started() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new(None);
+    world.host.service.start = "echo no such thing >&2; exit 7".into();
+    for _ in 0..10 {
+        let why = world.host.start(world.host.fences.order()).expect_err("7");
+        assert!(
+            why.contains("exit status: 7") && why.contains("no such thing"),
+            "{why}"
+        );
+    }
+}
+
+#[test]
 fn volumes_that_are_being_mounted_are_given_up_and_all_else_is_taken_down_whatever_they_do() {
     if !is_root() {
         return;
