@@ -297,6 +297,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     {
         errands.bad = Some("its guard has ended".into());
     }
+    let dark = shared.host.address.as_ref().and_then(Holder::dark);
     let mut inner = shared.lock();
     let has_changed = inner.saw(shared, &owner);
     let seen = Seen {
@@ -310,6 +311,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         can_move,
         silence,
         bad: errands.bad.clone(),
+        dark: dark.clone(),
         alive,
         ready,
         done,
@@ -326,7 +328,8 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         (inner.wanted, inner.move_to) = (Wanted::Run, None);
     }
     let (is_down, has_given_up) = (inner.machine.is_down(), inner.machine.has_given_up());
-    let is_steady = inner.machine.runs_for(seen.now) >= STEADY_AFTER;
+    // Where none reaches it, it does not prove that the other nodes are worth another try.
+    let is_steady = inner.machine.runs_for(seen.now) >= STEADY_AFTER && dark.is_none();
     drop(inner);
     if is_down
         && action.is_none()

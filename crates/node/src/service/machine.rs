@@ -56,6 +56,8 @@ pub(super) struct Seen {
     pub(super) silence: Option<Duration>,
     /// What is wrong with a mounted volume.
     pub(super) bad: Option<String>,
+    /// Why clients do not reach it, though all else is well.
+    pub(super) dark: Option<String>,
     /// It has processes.
     pub(super) alive: bool,
     /// It has been found ready, or not; nothing if it was not asked.
@@ -388,6 +390,13 @@ impl Machine {
             Wanted::Stopped => return self.phase = Phase::Draining(Then::Rest),
             Wanted::Moved => return self.phase = Phase::Draining(Then::GiveAway),
             Wanted::Run => {}
+        }
+        if let Some(why) = seen.dark.as_ref().filter(|_| seen.can_move) {
+            // Where no other node can have it, programs of this machine may still use it.
+            self.totals.failures += 1;
+            self.failed_at.get_or_insert(now);
+            self.reason = Some(why.clone());
+            return self.enter(Phase::Stopping(Then::GiveAway), now);
         }
         if now.saturating_sub(self.since) >= STEADY_AFTER {
             self.failures = 0;

@@ -22,6 +22,7 @@ impl World {
                 can_move: false,
                 silence: None,
                 bad: None,
+                dark: None,
                 alive: false,
                 ready: None,
                 done: None,
@@ -336,6 +337,19 @@ fn a_move_by_hand_is_in_order() {
     assert_eq!(world.state(), ServiceState::Stopping);
     assert_eq!(world.done(Ok(())), Some(Action::Kill));
     assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+    assert_eq!(world.done(Ok(())), Some(Action::GiveAway));
+}
+
+#[test]
+fn one_that_clients_do_not_reach_goes_in_order_where_another_node_can_have_it() {
+    let mut world = World::running();
+    world.seen.dark = Some("no carrier".into());
+    assert_eq!(world.after(10_000), None, "who is here may use it");
+    world.seen.can_move = true;
+    assert_eq!(world.after(10), Some(Action::Stop));
+    assert_eq!(world.done(Ok(())), Some(Action::Kill), "in order");
+    assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+    assert_eq!(world.reason(), "no carrier");
     assert_eq!(world.done(Ok(())), Some(Action::GiveAway));
 }
 

@@ -60,6 +60,11 @@ impl Link {
         self.flags.iter().any(|flag| flag == "UP")
     }
 
+    /// Whether there is something at the other end of its cable.
+    pub(super) fn has_carrier(&self) -> bool {
+        self.flags.iter().any(|flag| flag == "LOWER_UP")
+    }
+
     /// The prefix with which it has an address, if it has it.
     pub(super) fn prefix_of(&self, ip: IpAddr) -> Option<u8> {
         let given = self.addresses.iter().find(|one| one.local == Some(ip));
@@ -208,6 +213,10 @@ mod tests {
         assert_eq!(links[1].mac(), Ok([2, 0, 0, 0, 0, 10]));
         assert!(links[0].mac().is_err() && links[3].mac().is_err());
         assert_eq!((links[1].is_up(), links[2].is_up()), (true, false));
+        assert_eq!(
+            (links[0].has_carrier(), links[1].has_carrier()),
+            (true, false)
+        );
         let ip = "10.0.1.50".parse().expect("an address");
         assert_eq!(
             (links[1].prefix_of(ip), links[2].prefix_of(ip)),

@@ -23,6 +23,8 @@ use crate::model::{ControlError, ServiceAddress};
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(1000)];
 /// And then so often, as long as the service runs.
 const REPEAT_EVERY: Duration = Duration::from_secs(10);
+/// An interface without a carrier for longer than this is cut off, and not a switch that starts anew.
+const DARK_AFTER: Duration = Duration::from_secs(3);
 /// That it does not work is said so often.
 const WARN_EVERY: Duration = Duration::from_secs(300);
 /// One who has stood still for longer than this does not know any more whether the address is here.
@@ -46,6 +48,8 @@ struct Flags {
     is_held: AtomicBool,
     /// The service is being started, or runs. What comes later than the order to take it down adds nothing.
     is_wanted: AtomicBool,
+    /// It has been on an interface without a carrier for a while.
+    is_dark: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +58,24 @@ struct State {
     changes: u64,
     told: Option<Instant>,
     warned: Option<Instant>,
+    /// Since when its interface has had no carrier.
+    dark_since: Option<Instant>,
 }
 
 impl State {
+    /// Notes whether there is a carrier; whether there has been none for a while. When it comes again neighbours, who may
+    /// be others, are told at once.
+    fn see(&mut self, has_carrier: bool) -> bool {
+        if !has_carrier {
+            let since = *self.dark_since.get_or_insert_with(Instant::now);
+            return since.elapsed() > DARK_AFTER;
+        }
+        if self.dark_since.take().is_some() {
+            self.told = None;
+        }
+        false
+    }
+
     /// Neighbours are to be told again.
     fn is_due(&self) -> bool {
         self.told.is_none_or(|told| told.elapsed() > REPEAT_EVERY)
@@ -104,6 +123,18 @@ impl Holder {
             true => Ok(()),
             false => Err("the service was taken down while it was being started".into()),
         }
+    }
+
+    /// Why clients do not reach it, though it is here.
+    pub(super) fn dark(&self) -> Option<String> {
+        let is_dark = self.flags.is_dark.load(Ordering::SeqCst) && self.check().is_ok();
+        let seconds = DARK_AFTER.as_secs();
+        is_dark.then(|| {
+            format!(
+                "address {}: its interface has had no carrier for {seconds} s",
+                self.address
+            )
+        })
     }
 
     fn set_held(&self, is_held: bool) {
@@ -182,6 +213,8 @@ impl Holder {
         let places = places(&links, &self.address);
         let here = places.first().map(|(link, _)| *link);
         self.set_held(here.is_some());
+        let is_dark = here.is_some_and(|link| state.see(link.has_carrier()));
+        self.flags.is_dark.store(is_dark, Ordering::SeqCst);
         // Where a guard has taken it away, the service was killed before.
         if here.is_some_and(|link| link.is_up() && !state.is_due()) || !is_alive() {
             return Ok(());
@@ -221,9 +254,10 @@ impl Holder {
     fn forget(&self) {
         self.unwant();
         let mut state = self.lock();
-        state.told = None;
+        (state.told, state.dark_since) = (None, None);
         state.changes += 1;
         self.set_held(false);
+        self.flags.is_dark.store(false, Ordering::SeqCst);
     }
 
     /// This node has it no more.

@@ -144,3 +144,37 @@ fn addresses_that_came_after_it_stay_when_it_goes() {
         assert_eq!(set.trim(), "0");
     });
 }
+
+#[test]
+fn an_interface_that_stays_without_a_carrier_is_noticed_and_one_that_has_it_again_is_fine() {
+    in_a_network(|| {
+        let holder = held("10.99.0.50/24%v0");
+        holder.keep(|| true).expect("kept");
+        assert_eq!(holder.dark(), None);
+        ip("link set v1 down");
+        let begun = Instant::now();
+        while holder.dark().is_none() {
+            holder.keep(|| true).expect("it is here");
+            let waited = begun.elapsed();
+            assert!(waited < Duration::from_secs(30), "it is dark");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(begun.elapsed() >= DARK_AFTER, "a switch that starts anew");
+        let why = holder.dark().expect("it is dark");
+        assert!(why.contains("10.99.0.50/24%v0: its interface has had no carrier for 3 s"));
+        let told = holder.lock().told;
+        ip("link set v1 up");
+        while holder.dark().is_some() {
+            holder.keep(|| true).expect("it is here");
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "it is there again"
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(holder.lock().told > told, "neighbours are told at once");
+        ip("link set v1 down");
+        holder.let_go().expect("gone");
+        assert_eq!(holder.dark(), None);
+    });
+}
