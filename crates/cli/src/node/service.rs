@@ -1,7 +1,10 @@
 //! `ashlar service`.
 
+use std::sync::Arc;
+
 use ashlar_node::model::{CreateService, MoveService, ServiceStatus};
 use ashlar_node::service::{GuardPlan, haproxy, postgres, quick_recovery};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Api;
 use super::table::{duration, table, word};
@@ -65,8 +68,14 @@ pub(crate) fn run(command: &ServiceCommand) -> Result<(), Failure> {
     }
 }
 
-/// `ashlar service-guard`.
+/// `ashlar service-guard`. It ends when its daemon does or says so, not with what ends all programs of this name, or of a
+/// unit, and would end a healthy service with it.
 pub(crate) fn guard(arguments: &ServiceGuardArguments) -> Result<(), Failure> {
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        // It is noted where none looks.
+        let ignored = signal_hook::flag::register(signal, Arc::default());
+        ignored.map_err(|error| Failure::environment(format!("signals: {error}")))?;
+    }
     let plan = GuardPlan {
         group: arguments.group.clone(),
         mounts: arguments.mounts.clone(),

@@ -7,6 +7,7 @@ mod common;
 
 mod address;
 mod cluster;
+mod guard;
 mod postgres;
 
 use std::fs::OpenOptions;
@@ -41,14 +42,21 @@ impl Rig {
     }
 
     fn start_daemon(&mut self) {
+        self.start_daemon_under(&mut Command::new("/usr/bin/env"));
+    }
+
+    /// By a command that becomes what its last words are.
+    fn start_daemon_under(&mut self, command: &mut Command) {
         let errors = OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.path("errors"));
         let node = self.path("node").display().to_string();
-        let mut command = self.command(&["node", "--dir", &node, "--listen", "127.0.0.1:0"]);
+        command.arg(env!("CARGO_BIN_EXE_ashlar"));
+        command.args(["node", "--dir", &node, "--listen", "127.0.0.1:0"]);
+        command.env("ASHLAR_ATTACH_STATE", self.path("state"));
         command.stderr(errors.expect("a file"));
-        let mut daemon = Running::start(&mut command);
+        let mut daemon = Running::start(command);
         daemon.ready();
         self.daemon = Some(daemon);
     }
@@ -276,6 +284,39 @@ fn what_does_not_start_is_given_up_and_what_loses_its_volume_is_stopped() {
     rig.ok(&["service", "stop", "s"]);
     rig.becomes("s", "stopped");
     rig.ok(&["service", "delete", "s"]);
+    rig.daemon.take().expect("it runs").end(Signal::TERM);
+}
+
+#[test]
+fn a_program_that_is_missing_is_named_when_a_service_is_made() {
+    if !can_attach() {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.volume("tank/s");
+    rig.daemon.take().expect("it runs").end(Signal::TERM);
+    // Administrators' programs are hidden from it, and it finds none by its path.
+    let hides = "/usr/bin/mount -t tmpfs none /usr/sbin && exec \"$@\"";
+    let mut hidden = Command::new("/usr/bin/unshare");
+    hidden.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "/bin/sh",
+        "-c",
+        hides,
+        "sh",
+    ]);
+    rig.start_daemon_under(hidden.env("PATH", "/none"));
+    let mount = rig.path("mnt").display().to_string();
+    let words = [
+        "service", "create", "s", "--volume", "tank/s", "--mount", &mount, "--start", "sleep 9",
+        "--fs", "ext4",
+    ];
+    rig.refuses(&words, 3, &["service s", "mkfs.ext4", "e2fsprogs"]);
+    let words = [&words[..], &["--user", "root"]].concat();
+    rig.refuses(&words, 3, &["setpriv", "util-linux", "user root"]);
+    assert_eq!(rig.ok(&["service", "list", "--json"]).trim(), "[]");
     rig.daemon.take().expect("it runs").end(Signal::TERM);
 }
 

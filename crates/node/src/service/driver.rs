@@ -1,11 +1,12 @@
 //! A thread for each service: sees, asks the machine, and has the host do what it says.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::address::Holder;
+use super::errand::{Done, Errand};
+use super::fences::Order;
 use super::guard::Guard;
 use super::host::Host;
 use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
@@ -243,34 +244,6 @@ impl Shared {
     }
 }
 
-type Done = Result<(), String>;
-
-/// Something that is done on a thread of its own, whose end is waited for elsewhere.
-struct Errand<T>(Receiver<T>, Instant);
-
-impl<T: Send + 'static> Errand<T> {
-    /// `None`: there is no thread to be had, which is tried again. The watch wakes when it has ended.
-    fn begin(
-        shared: &Shared,
-        name: &str,
-        errand: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<Self> {
-        let (tell, told): (Sender<T>, Receiver<T>) = channel();
-        let wake = Arc::clone(&shared.wake);
-        let run = move || {
-            // It may not be waited for any more.
-            let _ = tell.send(errand());
-            wake.ring();
-        };
-        let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-        thread.ok().map(|_| Self(told, Instant::now()))
-    }
-
-    fn ended(&self) -> Option<T> {
-        self.0.try_recv().ok()
-    }
-}
-
 /// What is under way for a service.
 #[derive(Default)]
 struct Errands {
@@ -316,12 +289,15 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     if done.is_some() {
         errands.action = None;
     }
+    // One that has died has failed.
+    let done = done.map(|done| done.and_then(|done| done));
     if let Some(guard) = &mut errands.guard
         && !guard.beat()
         && errands.bad.is_none()
     {
         errands.bad = Some("its guard has ended".into());
     }
+    let dark = shared.host.address.as_ref().and_then(Holder::dark);
     let mut inner = shared.lock();
     let has_changed = inner.saw(shared, &owner);
     let seen = Seen {
@@ -335,6 +311,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         can_move,
         silence,
         bad: errands.bad.clone(),
+        dark: dark.clone(),
         alive,
         ready,
         done,
@@ -351,7 +328,8 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         (inner.wanted, inner.move_to) = (Wanted::Run, None);
     }
     let (is_down, has_given_up) = (inner.machine.is_down(), inner.machine.has_given_up());
-    let is_steady = inner.machine.runs_for(seen.now) >= STEADY_AFTER;
+    // Where none reaches it, it does not prove that the other nodes are worth another try.
+    let is_steady = inner.machine.runs_for(seen.now) >= STEADY_AFTER && dark.is_none();
     drop(inner);
     if is_down
         && action.is_none()
@@ -364,6 +342,11 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         services.tell_now();
     }
     let Some(action) = action else { return };
+    if action == Action::Fence {
+        // Not only when its thread runs. All orders until now are void.
+        shared.host.strike();
+    }
+    let order = shared.host.fences.order();
     if action == Action::Mount && errands.guard.is_none() {
         match shared.host.guard() {
             Ok(guard) => errands.guard = guard,
@@ -380,7 +363,9 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         is_by_hand,
     };
     let acting = shared.clone();
-    errands.action = Errand::begin(shared, "svc-action", move || act(&acting, action, &giving));
+    errands.action = Some(Errand::begin(&shared.wake, "svc-action", move || {
+        act(&acting, action, order, &giving)
+    }));
 }
 
 impl Inner {
@@ -420,9 +405,7 @@ fn report(shared: &Shared, errands: &mut Errands, (has_given_up, is_steady): (bo
 
 /// Volumes of one service are on one node: the one that has the first asks for the others.
 fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
-    if errands.gather.as_ref().and_then(Errand::ended).is_some() {
-        errands.gather = None;
-    }
+    over(shared, &mut errands.gather);
     let is_due = errands
         .gathered
         .is_none_or(|gathered| gathered.elapsed() >= ASK_EVERY);
@@ -434,12 +417,12 @@ fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
     }
     errands.gathered = Some(Instant::now());
     let asking = shared.clone();
-    errands.gather = Errand::begin(shared, "svc-gather", move || {
+    errands.gather = Some(Errand::begin(&shared.wake, "svc-gather", move || {
         if let Err(error) = asking.ownership.gather(&asking.volumes) {
             let name = &asking.host.service.name;
             tracing::warn!(service = %name, "service {name}: {}", error.message);
         }
-    });
+    }));
 }
 
 /// Where the volumes are to go.
@@ -449,16 +432,16 @@ struct Giving {
     is_by_hand: bool,
 }
 
-fn act(shared: &Shared, action: Action, giving: &Giving) -> Done {
+fn act(shared: &Shared, action: Action, order: Order, giving: &Giving) -> Done {
     let host = &shared.host;
     let begun = Instant::now();
     let done = match action {
-        Action::Mount => host.mount(),
-        Action::Start => host.start(),
-        Action::Drain => host.drain(),
-        Action::Stop => host.stop(),
-        Action::Kill => host.group.kill(),
-        Action::Unmount => host.unmount(),
+        Action::Mount => host.mount(order),
+        Action::Start => host.start(order),
+        Action::Drain => host.drain(order),
+        Action::Stop => host.stop(order),
+        Action::Kill => host.kill(order),
+        Action::Unmount => host.unmount(order),
         Action::Fence => host.fence(),
         Action::GiveAway => give(shared, giving),
     };
@@ -481,30 +464,36 @@ fn give(shared: &Shared, giving: &Giving) -> Done {
     given.map_err(|error| error.message)
 }
 
+/// What a question was answered. One that has died without an answer says nothing of what it asked about, and is asked
+/// again.
+fn over<T: Send + 'static>(shared: &Shared, errand: &mut Option<Errand<T>>) -> Option<T> {
+    let ended = errand.as_ref()?.ended()?;
+    *errand = None;
+    if let Err(why) = &ended {
+        tracing::warn!(service = %shared.host.service.name, "{why}");
+    }
+    ended.ok()
+}
+
+fn is_stuck(probe: &Errand<Done>) -> bool {
+    probe.begun().elapsed() > STUCK_AFTER
+}
+
 /// Asks a running service whether it is ready, its volumes whether they take writes, and for its address.
 fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
-    if let Some(probe) = &errands.probe {
-        match probe.ended() {
-            Some(Ok(())) => errands.probe = None,
-            Some(Err(why)) => {
-                errands.bad = Some(why);
-                errands.probe = None;
-            }
-            None if probe.1.elapsed() > STUCK_AFTER => {
-                let seconds = STUCK_AFTER.as_secs();
-                errands.bad = Some(format!("a volume has not answered a write for {seconds} s"));
-            }
-            None => {}
+    match over(shared, &mut errands.probe) {
+        Some(Err(why)) => errands.bad = Some(why),
+        Some(Ok(())) => {}
+        None if errands.probe.as_ref().is_some_and(is_stuck) => {
+            let seconds = STUCK_AFTER.as_secs();
+            errands.bad = Some(format!("a volume has not answered a write for {seconds} s"));
         }
+        None => {}
     }
-    if let Some(kept) = errands.address.as_ref().and_then(Errand::ended) {
-        errands.address = None;
-        errands.bad = kept.err().or(errands.bad.take());
+    if let Some(Err(why)) = over(shared, &mut errands.address) {
+        errands.bad = Some(why);
     }
-    let ready = errands.ready.as_ref().and_then(Errand::ended);
-    if ready.is_some() {
-        errands.ready = None;
-    }
+    let ready = over(shared, &mut errands.ready);
     let is_due = errands
         .asked
         .is_none_or(|asked| asked.elapsed() >= ASK_EVERY);
@@ -512,15 +501,18 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
         errands.asked = Some(Instant::now());
         if errands.probe.is_none() {
             let host = shared.host.clone();
-            errands.probe = Errand::begin(shared, "svc-probe", move || host.probe());
+            let probe = Errand::begin(&shared.wake, "svc-probe", move || host.probe());
+            errands.probe = Some(probe);
         }
         if errands.address.is_none() && shared.host.address.is_some() {
             let host = shared.host.clone();
-            errands.address = Errand::begin(shared, "svc-address", move || host.keep_address());
+            let keep = Errand::begin(&shared.wake, "svc-address", move || host.keep_address());
+            errands.address = Some(keep);
         }
         if errands.ready.is_none() {
-            let host = shared.host.clone();
-            errands.ready = Errand::begin(shared, "svc-ready", move || host.is_ready());
+            let (host, order) = (shared.host.clone(), shared.host.fences.order());
+            let asked = Errand::begin(&shared.wake, "svc-ready", move || host.is_ready(order));
+            errands.ready = Some(asked);
         }
     }
     ready

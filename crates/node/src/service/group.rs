@@ -10,6 +10,9 @@ use crate::model::ControlError;
 
 /// Processes that were killed are gone after so long; one that waits for a volume that hangs is not.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
+/// What has no processes can be taken away after so long, or is kept by something else.
+const FREE_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A service's cgroup.
 #[derive(Clone, Debug)]
@@ -52,6 +55,13 @@ impl Group {
         self.dir.join("cgroup.procs")
     }
 
+    /// Puts a process into it.
+    pub(super) fn enter(&self, pid: u32) -> Result<(), String> {
+        let entrance = self.entrance();
+        let entered = std::fs::write(&entrance, pid.to_string());
+        entered.map_err(|error| format!("{}: {error}", entrance.display()))
+    }
+
     fn processes(&self) -> Vec<u32> {
         let text = std::fs::read_to_string(self.entrance()).unwrap_or_default();
         text.lines()
@@ -69,25 +79,48 @@ impl Group {
         self.signal(Signal::TERM);
     }
 
-    /// Kills all of them, and waits until they are gone.
+    /// Kills all of them, as often as `kill` does, and waits until they are gone.
     ///
     /// # Errors
-    /// One does not go.
-    pub(super) fn kill(&self) -> Result<(), String> {
+    /// One does not go, or what `kill` says.
+    pub(super) fn kill_by(&self, kill: impl Fn() -> Result<(), String>) -> Result<(), String> {
         let begun = Instant::now();
         loop {
-            self.signal_kill();
+            kill()?;
             if !self.is_alive() {
                 return Ok(());
             }
             if begun.elapsed() > GONE_WITHIN {
-                let left = self.processes();
-                return Err(format!(
-                    "process {} was killed and does not end",
-                    left.first().unwrap_or(&0)
-                ));
+                return Err(self.stays());
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn stays(&self) -> String {
+        let left = self.processes();
+        let first = left.first().unwrap_or(&0);
+        format!("process {first} was killed and does not end")
+    }
+
+    /// Kills all of them, and takes it away. What enters meanwhile is killed, too; what comes later finds nothing to
+    /// enter.
+    ///
+    /// # Errors
+    /// A process does not go.
+    pub(super) fn end(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            self.signal_kill();
+            if self.remove() {
+                return Ok(());
+            }
+            let is_alive = self.is_alive();
+            let patience = if is_alive { GONE_WITHIN } else { FREE_WITHIN };
+            if begun.elapsed() > patience {
+                return if is_alive { Err(self.stays()) } else { Ok(()) };
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 
@@ -109,9 +142,10 @@ impl Group {
         }
     }
 
-    /// Takes an empty one away.
-    pub(super) fn remove(&self) {
+    /// Takes an empty one away; whether it is gone.
+    pub(super) fn remove(&self) -> bool {
         let _ = std::fs::remove_dir(&self.dir);
+        !self.dir.exists()
     }
 }
 
@@ -154,6 +188,8 @@ mod tests {
 
     use super::*;
 
+    const ENTER: &str = "echo $$ > \"$0\" &&";
+
     #[test]
     fn all_that_a_command_has_started_is_killed_with_it() {
         if !rustix::process::geteuid().is_root() {
@@ -173,10 +209,46 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(group.is_alive());
-        group.kill().expect("killed");
+        group.signal_kill();
+        group.kill_by(|| Ok(())).expect("killed");
         assert!(!group.is_alive());
         shell.wait().expect("ours");
-        group.remove();
+        assert!(group.remove());
         assert!(!group.dir.exists());
+    }
+
+    #[test]
+    fn what_enters_while_it_is_taken_away_is_killed_and_what_comes_later_does_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("ran");
+        let line = format!(
+            "sleep 0.03; {ENTER} {{ touch {}; sleep 60; }}",
+            file.display()
+        );
+        for round in 0..20 {
+            let group = Group::make(dir.path(), "late").expect("a cgroup");
+            let mut early = Command::new("sleep").arg("60").spawn().expect("sleep");
+            group.enter(early.id()).expect("it is there");
+            let begin = || {
+                let mut command = Command::new("sh");
+                command.args(["-c", &line]).arg(group.entrance());
+                command.stderr(std::process::Stdio::null());
+                command.spawn().expect("sh")
+            };
+            let mut late = begin();
+            std::thread::sleep(Duration::from_millis(25 + round % 5 * 3));
+            group.end().expect("taken away");
+            assert!(!group.dir.exists());
+            assert!(early.wait().is_ok_and(|status| !status.success()));
+            // It came before, and was killed, or it came too late, and has said so.
+            let ended = late.wait().expect("ours");
+            assert!(!ended.success());
+            let _ = std::fs::remove_file(&file);
+            assert!(begin().wait().is_ok_and(|status| !status.success()));
+            assert!(!file.exists(), "it ran outside");
+        }
     }
 }

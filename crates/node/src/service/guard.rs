@@ -1,20 +1,26 @@
 //! A process beside a replicated service, which outlives the daemon: where that is gone or stands still, another node
 //! may have the volumes, and what runs here must end without it.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
+
+use ashlar_replica::{GRANT, GRANT_EVERY};
 
 use super::address;
 use super::group::Group;
 use super::host::detach_by_force;
 use crate::model::ServiceAddress;
 
-/// A daemon that has said nothing for so long is taken for gone. Another node serves the volumes no sooner than the
-/// time for which this one had promises of the others, which is about as long.
-const SILENT_AFTER: Duration = Duration::from_millis(2500);
+/// Killing takes so long, and taking the address away.
+const TAKES: Duration = Duration::from_millis(100);
+/// A daemon that has said nothing for so long stands still, or will be too late: it says something ten times a second.
+/// Another node may serve the volumes when its promise has lapsed, that is [`GRANT`] after this node has last asked for
+/// it, which was up to [`GRANT_EVERY`] before it stood still. Until then reads of the volumes are this node's, and so is
+/// the address. A daemon that goes on before finds its promises valid, and its service running.
+const SILENT_AFTER: Duration = GRANT.saturating_sub(GRANT_EVERY).saturating_sub(TAKES);
 
 /// What a guard takes down.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +43,13 @@ pub fn guard(plan: &GuardPlan) -> Result<(), String> {
     std::thread::spawn(move || {
         let mut words = [0; 64];
         let mut input = std::io::stdin();
-        // An error is as good as the end.
-        while let Ok(count @ 1..) = input.read(&mut words) {
+        loop {
+            let count = match input.read(&mut words) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // An error is as good as the end.
+                Err(_) | Ok(0) => return,
+                Ok(count) => count,
+            };
             if heard.send(words[..count].contains(&QUIT)).is_err() {
                 return;
             }
@@ -69,8 +80,7 @@ pub(super) fn take_down(program: &Path, plan: &GuardPlan) -> Result<(), String> 
             failed = Some(why);
         }
     }
-    group.kill()?;
-    group.remove();
+    group.end()?;
     failed.map_or(Ok(()), Err)
 }
 

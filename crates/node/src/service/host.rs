@@ -1,22 +1,29 @@
 //! What a service does to this machine: attaches, mounts, runs commands, and asks volumes whether they answer.
 
 use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
 use super::address::Holder;
+use super::fences::{Fences, Order};
 use super::group::Group;
 use super::guard::{Guard, GuardPlan, take_down};
 use super::probe::{PROBE, probe};
+use super::run::{self, Said};
 use crate::model::{ControlError, CreateService};
+
+#[cfg(test)]
+mod tests;
 
 /// A service is ready within so long of its start, or has failed.
 const READY_WITHIN: Duration = Duration::from_secs(120);
+/// One that is not asked whether it is ready is, when it has lived for so long.
+const LIVES_FOR: Duration = Duration::from_millis(200);
 /// Processes that were told to end have so long.
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
 /// A command that asks whether it is ready.
@@ -26,8 +33,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const GONE_LOOK: Duration = Duration::from_millis(5);
 /// A command that was killed is gone after so long.
 const ABANDONED_WITHIN: Duration = Duration::from_secs(10);
+/// What takes an attachment away by force.
+const DETACHED_WITHIN: Duration = Duration::from_secs(60);
 /// Of a log, so much is looked at for its last line.
-const LAST_BYTES: usize = 4096;
+const LAST_BYTES: u64 = 4096;
 
 /// A service on this machine.
 #[derive(Clone, Debug)]
@@ -42,16 +51,19 @@ pub(super) struct Host {
     log: PathBuf,
     /// Its volumes are replicated: they are reached through this node only, and a guard outlives the daemon.
     is_replicated: bool,
-    attaching: Arc<Mutex<Attaching>>,
+    /// All that makes a process for it has an order.
+    pub(super) fences: Fences,
+    /// Its volumes are on their way to being mounted.
+    is_mounting: Arc<AtomicBool>,
 }
 
-/// Volumes on their way to being mounted.
-#[derive(Debug, Default)]
-struct Attaching {
-    under_way: bool,
-    is_abandoned: bool,
-    /// The command under way: leader of a group of its own.
-    process: Option<Pid>,
+/// Something is not under way any more, however it has ended.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 impl Host {
@@ -74,29 +86,23 @@ impl Host {
             service,
             program,
             is_replicated,
-            attaching: Arc::default(),
+            fences: Fences::default(),
+            is_mounting: Arc::default(),
         })
     }
 
     /// Attaches and mounts all volumes, and gives each mounted file system to the service's user if it is new.
-    pub(super) fn mount(&self) -> Result<(), String> {
-        *self.attaching() = Attaching {
-            under_way: true,
-            ..Attaching::default()
-        };
-        let mounted = self.mount_all();
-        self.attaching().under_way = false;
-        mounted
+    pub(super) fn mount(&self, order: Order) -> Result<(), String> {
+        // A fence that comes before finds the order void, one that comes after waits until this is over.
+        self.fences.obey(order, || {
+            self.is_mounting.store(true, Ordering::SeqCst);
+            Ok(())
+        })?;
+        let _over = Over(&self.is_mounting);
+        self.mount_all(order)
     }
 
-    fn attaching(&self) -> MutexGuard<'_, Attaching> {
-        // Each change is of single fields.
-        self.attaching
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn mount_all(&self) -> Result<(), String> {
+    fn mount_all(&self, order: Order) -> Result<(), String> {
         for (volume, mount) in self.service.volumes.iter().zip(&self.service.mounts) {
             if is_mounted(mount) {
                 return Err(format!(
@@ -106,7 +112,7 @@ impl Host {
             }
             std::fs::create_dir_all(mount)
                 .map_err(|error| format!("{}: {error}", mount.display()))?;
-            self.attach(volume, mount)?;
+            self.attach(order, volume, mount)?;
             if let Some(user) = self.service.user.as_deref() {
                 give(mount, user)?;
             }
@@ -115,14 +121,14 @@ impl Host {
     }
 
     /// What is there is mounted; a volume that is empty, and only that, gets a file system if one was said.
-    fn attach(&self, volume: &str, mount: &Path) -> Result<(), String> {
+    fn attach(&self, order: Order, volume: &str, mount: &Path) -> Result<(), String> {
         let attach = |more: &[&str]| {
             let mut command = self.ashlar(&["attach", volume, "--mount"]);
             command.arg(mount).args(more);
             if self.is_replicated {
                 command.arg("--here");
             }
-            self.attached(&mut command)
+            self.finished(order, &mut command)
         };
         let Err(first) = attach(&[]) else {
             return Ok(());
@@ -133,52 +139,44 @@ impl Host {
         }
     }
 
-    /// Runs a command that attaches, unless it has been given up meanwhile.
-    fn attached(&self, command: &mut Command) -> Result<(), String> {
-        let child = {
-            let mut attaching = self.attaching();
-            if attaching.is_abandoned {
-                return Err("its volumes went while they were being mounted".into());
-            }
-            command.stdout(Stdio::null()).stderr(Stdio::piped());
-            let child = command.spawn();
-            let child = child.map_err(|error| format!("{}: {error}", self.program.display()))?;
-            attaching.process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            child
-        };
-        let output = child.wait_with_output();
-        self.attaching().process = None;
-        told(&output.map_err(|error| format!("{}: {error}", self.program.display()))?)
+    /// Runs a command of this program, unless it is taken down meanwhile; what it says when it fails.
+    fn finished(&self, order: Order, command: &mut Command) -> Result<(), String> {
+        let said = Said::new()?;
+        command.stdout(Stdio::null()).stderr(said.ear()?);
+        match self.fences.run(order, command, None)? {
+            Some(status) => said.judge(status),
+            None => Err(format!("{}: it was lost", self.program.display())),
+        }
     }
 
-    /// What is being mounted is given up.
+    /// What is being mounted has been given up; waits until it has ended.
     fn abandon(&self) -> Result<(), String> {
         let begun = Instant::now();
-        loop {
-            let mut attaching = self.attaching();
-            attaching.is_abandoned = true;
-            if !attaching.under_way {
-                return Ok(());
-            }
-            if let Some(process) = attaching.process {
-                // One that has ended meanwhile is as good.
-                let _ = kill_process_group(process, Signal::KILL);
-            }
-            drop(attaching);
+        while self.is_mounting.load(Ordering::SeqCst) {
             if begun.elapsed() > ABANDONED_WITHIN {
                 return Err("what attaches its volumes was killed and does not end".into());
             }
             std::thread::sleep(LOOK_EVERY);
         }
+        Ok(())
+    }
+
+    /// Kills it and all that is being done for it, at once; what was ordered before makes no process any more.
+    pub(super) fn strike(&self) {
+        self.fences.fence(|| self.group.signal_kill());
+        if let Some(address) = &self.address {
+            address.unwant();
+        }
     }
 
     /// Kills it and takes its volumes away, whatever hangs: they are another node's, or of no use.
     pub(super) fn fence(&self) -> Result<(), String> {
-        if let Some(address) = &self.address {
-            address.forget();
-        }
-        self.abandon()?;
-        take_down(&self.program, &self.plan())?;
+        self.strike();
+        let abandoned = self.abandon();
+        let taken = take_down(&self.program, &self.plan());
+        // What was adding its address meanwhile has ended now.
+        let released = self.release();
+        taken.and(abandoned).and(released)?;
         match self.service.mounts.iter().find(|mount| is_mounted(mount)) {
             Some(left) => Err(format!("{} is still mounted", left.display())),
             None => Ok(()),
@@ -211,17 +209,29 @@ impl Host {
         self.address.as_ref().map_or(Ok(()), Holder::let_go)
     }
 
+    /// Kills all its processes, and waits until they are gone.
+    pub(super) fn kill(&self, order: Order) -> Result<(), String> {
+        // What comes late must not kill what was started since.
+        let signal = || {
+            self.group.signal_kill();
+            Ok(())
+        };
+        self.group.kill_by(|| self.fences.obey(order, signal))
+    }
+
     /// Takes its address away, then unmounts and detaches what is mounted, the last first.
-    pub(super) fn unmount(&self) -> Result<(), String> {
+    pub(super) fn unmount(&self, order: Order) -> Result<(), String> {
+        self.fences.check(order)?;
         self.release()?;
         for mount in self.service.mounts.iter().rev() {
             let mut command = self.ashlar(&["detach"]);
             command.arg(mount);
             // One that was unmounted by hand is still attached; of one that is not attached it is only said so.
-            if let Err(why) = finished(&mut command)
-                && is_mounted(mount)
-            {
-                return Err(why);
+            if let Err(why) = self.finished(order, &mut command) {
+                if is_mounted(mount) {
+                    return Err(why);
+                }
+                tracing::warn!(service = %self.service.name, "{}: {why}", mount.display());
             }
         }
         self.group.remove();
@@ -234,12 +244,19 @@ impl Host {
     }
 
     /// Adds its address, gives the start command, and waits until the service is ready.
-    pub(super) fn start(&self) -> Result<(), String> {
+    pub(super) fn start(&self, order: Order) -> Result<(), String> {
+        self.fences.check(order)?;
         self.address.as_ref().map_or(Ok(()), Holder::hold)?;
         // What is left of an earlier life, one process of many for instance, would be in the way.
-        self.group.kill()?;
+        self.kill(order)?;
         self.group.ensure()?;
-        let mut child = self.command(&self.service.start, true)?;
+        if let Some(gone) = self.service.mounts.iter().find(|mount| !is_mounted(mount)) {
+            return Err(format!("nothing is mounted on {} any more", gone.display()));
+        }
+        let mut command = self.command(&self.service.start, true)?;
+        // Its shell enters by itself, too; but it may come to that late, when what was there was killed.
+        let enter = |pid| self.group.enter(pid);
+        let mut child = self.fences.start(order, &mut command, enter)?;
         let begun = Instant::now();
         let mut ended = None;
         loop {
@@ -258,7 +275,8 @@ impl Host {
                 };
                 return Err(format!("the start command: {how}{}", self.last_line()));
             }
-            if self.is_ready() {
+            let has_lived = self.service.ready.is_some() || begun.elapsed() >= LIVES_FOR;
+            if has_lived && self.is_ready(order) {
                 break;
             }
             if begun.elapsed() > READY_WITHIN {
@@ -280,39 +298,49 @@ impl Host {
     }
 
     /// Gives the command that makes a stop short, if there is one.
-    pub(super) fn drain(&self) -> Result<(), String> {
+    pub(super) fn drain(&self, order: Order) -> Result<(), String> {
         let Some(drain) = &self.service.drain else {
             return Ok(());
         };
-        match within(self.command(drain, false)?, STOPS_WITHIN) {
+        match self.within(order, drain, STOPS_WITHIN)? {
             true => Ok(()),
             false => Err("the drain command has failed".into()),
         }
     }
 
     /// Gives the stop command, or tells the processes to end, and waits until they have.
-    pub(super) fn stop(&self) -> Result<(), String> {
+    pub(super) fn stop(&self, order: Order) -> Result<(), String> {
         let begun = Instant::now();
         if let Some(stop) = &self.service.stop {
-            let child = self.command(stop, false)?;
             // What it leaves is killed.
-            let _ = within(child, STOPS_WITHIN);
+            self.within(order, stop, STOPS_WITHIN)?;
         } else {
-            self.group.terminate();
+            self.fences.obey(order, || {
+                self.group.terminate();
+                Ok(())
+            })?;
         }
         while self.group.is_alive() && begun.elapsed() < STOPS_WITHIN {
+            self.fences.check(order)?;
             std::thread::sleep(GONE_LOOK);
         }
         Ok(())
     }
 
     /// Whether it says that it is ready.
-    pub(super) fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self, order: Order) -> bool {
         let Some(ready) = &self.service.ready else {
             return self.group.is_alive();
         };
-        let asked = self.command(ready, false);
-        asked.is_ok_and(|child| within(child, ANSWERS_WITHIN))
+        let asked = self.within(order, ready, ANSWERS_WITHIN);
+        asked == Ok(true)
+    }
+
+    /// Whether a command of the service ends with 0 in time. It is killed where the service is.
+    fn within(&self, order: Order, line: &str, limit: Duration) -> Result<bool, String> {
+        let mut command = self.command(line, false)?;
+        let ended = self.fences.run(order, &mut command, Some(limit))?;
+        Ok(ended.is_some_and(|status| status.success()))
     }
 
     /// Writes to each volume, durably; waits for as long as they make it wait.
@@ -349,7 +377,7 @@ impl Host {
     }
 
     /// A command of the service's, as its user; in its cgroup if it is to stay.
-    fn command(&self, line: &str, stays: bool) -> Result<Child, String> {
+    fn command(&self, line: &str, stays: bool) -> Result<Command, String> {
         let mut command = Command::new("sh");
         // The shell enters before it becomes anything else, so that nothing of it is ever outside.
         let enter = match stays {
@@ -386,70 +414,35 @@ impl Host {
         command
             .stdout(out().map_err(failed)?)
             .stderr(out().map_err(failed)?);
-        command.spawn().map_err(|error| format!("sh: {error}"))
+        Ok(command)
     }
 
     fn last_line(&self) -> String {
-        let text = std::fs::read(&self.log).unwrap_or_default();
-        let tail =
-            String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_BYTES)..]).into_owned();
-        let last = tail
-            .lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default();
-        let log = self.log.display();
-        if last.is_empty() {
-            String::new()
-        } else {
-            format!("; {log} says last: {}", last.trim())
-        }
+        // A log that cannot be read says nothing.
+        let tail = tail(&self.log).unwrap_or_default();
+        let last = run::last_line(&tail);
+        last.map_or_else(String::new, |last| {
+            format!("; {} says last: {last}", self.log.display())
+        })
     }
 }
 
-/// Whether it ends with 0 in time; killed otherwise.
-pub(super) fn within(mut child: Child, limit: Duration) -> bool {
-    let begun = Instant::now();
-    while begun.elapsed() < limit {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) => std::thread::sleep(Duration::from_millis(10)),
-            Err(_) => return false,
-        }
-    }
-    // It may have ended meanwhile.
-    let _ = child.kill();
-    let _ = child.wait();
-    false
-}
-
-pub(super) fn finished(command: &mut Command) -> Result<(), String> {
-    let output = command
-        .output()
-        .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
-    told(&output)
-}
-
-/// What a command of this program has said in the end, if it failed.
-fn told(output: &Output) -> Result<(), String> {
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said
-        .lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or("it says nothing");
-    Err(last.trim().trim_start_matches("ashlar: ").to_owned())
+/// The end of a file, which may have grown for years.
+fn tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES)))?;
+    let mut tail = Vec::new();
+    file.take(LAST_BYTES).read_to_end(&mut tail)?;
+    Ok(String::from_utf8_lossy(&tail).into_owned())
 }
 
 /// Takes an attachment away whatever state it is in; one that is not there is none.
 pub(super) fn detach_by_force(program: &Path, mount: &Path) -> Result<(), String> {
     let mut command = Command::new(program);
     command.arg("detach").arg(mount).arg("--force");
-    command.stdin(Stdio::null()).process_group(0);
-    match finished(&mut command) {
+    command.stdin(Stdio::null());
+    match run::finished(&mut command, DETACHED_WITHIN) {
         Err(why) if is_mounted(mount) => Err(why),
         _ => Ok(()),
     }

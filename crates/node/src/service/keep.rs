@@ -13,7 +13,7 @@ use super::entry::{Answer, Entry, Words};
 use super::host::{self, Host};
 use super::machine::{Owner, Wanted};
 use super::share::Heard;
-use super::{Ownership, one_copy};
+use super::{Ownership, needs, one_copy};
 use crate::files;
 use crate::model::{
     ControlError, CreateService, MoveService, ServiceAddress, ServiceState, ServiceStatus,
@@ -214,6 +214,7 @@ impl Services {
         if let Some(user) = &service.user {
             host::ids(user).map_err(ControlError::usage)?;
         }
+        needs::check(service)?;
         if let Some(mount) = service.mounts.iter().find(|mount| host::is_mounted(mount)) {
             return Err(ControlError::conflict(format!(
                 "mount point {} is in use: something is mounted there",
@@ -234,8 +235,8 @@ impl Services {
     ///
     /// # Errors
     /// Conflict: the name, a volume, a mount point or the address is taken; its volumes have different owners or cannot be used.
-    /// Usage: there is no such user or interface. Environment: it cannot be remembered, or a node that has copies of its volumes
-    /// cannot be reached.
+    /// Usage: there is no such user or interface. Environment: it cannot be remembered, a program that it needs is not
+    /// installed, or a node that has copies of its volumes cannot be reached.
     pub fn create(&self, service: CreateService) -> Result<ServiceStatus, ControlError> {
         let name = service.name.clone();
         self.check(&service)?;

@@ -56,6 +56,8 @@ pub(super) struct Seen {
     pub(super) silence: Option<Duration>,
     /// What is wrong with a mounted volume.
     pub(super) bad: Option<String>,
+    /// Why clients do not reach it, though all else is well.
+    pub(super) dark: Option<String>,
     /// It has processes.
     pub(super) alive: bool,
     /// It has been found ready, or not; nothing if it was not asked.
@@ -132,6 +134,8 @@ pub(super) struct Machine {
     came_with: Option<u64>,
     /// Its volumes are not to be trusted: it is taken down whatever hangs.
     is_lost: bool,
+    /// When it was taken down so, it waits so long before it comes up again.
+    pause: Duration,
     pub(super) totals: Totals,
 }
 
@@ -162,6 +166,7 @@ impl Machine {
             epoch: None,
             came_with: None,
             is_lost: false,
+            pause: Duration::ZERO,
             totals: Totals::default(),
         }
     }
@@ -300,6 +305,7 @@ impl Machine {
 
     fn came_down(&mut self, then: Then, now: Duration) {
         (self.is_lost, self.epoch) = (false, None);
+        self.not_before = self.not_before.max(now + std::mem::take(&mut self.pause));
         match then {
             Then::Rest | Then::Again => self.enter(Phase::Down, now),
             Then::GiveAway => self.enter(Phase::Giving, now),
@@ -333,43 +339,64 @@ impl Machine {
 
     /// Looks for a reason to leave the phase that it is in.
     fn notice(&mut self, seen: &Seen) {
-        let now = seen.now;
-        let is_up = match self.phase {
-            Phase::Mounting | Phase::Starting | Phase::Running | Phase::Draining(_) => true,
-            Phase::Stopping(_) | Phase::Killing(_) | Phase::Unmounting(_) if !self.is_lost => false,
-            _ => return,
+        // What comes when it is down, if it is on its way there.
+        let then = match self.phase {
+            Phase::Mounting | Phase::Starting | Phase::Running => None,
+            Phase::Draining(then)
+            | Phase::Stopping(then)
+            | Phase::Killing(then)
+            | Phase::Unmounting(then) => Some(then),
+            Phase::Down | Phase::Giving | Phase::GivenUp => return,
         };
+        let was_up = then.is_none() || matches!(self.phase, Phase::Draining(_));
         if let Some(why) = self.loss(seen) {
-            // Another node may have it already: no orderly end.
-            if is_up {
-                self.failed_at.get_or_insert(now);
+            // Another node may have it already: no orderly end, and nothing to give away.
+            let then = then.filter(|then| *then != Then::GiveAway);
+            self.lose(why, was_up, seen.now);
+            return self.take_down_at_once(then.unwrap_or(Then::Again), seen.now);
+        }
+        if let Some(why) = seen.bad.clone().filter(|_| !self.is_lost) {
+            // An orderly end would wait for it.
+            self.totals.failures += u64::from(was_up);
+            self.lose(why, was_up, seen.now);
+            let then = then.unwrap_or(match seen.can_move {
+                true => Then::GiveAway,
+                false => Then::Again,
+            });
+            if then == Then::Again {
+                self.pause = BACK_OFF;
             }
-            self.reason = Some(why);
-            return self.take_down_at_once(Then::Again, now);
+            return self.take_down_at_once(then, seen.now);
         }
-        if !is_up {
-            self.is_lost |= seen.bad.is_some();
-            return;
+        if self.phase == Phase::Running && self.busy.is_none() {
+            self.notice_in_place(seen);
         }
-        if let Some(why) = &seen.bad {
-            self.totals.failures += 1;
+    }
+
+    /// Why it is taken down, as long as that is not under way, and since when it does not serve.
+    fn lose(&mut self, why: String, was_up: bool, now: Duration) {
+        if was_up {
             self.failed_at.get_or_insert(now);
-            self.reason = Some(why.clone());
-            let then = if seen.can_move {
-                Then::GiveAway
-            } else {
-                Then::Again
-            };
-            self.not_before = now + BACK_OFF;
-            return self.take_down_at_once(then, now);
         }
-        if self.phase != Phase::Running || self.busy.is_some() {
-            return;
+        if !self.is_lost {
+            self.reason = Some(why);
         }
+    }
+
+    /// Looks whether it does what it should, with volumes that do.
+    fn notice_in_place(&mut self, seen: &Seen) {
+        let now = seen.now;
         match seen.wanted {
             Wanted::Stopped => return self.phase = Phase::Draining(Then::Rest),
             Wanted::Moved => return self.phase = Phase::Draining(Then::GiveAway),
             Wanted::Run => {}
+        }
+        if let Some(why) = seen.dark.as_ref().filter(|_| seen.can_move) {
+            // Where no other node can have it, programs of this machine may still use it.
+            self.totals.failures += 1;
+            self.failed_at.get_or_insert(now);
+            self.reason = Some(why.clone());
+            return self.enter(Phase::Stopping(Then::GiveAway), now);
         }
         if now.saturating_sub(self.since) >= STEADY_AFTER {
             self.failures = 0;
@@ -400,7 +427,13 @@ impl Machine {
 
     /// What is under way, a start that hangs on its volume for instance, is not waited for: killing ends it.
     fn take_down_at_once(&mut self, then: Then, now: Duration) {
-        (self.busy, self.is_lost) = (None, true);
+        if self.is_lost {
+            // It is being taken down: what comes then may have changed.
+            self.phase = Phase::Killing(then);
+            return;
+        }
+        // Nor is what an earlier failure has it wait for.
+        (self.busy, self.is_lost, self.not_before) = (None, true, now);
         self.enter(Phase::Killing(then), now);
     }
 

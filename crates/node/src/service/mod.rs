@@ -20,14 +20,18 @@
 mod address;
 mod driver;
 mod entry;
+mod errand;
+mod fences;
 mod group;
 mod guard;
 mod haproxy;
 mod host;
 mod keep;
 mod machine;
+mod needs;
 mod postgres;
 mod probe;
+mod run;
 mod share;
 #[cfg(test)]
 mod tests;

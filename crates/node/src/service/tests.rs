@@ -22,6 +22,7 @@ impl World {
                 can_move: false,
                 silence: None,
                 bad: None,
+                dark: None,
                 alive: false,
                 ready: None,
                 done: None,
@@ -217,8 +218,7 @@ fn a_start_that_hangs_on_a_bad_volume_is_not_waited_for() {
     world.after(0);
     assert_eq!(world.done(Ok(())), Some(Action::Start));
     world.seen.bad = Some("stuck".into());
-    world.after(10);
-    assert_eq!(world.after(1_000), Some(Action::Fence));
+    assert_eq!(world.after(10), Some(Action::Fence), "at once");
     world.seen.owner = Owner::Unusable { why: "lost".into() };
     world.done(Ok(()));
     assert_eq!(
@@ -229,6 +229,84 @@ fn a_start_that_hangs_on_a_bad_volume_is_not_waited_for() {
     world.seen.bad = None;
     world.seen.owner = Owner::Here { epoch: 1 };
     assert_eq!(world.after(10_000), Some(Action::Mount));
+}
+
+/// Running, stopped by an operator, and so far on its way down that this is being done.
+fn on_the_way_down(until: Action) -> World {
+    let mut world = World::running();
+    world.seen.wanted = Wanted::Stopped;
+    let mut action = world.after(10);
+    while action != Some(until) {
+        assert!(action.is_some(), "{until:?}");
+        action = world.done(Ok(()));
+    }
+    world
+}
+
+#[test]
+fn on_the_way_down_a_bad_volume_ends_all_order_and_hides_no_loss_of_ownership() {
+    for until in [Action::Drain, Action::Stop, Action::Kill, Action::Unmount] {
+        let mut world = on_the_way_down(until);
+        world.seen.bad = Some("stuck".into());
+        assert_eq!(
+            world.after(10),
+            Some(Action::Fence),
+            "{until:?} is not waited for"
+        );
+        assert_eq!(world.after(10), None, "one action at a time");
+        assert_eq!(
+            (world.done(Ok(())), world.state()),
+            (None, ServiceState::Stopped)
+        );
+
+        // Both at once, or one after the other.
+        let mut world = on_the_way_down(until);
+        world.seen.bad = Some("stuck".into());
+        world.seen.owner = Owner::Elsewhere {
+            node: "b".into(),
+            epoch: 2,
+        };
+        assert_eq!(world.after(10), Some(Action::Fence), "{until:?}");
+        world.seen.bad = None;
+        assert_eq!(world.done(Err("busy")), None);
+        assert_eq!(world.after(1_000), Some(Action::Fence));
+        world.done(Ok(()));
+        assert!(world.machine.is_down());
+    }
+}
+
+#[test]
+fn what_is_taken_from_a_bad_volume_is_given_away_only_while_it_is_had() {
+    let bad = || {
+        let mut world = World::running();
+        world.seen.can_move = true;
+        world.seen.bad = Some("stuck".into());
+        assert_eq!(world.after(10), Some(Action::Fence));
+        world.seen.bad = None;
+        world
+    };
+    assert_eq!(bad().done(Ok(())), Some(Action::GiveAway));
+    let mut lost = bad();
+    lost.seen.owner = Owner::Elsewhere {
+        node: "b".into(),
+        epoch: 2,
+    };
+    assert_eq!(lost.after(10), None, "it is being taken down");
+    lost.done(Ok(()));
+    assert_eq!(lost.after(1_000), None);
+    assert_eq!(lost.state(), ServiceState::Elsewhere);
+}
+
+#[test]
+fn an_old_failure_delays_no_taking_down() {
+    let mut world = World::new();
+    world.after(0);
+    assert_eq!(world.done(Err("no mount")), None, "it waits first");
+    world.seen.owner = Owner::Elsewhere {
+        node: "b".into(),
+        epoch: 2,
+    };
+    assert_eq!(world.after(10), Some(Action::Fence));
 }
 
 #[test]
@@ -259,6 +337,19 @@ fn a_move_by_hand_is_in_order() {
     assert_eq!(world.state(), ServiceState::Stopping);
     assert_eq!(world.done(Ok(())), Some(Action::Kill));
     assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+    assert_eq!(world.done(Ok(())), Some(Action::GiveAway));
+}
+
+#[test]
+fn one_that_clients_do_not_reach_goes_in_order_where_another_node_can_have_it() {
+    let mut world = World::running();
+    world.seen.dark = Some("no carrier".into());
+    assert_eq!(world.after(10_000), None, "who is here may use it");
+    world.seen.can_move = true;
+    assert_eq!(world.after(10), Some(Action::Stop));
+    assert_eq!(world.done(Ok(())), Some(Action::Kill), "in order");
+    assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+    assert_eq!(world.reason(), "no carrier");
     assert_eq!(world.done(Ok(())), Some(Action::GiveAway));
 }
 

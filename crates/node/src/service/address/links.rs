@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::super::host::{finished, within};
+use super::super::run;
 use super::words::Mac;
 use crate::model::{ServiceAddress, are_neighbours};
 
+/// `ip` asks the kernel, which may wait for a driver that hangs; a service that is taken down waits no longer than this.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Clients' connections are told of their end within so long, or not.
 const CUT_WITHIN: Duration = Duration::from_secs(1);
 
@@ -34,6 +36,8 @@ pub(super) struct Link {
 struct Given {
     local: Option<IpAddr>,
     prefixlen: u8,
+    /// Another address of its network came before it: with that one, it goes.
+    secondary: bool,
 }
 
 impl Link {
@@ -56,10 +60,28 @@ impl Link {
         self.flags.iter().any(|flag| flag == "UP")
     }
 
+    /// Whether there is something at the other end of its cable.
+    pub(super) fn has_carrier(&self) -> bool {
+        self.flags.iter().any(|flag| flag == "LOWER_UP")
+    }
+
     /// The prefix with which it has an address, if it has it.
     pub(super) fn prefix_of(&self, ip: IpAddr) -> Option<u8> {
         let given = self.addresses.iter().find(|one| one.local == Some(ip));
         given.map(|one| one.prefixlen)
+    }
+
+    /// The addresses that go with one, unless the kernel is told to keep them.
+    fn going_with(&self, ip: IpAddr, prefix: u8) -> Vec<IpAddr> {
+        let is_secondary = |one: &&Given| one.local == Some(ip) && one.secondary;
+        if self.addresses.iter().any(|one| is_secondary(&one)) {
+            return Vec::new();
+        }
+        let others = self.addresses.iter().filter_map(|one| {
+            let local = one.local.filter(|local| *local != ip && one.secondary)?;
+            (one.prefixlen == prefix && are_neighbours(local, ip, prefix)).then_some(local)
+        });
+        others.collect()
     }
 
     /// Whether an address is in one of its networks. That the address itself is there counts for nothing.
@@ -80,13 +102,10 @@ fn ip(words: &[&str]) -> Command {
 
 /// All interfaces.
 pub(super) fn all() -> Result<Vec<Link>, String> {
-    let output = ip(&["-json", "address", "show"]).output();
-    let output = output.map_err(|error| format!("ip (package iproute2): {error}"))?;
-    let listed = serde_json::from_slice(&output.stdout);
-    listed.map_err(|error| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        format!("ip -json address show: {error} {}", said.trim())
-    })
+    let mut command = ip(&["-json", "address", "show"]);
+    let listed = run::printed(&mut command, ANSWERS_WITHIN);
+    let listed = listed.map_err(|why| format!("iproute2: {why}"))?;
+    serde_json::from_slice(&listed).map_err(|error| format!("ip -json address show: {error}"))
 }
 
 /// The interface that is to have an address.
@@ -118,13 +137,28 @@ pub(super) fn add(link: &Link, address: &ServiceAddress) -> Result<(), String> {
         // machine sends by itself.
         command.args(["nodad", "preferred_lft", "0"]);
     }
-    finished(&mut command)
+    run::finished(&mut command, ANSWERS_WITHIN)
 }
 
-/// Takes the address from an interface that has it.
+/// Takes the address from an interface that has it. Those of its network that came after it stay.
 pub(super) fn remove(link: &Link, ip_address: IpAddr, prefix: u8) -> Result<(), String> {
+    let others = link.going_with(ip_address, prefix);
+    if !others.is_empty() {
+        keep_secondaries(&link.name, &others);
+    }
     let place = format!("{ip_address}/{prefix}");
-    finished(&mut ip(&["address", "delete", &place, "dev", &link.name]))
+    let mut command = ip(&["address", "delete", &place, "dev", &link.name]);
+    run::finished(&mut command, ANSWERS_WITHIN)
+}
+
+/// When the first address of a network goes, the kernel takes the others with it, or makes one of them the first: that
+/// is what it is told here. It stays so: another service may be about to rely on it.
+fn keep_secondaries(link: &str, others: &[IpAddr]) {
+    let file = format!("/proc/sys/net/ipv4/conf/{link}/promote_secondaries");
+    if let Err(error) = std::fs::write(&file, "1") {
+        // Two nodes with the address are worse.
+        tracing::error!("{file}: {error}: with the address of a service these go, too: {others:?}");
+    }
 }
 
 /// Ends what clients have open to an address. They are told so at once, which is impossible when it is gone.
@@ -134,9 +168,7 @@ pub(super) fn cut_clients(ip_address: IpAddr) {
     command.arg(ip_address.to_string()).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     // Not every kernel can. Then clients learn it from the next owner, when they say something.
-    if let Ok(child) = command.spawn() {
-        let _ = within(child, CUT_WITHIN);
-    }
+    let _ = run::ended(&mut command, CUT_WITHIN);
 }
 
 #[cfg(test)]
@@ -181,6 +213,10 @@ mod tests {
         assert_eq!(links[1].mac(), Ok([2, 0, 0, 0, 0, 10]));
         assert!(links[0].mac().is_err() && links[3].mac().is_err());
         assert_eq!((links[1].is_up(), links[2].is_up()), (true, false));
+        assert_eq!(
+            (links[0].has_carrier(), links[1].has_carrier()),
+            (true, false)
+        );
         let ip = "10.0.1.50".parse().expect("an address");
         assert_eq!(
             (links[1].prefix_of(ip), links[2].prefix_of(ip)),

@@ -7,6 +7,8 @@
 mod links;
 mod network;
 mod packet;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +23,10 @@ use crate::model::{ControlError, ServiceAddress};
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(1000)];
 /// And then so often, as long as the service runs.
 const REPEAT_EVERY: Duration = Duration::from_secs(10);
+/// An interface without a carrier for longer than this is cut off, and not a switch that starts anew.
+const DARK_AFTER: Duration = Duration::from_secs(3);
+/// That it does not work is said so often.
+const WARN_EVERY: Duration = Duration::from_secs(300);
 /// One who has stood still for longer than this does not know any more whether the address is here.
 const STALE_AFTER: Duration = Duration::from_millis(300);
 /// Capabilities that adding and announcing need, by their numbers.
@@ -31,18 +37,49 @@ const CAPABILITIES: [(&str, u32); 2] = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 1
 pub(super) struct Holder {
     service: String,
     address: ServiceAddress,
-    /// Apart from the state: that is locked while `ip` runs.
-    is_held: Arc<AtomicBool>,
+    flags: Arc<Flags>,
     state: Arc<Mutex<State>>,
+}
+
+/// Apart from the state: that is locked while `ip` runs.
+#[derive(Debug, Default)]
+struct Flags {
+    /// This node has it.
+    is_held: AtomicBool,
+    /// The service is being started, or runs. What comes later than the order to take it down adds nothing.
+    is_wanted: AtomicBool,
+    /// It has been on an interface without a carrier for a while.
+    is_dark: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The service is being started, or runs. What comes later than the order to take it down adds nothing.
-    is_wanted: bool,
     /// Goes up whenever it comes or goes.
     changes: u64,
     told: Option<Instant>,
+    warned: Option<Instant>,
+    /// Since when its interface has had no carrier.
+    dark_since: Option<Instant>,
+}
+
+impl State {
+    /// Notes whether there is a carrier; whether there has been none for a while. When it comes again neighbours, who may
+    /// be others, are told at once.
+    fn see(&mut self, has_carrier: bool) -> bool {
+        if !has_carrier {
+            let since = *self.dark_since.get_or_insert_with(Instant::now);
+            return since.elapsed() > DARK_AFTER;
+        }
+        if self.dark_since.take().is_some() {
+            self.told = None;
+        }
+        false
+    }
+
+    /// Neighbours are to be told again.
+    fn is_due(&self) -> bool {
+        self.told.is_none_or(|told| told.elapsed() > REPEAT_EVERY)
+    }
 }
 
 impl Holder {
@@ -50,7 +87,7 @@ impl Holder {
         Self {
             service: service.into(),
             address,
-            is_held: Arc::default(),
+            flags: Arc::default(),
             state: Arc::default(),
         }
     }
@@ -60,23 +97,54 @@ impl Holder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As while `ip` runs.
+    #[cfg(test)]
+    pub(super) fn busy(&self) -> impl Sized {
+        self.lock()
+    }
+
     /// Whether this node has it.
     pub(super) fn is_held(&self) -> bool {
-        self.is_held.load(Ordering::SeqCst)
+        self.flags.is_held.load(Ordering::SeqCst)
     }
 
     /// The service is about to be started, or was found running.
     pub(super) fn want(&self) {
-        self.lock().is_wanted = true;
+        self.flags.is_wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// It is not to be added any more, and nothing more is to be said of it. What is doing that ends soon.
+    pub(super) fn unwant(&self) {
+        self.flags.is_wanted.store(false, Ordering::SeqCst);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.flags.is_wanted.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err("the service was taken down while it was being started".into()),
+        }
+    }
+
+    /// Why clients do not reach it, though it is here.
+    pub(super) fn dark(&self) -> Option<String> {
+        let is_dark = self.flags.is_dark.load(Ordering::SeqCst) && self.check().is_ok();
+        let seconds = DARK_AFTER.as_secs();
+        is_dark.then(|| {
+            format!(
+                "address {}: its interface has had no carrier for {seconds} s",
+                self.address
+            )
+        })
+    }
+
+    fn set_held(&self, is_held: bool) {
+        self.flags.is_held.store(is_held, Ordering::SeqCst);
     }
 
     /// This node has it from now on, and its neighbours are told.
     pub(super) fn hold(&self) -> Result<(), String> {
         let mut state = self.lock();
-        if !state.is_wanted {
-            return Err("it was taken down while it was being started".into());
-        }
-        let held = self.add(&mut state);
+        let held = self.check().and_then(|()| self.add(&mut state));
         held.map_err(|why| format!("address {}: {why}", self.address))
     }
 
@@ -88,11 +156,17 @@ impl Holder {
         }
         let neighbours = Neighbours::of(link, self.address.ip())?;
         if link.prefix_of(self.address.ip()).is_none() {
+            self.check()?;
             links::add(link, &self.address)?;
+            if let Err(why) = self.check() {
+                // It may have been looked for before it was there.
+                links::remove(link, self.address.ip(), self.address.prefix())?;
+                return Err(why);
+            }
             let interface = &link.name;
             tracing::info!(service = %self.service, address = %self.address, interface, "address added");
         }
-        self.is_held.store(true, Ordering::SeqCst);
+        self.set_held(true);
         state.changes += 1;
         state.told = Some(Instant::now());
         neighbours.tell()?;
@@ -107,7 +181,7 @@ impl Holder {
                 std::thread::sleep(after.saturating_sub(begun.elapsed()));
                 let state = holder.lock();
                 let is_late = begun.elapsed() > after + STALE_AFTER;
-                if state.changes != changes || is_late {
+                if state.changes != changes || is_late || holder.check().is_err() {
                     return;
                 }
                 if let Err(why) = neighbours.tell() {
@@ -125,7 +199,7 @@ impl Holder {
     /// It is still here, while the service is. One that was taken away by hand is added again.
     pub(super) fn keep(&self, is_alive: impl FnOnce() -> bool) -> Result<(), String> {
         let mut state = self.lock();
-        if !state.is_wanted {
+        if self.check().is_err() {
             return Ok(());
         }
         let links = match links::all() {
@@ -136,26 +210,54 @@ impl Holder {
                 return Ok(());
             }
         };
-        let is_here = !places(&links, &self.address).is_empty();
-        self.is_held.store(is_here, Ordering::SeqCst);
-        let is_due = state.told.is_none_or(|told| told.elapsed() > REPEAT_EVERY);
+        let places = places(&links, &self.address);
+        let here = places.first().map(|(link, _)| *link);
+        self.set_held(here.is_some());
+        let is_dark = here.is_some_and(|link| state.see(link.has_carrier()));
+        self.flags.is_dark.store(is_dark, Ordering::SeqCst);
         // Where a guard has taken it away, the service was killed before.
-        if (is_here && !is_due) || !is_alive() {
+        if here.is_some_and(|link| link.is_up() && !state.is_due()) || !is_alive() {
             return Ok(());
         }
-        if !is_here {
-            tracing::warn!(service = %self.service, "address {} is gone, and is added again", self.address);
-        }
-        let added = self.add(&mut state);
-        added.map_err(|why| format!("address {}: {why}", self.address))
+        let kept = match here {
+            Some(link) if link.is_up() => {
+                self.repeat(&mut state, link);
+                Ok(())
+            }
+            Some(link) => Err(format!("interface {} is down", link.name)),
+            None => {
+                tracing::warn!(service = %self.service, "address {} is gone, and is added again", self.address);
+                self.add(&mut state)
+            }
+        };
+        kept.map_err(|why| format!("address {}: {why}", self.address))
     }
 
-    /// It is not added any more, and nothing more is said of it.
-    pub(super) fn forget(&self) {
+    /// Tells neighbours again. They have been told before: that it does not work is no reason to end what they use.
+    fn repeat(&self, state: &mut State, link: &Link) {
+        state.told = Some(Instant::now());
+        let neighbours = Neighbours::of(link, self.address.ip());
+        let Err(why) = neighbours.and_then(|neighbours| neighbours.tell()) else {
+            state.warned = None;
+            return;
+        };
+        if state
+            .warned
+            .is_none_or(|warned| warned.elapsed() > WARN_EVERY)
+        {
+            state.warned = Some(Instant::now());
+            tracing::warn!(service = %self.service, "address {} is not announced again: {why}", self.address);
+        }
+    }
+
+    /// It is not added any more, and nothing more is said of it, by what was under way neither.
+    fn forget(&self) {
+        self.unwant();
         let mut state = self.lock();
-        (state.is_wanted, state.told) = (false, None);
+        (state.told, state.dark_since) = (None, None);
         state.changes += 1;
-        self.is_held.store(false, Ordering::SeqCst);
+        self.set_held(false);
+        self.flags.is_dark.store(false, Ordering::SeqCst);
     }
 
     /// This node has it no more.
