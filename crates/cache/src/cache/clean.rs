@@ -257,6 +257,7 @@ impl Cache {
         };
         let (first, end) = (run.first, run.end);
         match (run.step, result, buffer) {
+            (Step::Reading, ..) if self.failure.is_some() => self.end_run(op),
             (Step::Reading, Ok(()), Some(buffer)) => {
                 run.step = Step::Writing;
                 let how = (Side::Backing, Durability::Cached);

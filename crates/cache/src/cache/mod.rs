@@ -356,6 +356,7 @@ impl Cache {
     pub fn advance(&mut self, now: Moment) {
         self.now = self.now.max(now);
         loop {
+            let had_failed = self.failure.is_some();
             // In order: what a host asks for in one request lies one behind the other on the backing device.
             for op in std::mem::take(&mut self.granted) {
                 self.tell(op, News::Granted);
@@ -371,7 +372,8 @@ impl Cache {
                 self.settle();
             }
             self.write_pages();
-            if self.granted.is_empty() {
+            let fails_now = self.failure.is_some() && !had_failed;
+            if self.granted.is_empty() && !fails_now {
                 break;
             }
         }

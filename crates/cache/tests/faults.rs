@@ -1,0 +1,64 @@
+//! A cache over two devices of which one fails for a while: what was acknowledged is there afterwards, all that was asked
+//! is answered, and what does not need the device that fails goes on.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use ashlar_block::{Durability, Operation};
+use ashlar_cache::{Layout, Mode};
+
+use world::{GRANULES, Shape, World};
+
+/// Hosts write the same again and again while no page of bits can be written any more.
+fn pages_fail(seed: u64, mode: Mode) {
+    let mut world = World::new(seed, Shape::of(mode), None);
+    for _ in 0..world.rng.usize(50..400) {
+        if world.flying.len() < 24 {
+            world.ask();
+        }
+        world.turn(3);
+    }
+    world.quiet();
+    world.tolerates = true;
+    // Blocks are on their way out; a write to each unit waits behind one of them, or behind another.
+    for _ in 0..100 {
+        let place = world.rng.u64(..GRANULES);
+        world.submit(Operation::Read, place, 1);
+        world.turn(4);
+    }
+    for unit in 0..GRANULES / 16 {
+        let place = 16 * unit + world.rng.u64(..16);
+        world.submit(Operation::Write(Durability::Durable), place, 1);
+    }
+    world.fast.bad = Layout { granules: GRANULES }.page_granules();
+    for turn in 0.. {
+        if world.cache().status().failure.is_some() && world.flying.is_empty() {
+            break;
+        }
+        assert!(turn < 2000, "{:?} do not end", world.flying);
+        if turn < 60 {
+            let place = world.place();
+            for _ in 0..world.rng.u64(..4) {
+                world.submit(Operation::Write(Durability::Durable), place, 1);
+            }
+        } else if turn % 100 == 0 && world.cache().status().failure.is_none() {
+            world.submit(Operation::Write(Durability::Durable), turn, 1);
+        }
+        let answers = world.rng.usize(..4);
+        world.turn(answers);
+    }
+    world.fast.bad = 0..0;
+    world.reopen();
+    world.quiet();
+    world.read_all();
+    world.flush();
+    world.check_backing();
+}
+
+#[test]
+fn what_is_acknowledged_while_pages_cannot_be_written_is_there_after_a_reopen() {
+    for seed in 0..20 {
+        pages_fail(seed, Mode::WriteBack);
+        pages_fail(seed, Mode::WriteThrough);
+    }
+}
