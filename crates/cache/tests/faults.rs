@@ -4,7 +4,9 @@
 
 mod world;
 
-use ashlar_block::{Durability, Operation};
+use std::time::Duration;
+
+use ashlar_block::{Durability, IoError, Operation};
 use ashlar_cache::{Layout, Mode};
 
 use world::{GRANULES, Shape, World};
@@ -61,4 +63,60 @@ fn what_is_acknowledged_while_pages_cannot_be_written_is_there_after_a_reopen() 
         pages_fail(seed, Mode::WriteBack);
         pages_fail(seed, Mode::WriteThrough);
     }
+}
+
+/// Orders a flush of a cache that cannot write all back; how that was answered. Hosts read and write meanwhile.
+fn flush_that_fails(world: &mut World) -> IoError {
+    world.cache().flush(9);
+    for turn in 0..2000_u64 {
+        if turn % 20 == 0 {
+            world.submit(Operation::Write(Durability::Durable), 2000 + turn, 1);
+            world.submit(Operation::Read, 300, 1);
+        }
+        world.turn(8);
+        let answers = world.cache().take_answers();
+        if let Some((_, result)) = answers.into_iter().find(|(id, _)| *id == 9) {
+            return result.unwrap_err();
+        }
+    }
+    panic!("a flush that does not end: {:?}", world.cache().status());
+}
+
+#[test]
+fn a_flush_that_cannot_write_all_back_is_told_so_and_hosts_go_on() {
+    for whole in [false, true] {
+        let mut world = World::new(5, Shape::of(Mode::WriteBack), None);
+        world.submit(Operation::Write(Durability::Durable), 300, 2);
+        world.quiet();
+        match whole {
+            true => world.backing.flushes_fail = true,
+            false => world.backing.bad = 301..302,
+        }
+        let error = flush_that_fails(&mut world);
+        assert!(error.to_string().contains("as told"), "{error}");
+        world.quiet();
+        world.backing.flushes_fail = false;
+        world.backing.bad = 0..0;
+        world.now = world.now + Duration::from_secs(2);
+        world.flush();
+        world.check_backing();
+    }
+}
+
+#[test]
+fn reads_pass_writes_that_wait_for_a_flush() {
+    let mut world = World::new(5, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Write(Durability::Durable), 300, 2);
+    world.quiet();
+    // The flush does not come to its end.
+    world.backing.hangs = true;
+    world.cache().flush(9);
+    world.turns(20);
+    world.submit(Operation::Write(Durability::Durable), 2000, 1);
+    world.submit(Operation::Read, 300, 2);
+    world.turns(20);
+    assert_eq!(world.flying.len(), 1, "{:?}", world.flying);
+    world.backing.hangs = false;
+    world.quiet();
+    world.read_all();
 }

@@ -129,6 +129,20 @@ impl Cache {
         }
     }
 
+    /// What is newer cannot be written back now: who waits for that is told, and hosts' writes go on.
+    pub(super) fn flush_fails(&mut self, error: &IoError) {
+        for task in std::mem::take(&mut self.tasks) {
+            let Task::Restore(id) = task else {
+                self.tasks.push_back(task);
+                continue;
+            };
+            let why = format!("not all could be written back: {}", error.context());
+            let error = IoError::new(error.kind(), why);
+            self.answers.push((id, Err(error)));
+        }
+        self.draining = false;
+    }
+
     fn at(&mut self, step: Step) {
         if let Some(barrier) = &mut self.barrier {
             barrier.step = step;

@@ -276,10 +276,13 @@ impl Cache {
                 self.counters.written_back += end - first;
                 self.end_run(op);
             }
-            (_, _, _) => {
+            (_, result, _) => {
                 self.counters.backing_errors += 1;
                 self.cleaning.retry_at = Some(self.now + RETRY);
                 self.end_run(op);
+                if let Err(error) = result {
+                    self.flush_fails(&error);
+                }
             }
         }
     }
@@ -357,7 +360,8 @@ impl Cache {
     pub(super) fn settled(&mut self, result: Result<(), IoError>) {
         self.cleaning.flushing = false;
         let failed = result.is_err();
-        if failed {
+        if let Err(error) = &result {
+            self.flush_fails(error);
             self.counters.backing_errors += 1;
             self.cleaning.retry_at = Some(self.now + RETRY);
             // What it had may be gone: all of it is written again.
