@@ -120,3 +120,49 @@ fn reads_pass_writes_that_wait_for_a_flush() {
     world.quiet();
     world.read_all();
 }
+
+#[test]
+fn a_mark_that_cannot_be_put_fails_the_writes_that_wait_for_it_and_no_more() {
+    let mut world = World::new(7, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    world.turns(20);
+    world.backing.fails = true;
+    world.tolerates = true;
+    world.submit(Operation::Write(Durability::Durable), 400, 1);
+    world.quiet();
+    assert_eq!(world.failed.len(), 1);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    assert_eq!(world.failed.len(), 1, "a cached read");
+    world.backing.fails = false;
+    world.tolerates = false;
+    world.submit(Operation::Write(Durability::Durable), 400, 1);
+    world.quiet();
+    world.flush();
+    world.check_backing();
+}
+
+#[test]
+fn a_flush_of_a_cache_without_a_mark_may_fail_and_be_ordered_again() {
+    let mut world = World::new(7, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    world.turns(20);
+    world.backing.flushes_fail = true;
+    let failed = |world: &mut World| {
+        world.cache().flush(9);
+        world.turns(50);
+        let answers = world.cache().take_answers();
+        answers
+            .iter()
+            .any(|(id, result)| *id == 9 && result.is_err())
+    };
+    assert!(failed(&mut world));
+    assert_eq!(world.cache().status().failure, None);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    world.backing.flushes_fail = false;
+    world.flush();
+    world.check_backing();
+}
