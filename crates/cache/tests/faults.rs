@@ -9,7 +9,7 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoError, Operation};
 use ashlar_cache::{Layout, Mode};
 
-use world::{GRANULES, Shape, World};
+use world::{Flushes, GRANULES, Shape, World};
 
 /// Hosts write the same again and again while no page of bits can be written any more.
 fn pages_fail(seed: u64, mode: Mode) {
@@ -89,13 +89,13 @@ fn a_flush_that_cannot_write_all_back_is_told_so_and_hosts_go_on() {
         world.submit(Operation::Write(Durability::Durable), 300, 2);
         world.quiet();
         match whole {
-            true => world.backing.flushes_fail = true,
+            true => world.backing.flushes = Flushes::Fail,
             false => world.backing.bad = 301..302,
         }
         let error = flush_that_fails(&mut world);
         assert!(error.to_string().contains("as told"), "{error}");
         world.quiet();
-        world.backing.flushes_fail = false;
+        world.backing.flushes = Flushes::Served;
         world.backing.bad = 0..0;
         world.now = world.now + Duration::from_secs(2);
         world.flush();
@@ -149,7 +149,7 @@ fn a_flush_of_a_cache_without_a_mark_may_fail_and_be_ordered_again() {
     world.submit(Operation::Read, 300, 2);
     world.quiet();
     world.turns(20);
-    world.backing.flushes_fail = true;
+    world.backing.flushes = Flushes::Fail;
     let failed = |world: &mut World| {
         world.cache().flush(9);
         world.turns(50);
@@ -162,7 +162,50 @@ fn a_flush_of_a_cache_without_a_mark_may_fail_and_be_ordered_again() {
     assert_eq!(world.cache().status().failure, None);
     world.submit(Operation::Read, 300, 2);
     world.quiet();
-    world.backing.flushes_fail = false;
+    world.backing.flushes = Flushes::Served;
+    world.flush();
+    world.check_backing();
+}
+
+#[test]
+fn a_hosts_flush_that_fails_does_not_end_another_flush() {
+    let mut world = World::new(1, Shape::of(Mode::WriteBack), None);
+    for place in 0..120 {
+        world.submit(Operation::Write(Durability::Durable), 300 + 4 * place, 2);
+    }
+    world.quiet();
+    assert!(world.cache().status().written_around > 0);
+    // All goes back, and is flushed; the answer is late.
+    world.backing.flushes = Flushes::AnsweredLate;
+    world.now = world.now + Duration::from_secs(3);
+    for turn in 0.. {
+        assert!(turn < 1000, "no flush");
+        if world.backing.late.len() == 1 {
+            break;
+        }
+        world.turn(8);
+    }
+    world.backing.flushes = Flushes::Fail;
+    world.tolerates = true;
+    world.submit(Operation::Flush, 0, 0);
+    world.quiet();
+    assert_eq!(world.failed.len(), 1);
+    world.tolerates = false;
+    // What was written back is so once more. Its flush must come after the one whose answer is out: that answer would be
+    // taken for it.
+    world.backing.flushes = Flushes::AnsweredLate;
+    let before = world.cache().status().written_back_bytes;
+    world.now = world.now + Duration::from_secs(3);
+    world.turns(400);
+    assert!(world.cache().status().written_back_bytes > before);
+    assert_eq!(world.backing.late.len(), 1, "two flushes at a time");
+    let dirty = world.cache().status().dirty_bytes;
+    world.answer_late();
+    assert_eq!(world.cache().status().dirty_bytes, dirty, "it counts");
+    world.backing.flushes = Flushes::Served;
+    world.crash();
+    world.quiet();
+    world.read_all();
     world.flush();
     world.check_backing();
 }

@@ -348,7 +348,7 @@ impl Cache {
             Owner::Flush(whole, around) => {
                 match &result {
                     Ok(()) => self.around_flushed = self.around_flushed.max(around),
-                    Err(_) => self.settled(Err(IoError::new(ErrorKind::Media, "a flush"))),
+                    Err(_) => self.flush_failed(),
                 }
                 self.piece_over(whole, result);
             }

@@ -19,6 +19,15 @@ pub const CACHE: Uuid = Uuid::from_u128(77);
 
 pub type Granule = Rc<Vec<u8>>;
 
+/// What becomes of flushes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Flushes {
+    Served,
+    Fail,
+    /// They are done, and answered later.
+    AnsweredLate,
+}
+
 /// A device whose writes last once they are flushed, or said to be durable.
 pub struct Disk {
     pub lasting: BTreeMap<u64, Granule>,
@@ -30,7 +39,9 @@ pub struct Disk {
     pub fails: bool,
     /// Writes of these fail.
     pub bad: Range<u64>,
-    pub flushes_fail: bool,
+    pub flushes: Flushes,
+    /// Answers that are late.
+    pub late: Vec<Completion>,
     /// It does not answer.
     pub hangs: bool,
 }
@@ -48,7 +59,8 @@ impl Disk {
             is_durable,
             fails: false,
             bad: 0..0,
-            flushes_fail: false,
+            flushes: Flushes::Served,
+            late: Vec::new(),
             hangs: false,
         }
     }
@@ -85,7 +97,7 @@ impl Disk {
         let is_bad = first < self.bad.end && self.bad.start < first + count;
         self.fails
             || request.op.modifies() && is_bad
-            || request.op == Operation::Flush && self.flushes_fail
+            || request.op == Operation::Flush && self.flushes == Flushes::Fail
     }
 
     pub fn serve(&mut self, mut request: Request) -> Completion {
@@ -357,11 +369,23 @@ impl World {
                 true => (Side::Fast, &mut self.fast, at),
                 false => (Side::Backing, &mut self.backing, at - fast),
             };
+            let is_flush = disk.pending[at].op == Operation::Flush;
             let request = disk.pending.swap_remove(at);
             let completion = disk.serve(request);
+            if is_flush && disk.flushes == Flushes::AnsweredLate {
+                disk.late.push(completion);
+                continue;
+            }
             self.cache.as_mut().unwrap().completed(side, completion);
         }
         self.now = self.now + Duration::from_millis(self.rng.u64(..20));
+    }
+
+    /// The backing device's late answers come.
+    pub fn answer_late(&mut self) {
+        for completion in std::mem::take(&mut self.backing.late) {
+            self.cache().completed(Side::Backing, completion);
+        }
     }
 
     pub fn answered(&mut self, completion: Completion) {
@@ -412,6 +436,7 @@ impl World {
 
     pub fn crash(&mut self) {
         self.cache = None;
+        self.backing.late.clear();
         self.fast.cut(&mut self.rng);
         self.backing.cut(&mut self.rng);
         self.flying.clear();
