@@ -7,7 +7,7 @@ mod world;
 use std::time::Duration;
 
 use ashlar_block::{Durability, IoError, Operation};
-use ashlar_cache::{Layout, Mode};
+use ashlar_cache::{Layout, Mark, Mode};
 
 use world::{Flushes, GRANULES, Shape, World};
 
@@ -208,4 +208,35 @@ fn a_hosts_flush_that_fails_does_not_end_another_flush() {
     world.read_all();
     world.flush();
     world.check_backing();
+}
+
+#[test]
+fn another_device_is_not_marked_after_a_mark_that_was_half_put() {
+    for other in [false, true] {
+        let mut world = World::new(11, Shape::of(Mode::WriteBack), None);
+        world.submit(Operation::Write(Durability::Durable), 300, 2);
+        for turn in 0.. {
+            let header = world.cache().status().header;
+            if header.is_some_and(|header| header.mark == Mark::Arming) {
+                break;
+            }
+            assert!(turn < 1000, "no mark");
+            world.turn(1);
+        }
+        // The header is durable; of the mark nothing is.
+        world.backing.hangs = true;
+        world.turns(5);
+        world.backing.hangs = false;
+        world.backing.pending.clear();
+        if other {
+            let data = std::rc::Rc::new(vec![7; 4096]);
+            world.backing.lasting.insert(3, data);
+        }
+        world.crash();
+        let before = world.backing.head();
+        world.turns(100);
+        let status = world.cache().status();
+        assert_eq!(status.failure.is_some(), other, "{status:?}");
+        assert_eq!(world.backing.head() == before, other);
+    }
 }
