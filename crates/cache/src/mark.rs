@@ -6,7 +6,8 @@
 
 use uuid::Uuid;
 
-const SECTOR: usize = 512;
+/// The mark is put in parts of this size.
+pub(crate) const SECTOR: usize = 512;
 const TEXT: &[u8] =
     b"ASHLAR CACHE: what is newest of this device is elsewhere, and what begins it was turned \
 over. Do not write here. Flush the volume that caches it. Cache ";

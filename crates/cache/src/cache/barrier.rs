@@ -55,6 +55,11 @@ enum Step {
     GivingBack,
 }
 
+/// The same error, for one more who waits.
+fn again(error: &IoError) -> IoError {
+    IoError::new(error.kind(), error.context().to_owned())
+}
+
 impl Cache {
     fn head_granules(&self) -> u64 {
         HEAD.min(self.layout.granules)
@@ -127,6 +132,20 @@ impl Cache {
                 Task::Zero(whole, _) => self.piece_over(whole, Err(error)),
             }
         }
+    }
+
+    /// What is newer cannot be written back now: who waits for that is told, and hosts' writes go on.
+    pub(super) fn flush_fails(&mut self, error: &IoError) {
+        for task in std::mem::take(&mut self.tasks) {
+            let Task::Restore(id) = task else {
+                self.tasks.push_back(task);
+                continue;
+            };
+            let why = format!("not all could be written back: {}", error.context());
+            let error = IoError::new(error.kind(), why);
+            self.answers.push((id, Err(error)));
+        }
+        self.draining = false;
     }
 
     fn at(&mut self, step: Step) {
@@ -324,13 +343,25 @@ impl Cache {
         match barrier.task {
             Task::Arm => {}
             Task::Restore(id) => {
-                self.draining = self
-                    .tasks
-                    .iter()
-                    .any(|task| matches!(task, Task::Restore(_)));
+                self.draining = self.awaits_flush();
                 self.answers.push((id, Ok(())));
             }
             Task::Zero(whole, _) => self.piece_over(whole, Ok(())),
+        }
+    }
+
+    /// Whether another flush is ordered.
+    fn awaits_flush(&self) -> bool {
+        let mut tasks = self.tasks.iter();
+        tasks.any(|task| matches!(task, Task::Restore(_)))
+    }
+
+    /// The mark cannot be put now: the writes that wait for it are told. The next one has it tried again.
+    fn fail_held(&mut self, error: &IoError) {
+        let why = format!("the backing device cannot be marked: {}", error.context());
+        for request in std::mem::take(&mut self.held) {
+            let error = IoError::new(error.kind(), why.clone());
+            self.done.push(request.complete(Err(error)));
         }
     }
 
@@ -342,9 +373,14 @@ impl Cache {
         };
         match barrier.task {
             Task::Zero(whole, _) => {
-                let error = IoError::new(error.kind(), error.context().to_owned());
-                self.piece_over(whole, Err(error));
+                self.piece_over(whole, Err(again(error)));
             }
+            // There was no mark, so nothing is half done.
+            Task::Restore(id) if barrier.step == Step::FlushBack && barrier.head.is_empty() => {
+                self.draining = self.awaits_flush();
+                self.answers.push((id, Err(again(error))));
+            }
+            Task::Arm if barrier.step == Step::ReadBacking => self.fail_held(error),
             task => {
                 self.tasks.push_front(task);
                 self.fail(format!("the mark on the backing device: {error}"));

@@ -257,6 +257,7 @@ impl Cache {
         };
         let (first, end) = (run.first, run.end);
         match (run.step, result, buffer) {
+            (Step::Reading, ..) if self.failure.is_some() => self.end_run(op),
             (Step::Reading, Ok(()), Some(buffer)) => {
                 run.step = Step::Writing;
                 let how = (Side::Backing, Durability::Cached);
@@ -275,10 +276,13 @@ impl Cache {
                 self.counters.written_back += end - first;
                 self.end_run(op);
             }
-            (_, _, _) => {
+            (_, result, _) => {
                 self.counters.backing_errors += 1;
                 self.cleaning.retry_at = Some(self.now + RETRY);
                 self.end_run(op);
+                if let Err(error) = result {
+                    self.flush_fails(&error);
+                }
             }
         }
     }
@@ -323,7 +327,7 @@ impl Cache {
     /// Flushes the backing device when there is enough that can be recorded as clean then.
     pub(super) fn settle(&mut self) {
         let waits = self.cleaning.written > 0 || self.cleaning.fresh;
-        if self.cleaning.flushing || !waits || self.barrier.is_some() {
+        if self.cleaning.flushing || !waits || self.barrier.is_some() || !self.gets_on() {
             return;
         }
         let since = *self.cleaning.unsettled_since.get_or_insert(self.now);
@@ -352,26 +356,17 @@ impl Cache {
         self.send(Side::Backing, Owner::Settle, Request::flush(0));
     }
 
-    /// The backing device is flushed: what it has had before can be recorded as clean.
+    /// The flush that [`settle`](Self::settle) has sent is over: what the backing device has had before can be recorded as
+    /// clean. Nothing is, if another flush has failed meanwhile.
     pub(super) fn settled(&mut self, result: Result<(), IoError>) {
         self.cleaning.flushing = false;
-        let failed = result.is_err();
-        if failed {
-            self.counters.backing_errors += 1;
-            self.cleaning.retry_at = Some(self.now + RETRY);
-            // What it had may be gone: all of it is written again.
-            self.cleaning.unflushed = true;
-            self.cleaning.written = 0;
-            self.cleaning.written_runs = 0;
+        if let Err(error) = result {
+            self.flush_failed();
+            return self.flush_fails(&error);
         }
         let mut recorded = Vec::new();
         let mut cleaned = 0;
         for (&number, page) in &mut self.pages {
-            if failed {
-                page.written = Default::default();
-                page.settling = Default::default();
-                continue;
-            }
             let settling = std::mem::take(&mut page.settling);
             for at in settling.iter() {
                 cleaned += u64::from(page.dirty.get(at));
@@ -386,5 +381,21 @@ impl Cache {
         }
         self.dirty -= cleaned;
         recorded.into_iter().for_each(|page| self.changed(page));
+    }
+
+    /// A flush of the backing device has failed, a host's or ours: what it had may be gone, and all of it is written
+    /// again. One of ours that is under way stays so until its answer comes, which has nothing to record then.
+    pub(super) fn flush_failed(&mut self) {
+        self.counters.backing_errors += 1;
+        self.cleaning.retry_at = Some(self.now + RETRY);
+        self.cleaning.unflushed = true;
+        self.cleaning.unsettled_since = None;
+        self.cleaning.fresh = true;
+        self.cleaning.written = 0;
+        self.cleaning.written_runs = 0;
+        for page in self.pages.values_mut() {
+            page.written = Default::default();
+            page.settling = Default::default();
+        }
     }
 }

@@ -26,6 +26,13 @@ enum Step {
     Deallocating,
 }
 
+impl Eviction {
+    /// Whether it waits for a page to be recorded.
+    pub(super) fn awaits_page(&self) -> bool {
+        self.step == Step::Recording
+    }
+}
+
 impl Cache {
     /// Blocks that are kept free, so that what comes in need not wait.
     fn kept_free(&self) -> usize {
@@ -97,12 +104,16 @@ impl Cache {
         match news {
             News::Granted => {}
             News::Recorded => self.deallocate_block(op, first),
-            News::Done(..) => {
-                self.ops.try_remove(op);
-                self.evicting -= 1;
-                let next = self.locks.release(first / UNIT, Hold::Alone);
-                self.granted.extend(next);
-            }
+            News::Done(..) => self.end_eviction(op),
         }
+    }
+
+    pub(super) fn end_eviction(&mut self, op: usize) {
+        let Some(Op::Evict(Eviction { first, .. })) = self.ops.try_remove(op) else {
+            return;
+        };
+        self.evicting -= 1;
+        let next = self.locks.release(first / UNIT, Hold::Alone);
+        self.granted.extend(next);
     }
 }

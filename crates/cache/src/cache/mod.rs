@@ -156,6 +156,8 @@ pub struct Cache {
     owners: Slab<(Side, Owner)>,
     wholes: Slab<Whole>,
     waiting: VecDeque<Request>,
+    /// Of hosts' requests, writes that may not begin yet, oldest first: what only reads passes them.
+    held: VecDeque<Request>,
     pieces: usize,
     /// Of these, what is being put on the fast device.
     filling: usize,
@@ -217,6 +219,7 @@ impl Cache {
             owners: Slab::new(),
             wholes: Slab::new(),
             waiting: VecDeque::new(),
+            held: VecDeque::new(),
             pieces: 0,
             filling: 0,
             starved: Starved::default(),
@@ -345,7 +348,7 @@ impl Cache {
             Owner::Flush(whole, around) => {
                 match &result {
                     Ok(()) => self.around_flushed = self.around_flushed.max(around),
-                    Err(_) => self.settled(Err(IoError::new(ErrorKind::Media, "a flush"))),
+                    Err(_) => self.flush_failed(),
                 }
                 self.piece_over(whole, result);
             }
@@ -356,6 +359,7 @@ impl Cache {
     pub fn advance(&mut self, now: Moment) {
         self.now = self.now.max(now);
         loop {
+            let had_failed = self.failure.is_some();
             // In order: what a host asks for in one request lies one behind the other on the backing device.
             for op in std::mem::take(&mut self.granted) {
                 self.tell(op, News::Granted);
@@ -371,7 +375,8 @@ impl Cache {
                 self.settle();
             }
             self.write_pages();
-            if self.granted.is_empty() {
+            let fails_now = self.failure.is_some() && !had_failed;
+            if self.granted.is_empty() && !fails_now {
                 break;
             }
         }
@@ -471,24 +476,30 @@ impl Cache {
 
     /// Begins requests, as far as they may.
     fn admit(&mut self) {
-        while let Some(request) = self.waiting.front() {
-            let changes = request.op.modifies();
-            if self.failure.is_none() {
-                let busy = self.opening.is_some() || self.barrier.is_some();
-                let held = changes && (self.holds_writes() || self.must_arm());
-                let arming = busy || self.tasks.contains(&Task::Arm);
-                if changes && self.must_arm() && !arming {
-                    self.tasks.push_front(Task::Arm);
-                }
-                if busy || held || self.pieces >= MOST_PIECES {
-                    return;
-                }
+        while self.failure.is_some() || self.has_room_for_requests() {
+            let holds = self.failure.is_none() && (self.holds_writes() || self.must_arm());
+            if !holds && let Some(request) = self.held.pop_front() {
+                self.begin(request);
+                continue;
             }
             let Some(request) = self.waiting.pop_front() else {
-                return;
+                break;
             };
-            self.begin(request);
+            match holds && request.op.modifies() {
+                true => self.held.push_back(request),
+                false => self.begin(request),
+            }
         }
+        let arming = self.barrier.is_some() || self.tasks.contains(&Task::Arm);
+        if !self.held.is_empty() && self.must_arm() && !arming {
+            self.tasks.push_front(Task::Arm);
+        }
+    }
+
+    /// Whether hosts' requests may begin.
+    fn has_room_for_requests(&self) -> bool {
+        let busy = self.opening.is_some() || self.barrier.is_some();
+        !busy && self.pieces < MOST_PIECES
     }
 
     /// Whether writes wait for a mark on the backing device.

@@ -124,10 +124,7 @@ impl Cache {
                 Step::Header => self.header_read(bytes),
                 Step::Backing => self.head_read(bytes),
                 Step::Pages(first) => self.pages_read(first, bytes),
-                Step::Kept => {
-                    self.take_up(bytes.to_vec());
-                    Ok(())
-                }
+                Step::Kept => self.kept_read(bytes.to_vec()),
                 Step::Writing => {
                     self.begin_service();
                     Ok(())
@@ -231,6 +228,26 @@ impl Cache {
         self.read_pages(first + (bytes.len() / GRANULE) as u64)
     }
 
+    /// The mark was being put: the backing device has what was kept before, or the mark, sector by sector. Another device
+    /// would be written over.
+    fn kept_read(&mut self, kept: Vec<u8>) -> Result<(), IoError> {
+        let (Some(opening), Some(header)) = (&self.opening, &self.header) else {
+            return Ok(());
+        };
+        let marked = mark::put(&kept, header.cache);
+        let mut sectors = (opening.head.chunks(mark::SECTOR))
+            .zip(kept.chunks(mark::SECTOR).zip(marked.chunks(mark::SECTOR)));
+        if !sectors.all(|(found, (kept, marked))| found == kept || found == marked) {
+            return Err(not_as_left(
+                header,
+                &header.backing,
+                "has changed since it was left",
+            ));
+        }
+        self.take_up(kept);
+        Ok(())
+    }
+
     fn take_up(&mut self, head: Vec<u8>) {
         let mark = self.header.as_ref().map_or(Mark::Off, |header| header.mark);
         self.begin_service();
@@ -290,12 +307,16 @@ fn check_head(header: &Header, name: &str, head: &[u8]) -> Result<(), IoError> {
         Mark::On => "does not have the mark that was put on it",
         _ => "has changed since it was left",
     };
-    Err(IoError::new(
+    Err(not_as_left(header, name, what))
+}
+
+fn not_as_left(header: &Header, name: &str, what: &str) -> IoError {
+    IoError::new(
         ashlar_block::ErrorKind::InvalidRequest,
         format!(
             "backing device {name} {what}: it is not {}, or something wrote to it without the cache, of which \
              what is cached knows nothing",
             header.backing
         ),
-    ))
+    )
 }

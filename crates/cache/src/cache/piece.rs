@@ -70,6 +70,14 @@ enum Step {
     WritingAround,
 }
 
+impl Step {
+    /// Whether a cache that has failed must end it here. What comes next may find the page as it wants it and take that
+    /// for durable, while the change was another's whose page could not be written.
+    fn may_not_go_on(self) -> bool {
+        matches!(self, Self::Waiting | Self::Patching | Self::Deallocating)
+    }
+}
+
 impl Piece {
     fn granules(&self) -> Range<u64> {
         self.first..self.end
@@ -77,6 +85,11 @@ impl Piece {
 
     fn page(&self) -> u64 {
         self.first / PAGE
+    }
+
+    /// Whether it waits for a page to be recorded.
+    pub(super) fn awaits_page(&self) -> bool {
+        matches!(self.step, Step::Marking | Step::Recording | Step::Dropping)
     }
 }
 
@@ -176,6 +189,12 @@ impl Cache {
             }
         }
         let error = piece.error.take();
+        if let (true, Some(error)) = (piece.step.may_not_go_on(), self.failure_error()) {
+            return self.end_piece(op, Err(error));
+        }
+        let Some(piece) = self.piece(op) else {
+            return;
+        };
         match (piece.step, error) {
             (Step::Waiting, _) if piece.is_read => self.start_read(op),
             (Step::Waiting, _) if self.is_partial(op) => self.read_sides(op, Step::Patching),
@@ -601,16 +620,6 @@ impl Cache {
         self.step(op, Step::Filling, 1);
         let how = (Side::Fast, Durability::Cached);
         self.write_buffer(how, Owner::Op(op), first, data);
-    }
-
-    /// Those that wait for a page to be recorded.
-    pub(super) fn pieces_at_pages(&self) -> Vec<usize> {
-        let waits = |op: &Op| {
-            let Op::Piece(piece) = op else { return false };
-            matches!(piece.step, Step::Marking | Step::Recording | Step::Dropping)
-        };
-        let all = self.ops.iter().filter(|(_, op)| waits(op));
-        all.map(|(number, _)| number).collect()
     }
 
     pub(super) fn end_piece(&mut self, op: usize, result: Result<(), IoError>) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-use super::{BLOCK, Cache};
+use super::{BLOCK, Cache, Op};
 use crate::layout::Mode;
 use crate::policy::Admission;
 
@@ -79,17 +79,32 @@ impl Cache {
         self.feed_those(Admission::Ordinary);
     }
 
-    /// The cache can do nothing any more: what waits for room, or for a page to be recorded, is told.
+    /// The cache can do nothing any more: what waits for room, or for a page to be recorded, ends. What waits behind it
+    /// for a lock ends when it has that.
     pub(super) fn let_go(&mut self) {
         let starved = std::mem::take(&mut self.starved);
         let starved = starved.ordinary.into_iter().chain(starved.streams);
         let mut all: Vec<usize> = starved.map(|(_, op)| op).collect();
         self.forget_waiters();
-        all.extend(self.pieces_at_pages());
+        all.extend(self.waits_for_pages());
         for op in all {
             let result = self.failure_error().map_or(Ok(()), Err);
-            self.end_piece(op, result);
+            match self.ops.get(op) {
+                Some(Op::Evict(_)) => self.end_eviction(op),
+                _ => self.end_piece(op, result),
+            }
         }
+    }
+
+    /// What waits for a page to be recorded.
+    fn waits_for_pages(&self) -> Vec<usize> {
+        let waits = |op: &Op| match op {
+            Op::Piece(piece) => piece.awaits_page(),
+            Op::Evict(eviction) => eviction.awaits_page(),
+            Op::Clean(_) => false,
+        };
+        let all = self.ops.iter().filter(|(_, op)| waits(op));
+        all.map(|(number, _)| number).collect()
     }
 
     fn feed_those(&mut self, how: Admission) {

@@ -1,0 +1,242 @@
+//! A cache over two devices of which one fails for a while: what was acknowledged is there afterwards, all that was asked
+//! is answered, and what does not need the device that fails goes on.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use std::time::Duration;
+
+use ashlar_block::{Durability, IoError, Operation};
+use ashlar_cache::{Layout, Mark, Mode};
+
+use world::{Flushes, GRANULES, Shape, World};
+
+/// Hosts write the same again and again while no page of bits can be written any more.
+fn pages_fail(seed: u64, mode: Mode) {
+    let mut world = World::new(seed, Shape::of(mode), None);
+    for _ in 0..world.rng.usize(50..400) {
+        if world.flying.len() < 24 {
+            world.ask();
+        }
+        world.turn(3);
+    }
+    world.quiet();
+    world.tolerates = true;
+    // Blocks are on their way out; a write to each unit waits behind one of them, or behind another.
+    for _ in 0..100 {
+        let place = world.rng.u64(..GRANULES);
+        world.submit(Operation::Read, place, 1);
+        world.turn(4);
+    }
+    for unit in 0..GRANULES / 16 {
+        let place = 16 * unit + world.rng.u64(..16);
+        world.submit(Operation::Write(Durability::Durable), place, 1);
+    }
+    world.fast.bad = Layout { granules: GRANULES }.page_granules();
+    for turn in 0.. {
+        if world.cache().status().failure.is_some() && world.flying.is_empty() {
+            break;
+        }
+        assert!(turn < 2000, "{:?} do not end", world.flying);
+        if turn < 60 {
+            let place = world.place();
+            for _ in 0..world.rng.u64(..4) {
+                world.submit(Operation::Write(Durability::Durable), place, 1);
+            }
+        } else if turn % 100 == 0 && world.cache().status().failure.is_none() {
+            world.submit(Operation::Write(Durability::Durable), turn, 1);
+        }
+        let answers = world.rng.usize(..4);
+        world.turn(answers);
+    }
+    world.fast.bad = 0..0;
+    world.reopen();
+    world.quiet();
+    world.read_all();
+    world.flush();
+    world.check_backing();
+}
+
+#[test]
+fn what_is_acknowledged_while_pages_cannot_be_written_is_there_after_a_reopen() {
+    for seed in 0..20 {
+        pages_fail(seed, Mode::WriteBack);
+        pages_fail(seed, Mode::WriteThrough);
+    }
+}
+
+/// Orders a flush of a cache that cannot write all back; how that was answered. Hosts read and write meanwhile.
+fn flush_that_fails(world: &mut World) -> IoError {
+    world.cache().flush(9);
+    for turn in 0..2000_u64 {
+        if turn % 20 == 0 {
+            world.submit(Operation::Write(Durability::Durable), 2000 + turn, 1);
+            world.submit(Operation::Read, 300, 1);
+        }
+        world.turn(8);
+        let answers = world.cache().take_answers();
+        if let Some((_, result)) = answers.into_iter().find(|(id, _)| *id == 9) {
+            return result.unwrap_err();
+        }
+    }
+    panic!("a flush that does not end: {:?}", world.cache().status());
+}
+
+#[test]
+fn a_flush_that_cannot_write_all_back_is_told_so_and_hosts_go_on() {
+    for whole in [false, true] {
+        let mut world = World::new(5, Shape::of(Mode::WriteBack), None);
+        world.submit(Operation::Write(Durability::Durable), 300, 2);
+        world.quiet();
+        match whole {
+            true => world.backing.flushes = Flushes::Fail,
+            false => world.backing.bad = 301..302,
+        }
+        let error = flush_that_fails(&mut world);
+        assert!(error.to_string().contains("as told"), "{error}");
+        world.quiet();
+        world.backing.flushes = Flushes::Served;
+        world.backing.bad = 0..0;
+        world.now = world.now + Duration::from_secs(2);
+        world.flush();
+        world.check_backing();
+    }
+}
+
+#[test]
+fn reads_pass_writes_that_wait_for_a_flush() {
+    let mut world = World::new(5, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Write(Durability::Durable), 300, 2);
+    world.quiet();
+    // The flush does not come to its end.
+    world.backing.hangs = true;
+    world.cache().flush(9);
+    world.turns(20);
+    world.submit(Operation::Write(Durability::Durable), 2000, 1);
+    world.submit(Operation::Read, 300, 2);
+    world.turns(20);
+    assert_eq!(world.flying.len(), 1, "{:?}", world.flying);
+    world.backing.hangs = false;
+    world.quiet();
+    world.read_all();
+}
+
+#[test]
+fn a_mark_that_cannot_be_put_fails_the_writes_that_wait_for_it_and_no_more() {
+    let mut world = World::new(7, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    world.turns(20);
+    world.backing.fails = true;
+    world.tolerates = true;
+    world.submit(Operation::Write(Durability::Durable), 400, 1);
+    world.quiet();
+    assert_eq!(world.failed.len(), 1);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    assert_eq!(world.failed.len(), 1, "a cached read");
+    world.backing.fails = false;
+    world.tolerates = false;
+    world.submit(Operation::Write(Durability::Durable), 400, 1);
+    world.quiet();
+    world.flush();
+    world.check_backing();
+}
+
+#[test]
+fn a_flush_of_a_cache_without_a_mark_may_fail_and_be_ordered_again() {
+    let mut world = World::new(7, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    world.turns(20);
+    world.backing.flushes = Flushes::Fail;
+    let failed = |world: &mut World| {
+        world.cache().flush(9);
+        world.turns(50);
+        let answers = world.cache().take_answers();
+        answers
+            .iter()
+            .any(|(id, result)| *id == 9 && result.is_err())
+    };
+    assert!(failed(&mut world));
+    assert_eq!(world.cache().status().failure, None);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    world.backing.flushes = Flushes::Served;
+    world.flush();
+    world.check_backing();
+}
+
+#[test]
+fn a_hosts_flush_that_fails_does_not_end_another_flush() {
+    let mut world = World::new(1, Shape::of(Mode::WriteBack), None);
+    for place in 0..120 {
+        world.submit(Operation::Write(Durability::Durable), 300 + 4 * place, 2);
+    }
+    world.quiet();
+    assert!(world.cache().status().written_around > 0);
+    // All goes back, and is flushed; the answer is late.
+    world.backing.flushes = Flushes::AnsweredLate;
+    world.now = world.now + Duration::from_secs(3);
+    for turn in 0.. {
+        assert!(turn < 1000, "no flush");
+        if world.backing.late.len() == 1 {
+            break;
+        }
+        world.turn(8);
+    }
+    world.backing.flushes = Flushes::Fail;
+    world.tolerates = true;
+    world.submit(Operation::Flush, 0, 0);
+    world.quiet();
+    assert_eq!(world.failed.len(), 1);
+    world.tolerates = false;
+    // What was written back is so once more. Its flush must come after the one whose answer is out: that answer would be
+    // taken for it.
+    world.backing.flushes = Flushes::AnsweredLate;
+    let before = world.cache().status().written_back_bytes;
+    world.now = world.now + Duration::from_secs(3);
+    world.turns(400);
+    assert!(world.cache().status().written_back_bytes > before);
+    assert_eq!(world.backing.late.len(), 1, "two flushes at a time");
+    let dirty = world.cache().status().dirty_bytes;
+    world.answer_late();
+    assert_eq!(world.cache().status().dirty_bytes, dirty, "it counts");
+    world.backing.flushes = Flushes::Served;
+    world.crash();
+    world.quiet();
+    world.read_all();
+    world.flush();
+    world.check_backing();
+}
+
+#[test]
+fn another_device_is_not_marked_after_a_mark_that_was_half_put() {
+    for other in [false, true] {
+        let mut world = World::new(11, Shape::of(Mode::WriteBack), None);
+        world.submit(Operation::Write(Durability::Durable), 300, 2);
+        for turn in 0.. {
+            let header = world.cache().status().header;
+            if header.is_some_and(|header| header.mark == Mark::Arming) {
+                break;
+            }
+            assert!(turn < 1000, "no mark");
+            world.turn(1);
+        }
+        // The header is durable; of the mark nothing is.
+        world.backing.hangs = true;
+        world.turns(5);
+        world.backing.hangs = false;
+        world.backing.pending.clear();
+        if other {
+            let data = std::rc::Rc::new(vec![7; 4096]);
+            world.backing.lasting.insert(3, data);
+        }
+        world.crash();
+        let before = world.backing.head();
+        world.turns(100);
+        let status = world.cache().status();
+        assert_eq!(status.failure.is_some(), other, "{status:?}");
+        assert_eq!(world.backing.head() == before, other);
+    }
+}

@@ -1,0 +1,519 @@
+//! Two devices that lose power and fail as they are told, and a cache over them.
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ashlar_block::{
+    BlockRange, BlockSize, BufferPool, Completion, Durability, ErrorKind, Geometry, IoError,
+    Moment, Operation, Request,
+};
+use ashlar_cache::{Cache, Defect, GRANULE, Header, Layout, Mark, Mode, Side};
+use fastrand::Rng;
+use uuid::Uuid;
+
+pub const GRANULES: u64 = 8192 + 512;
+pub const CACHE: Uuid = Uuid::from_u128(77);
+
+pub type Granule = Rc<Vec<u8>>;
+
+/// What becomes of flushes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Flushes {
+    Served,
+    Fail,
+    /// They are done, and answered later.
+    AnsweredLate,
+}
+
+/// A device whose writes last once they are flushed, or said to be durable.
+pub struct Disk {
+    pub lasting: BTreeMap<u64, Granule>,
+    /// Completed, and lost with the power: oldest first.
+    pub volatile: Vec<(u64, Granule)>,
+    pub pending: Vec<Request>,
+    /// Completed writes last.
+    pub is_durable: bool,
+    pub fails: bool,
+    /// Writes of these fail.
+    pub bad: Range<u64>,
+    pub flushes: Flushes,
+    /// Answers that are late.
+    pub late: Vec<Completion>,
+    /// It does not answer.
+    pub hangs: bool,
+}
+
+pub fn zeroes() -> Granule {
+    Rc::new(vec![0; GRANULE])
+}
+
+impl Disk {
+    pub fn new(is_durable: bool) -> Self {
+        Self {
+            lasting: BTreeMap::new(),
+            volatile: Vec::new(),
+            pending: Vec::new(),
+            is_durable,
+            fails: false,
+            bad: 0..0,
+            flushes: Flushes::Served,
+            late: Vec::new(),
+            hangs: false,
+        }
+    }
+
+    pub fn get(&self, at: u64) -> Granule {
+        let newest = self.volatile.iter().rev().find(|(place, _)| *place == at);
+        let newest = newest.map(|(_, data)| data.clone());
+        newest
+            .or_else(|| self.lasting.get(&at).cloned())
+            .unwrap_or_else(zeroes)
+    }
+
+    pub fn head(&self) -> Vec<u8> {
+        (0..32).flat_map(|at| self.get(at).to_vec()).collect()
+    }
+
+    /// Granules that a request changes, and to what.
+    pub fn changes(request: &Request) -> Vec<(u64, Granule)> {
+        let (first, count) = (request.range.start.0, u64::from(request.range.count));
+        match (request.op, &request.buffer) {
+            (Operation::Write(_), Some(buffer)) => {
+                let data = buffer.chunks(GRANULE).map(|data| Rc::new(data.to_vec()));
+                (first..).zip(data).collect()
+            }
+            (Operation::WriteZeroes { .. } | Operation::Deallocate, _) => {
+                (first..first + count).map(|at| (at, zeroes())).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn refuses(&self, request: &Request) -> bool {
+        let (first, count) = (request.range.start.0, u64::from(request.range.count));
+        let is_bad = first < self.bad.end && self.bad.start < first + count;
+        self.fails
+            || request.op.modifies() && is_bad
+            || request.op == Operation::Flush && self.flushes == Flushes::Fail
+    }
+
+    pub fn serve(&mut self, mut request: Request) -> Completion {
+        if self.refuses(&request) {
+            return request.complete(Err(IoError::new(ErrorKind::Media, "as told")));
+        }
+        if let (Operation::Read, Some(buffer)) = (request.op, &mut request.buffer) {
+            for (at, place) in (request.range.start.0..).zip(buffer.chunks_mut(GRANULE)) {
+                let newest = self.volatile.iter().rev().find(|(place, _)| *place == at);
+                let newest = newest.map(|(_, data)| data);
+                match newest.or_else(|| self.lasting.get(&at)) {
+                    Some(data) => place.copy_from_slice(data),
+                    None => place.fill(0),
+                }
+            }
+        }
+        let durable = self.is_durable
+            || matches!(
+                request.op,
+                Operation::Write(Durability::Durable)
+                    | Operation::WriteZeroes {
+                        durability: Durability::Durable,
+                        ..
+                    }
+            );
+        self.volatile.extend(Self::changes(&request));
+        if request.op == Operation::Flush || self.is_durable {
+            for (at, data) in std::mem::take(&mut self.volatile) {
+                self.lasting.insert(at, data);
+            }
+        } else if durable {
+            let places: BTreeSet<u64> = Self::changes(&request).iter().map(|(at, _)| *at).collect();
+            for (at, data) in self.volatile.extract_if(.., |(at, _)| places.contains(at)) {
+                self.lasting.insert(at, data);
+            }
+        }
+        request.complete(Ok(()))
+    }
+
+    /// The power fails: of what does not last, each granule has some version; of what is under way, too.
+    pub fn cut(&mut self, rng: &mut Rng) {
+        for request in std::mem::take(&mut self.pending) {
+            let whole = self.is_durable && request.range.count <= 16;
+            let all = rng.bool();
+            for change in Self::changes(&request) {
+                if if whole { all } else { rng.bool() } {
+                    self.volatile.push(change);
+                }
+            }
+        }
+        for (at, data) in std::mem::take(&mut self.volatile) {
+            if self.is_durable || rng.bool() {
+                self.lasting.insert(at, data);
+            }
+        }
+    }
+}
+
+pub struct World {
+    pub rng: Rng,
+    pub fast: Disk,
+    pub backing: Disk,
+    pub cache: Option<Cache>,
+    pub now: Moment,
+    pub buffers: BufferPool,
+    /// What each block may hold; the last is the newest.
+    pub model: BTreeMap<u64, Vec<u64>>,
+    pub shape: Shape,
+    pub flying: BTreeMap<u64, (Operation, u64, u64, u64)>,
+    pub next: u64,
+    pub defect: Option<Defect>,
+    /// A device fails: requests may, too. Those that have.
+    pub tolerates: bool,
+    pub failed: Vec<u64>,
+}
+
+/// What a cache is to be.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub mode: Mode,
+    pub blocks: BlockSize,
+}
+
+impl Shape {
+    pub fn of(mode: Mode) -> Self {
+        Self {
+            mode,
+            blocks: BlockSize::B4096,
+        }
+    }
+
+    pub fn block(self) -> usize {
+        self.blocks.bytes() as usize
+    }
+
+    /// Blocks of a granule.
+    pub fn each(self) -> u64 {
+        (GRANULE / self.block()) as u64
+    }
+}
+
+pub fn geometry() -> Geometry {
+    Geometry {
+        volatile_cache: true,
+        deallocates: true,
+        ..Geometry::plain(BlockSize::B4096, GRANULES)
+    }
+}
+
+/// A block at both of whose ends a stamp is.
+pub fn stamped(stamp: u64, bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    data[..8].copy_from_slice(&stamp.to_le_bytes());
+    data[bytes - 8..].copy_from_slice(&stamp.to_le_bytes());
+    data
+}
+
+pub fn stamp_of(data: &[u8]) -> u64 {
+    let at = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
+    assert_eq!(at(0), at(data.len() - 8), "a torn block");
+    at(0)
+}
+
+impl World {
+    pub fn new(seed: u64, shape: Shape, defect: Option<Defect>) -> Self {
+        Self::with_room(70, seed, shape, defect)
+    }
+
+    /// One whose cache has room for so many blocks.
+    pub fn with_room(blocks: u64, seed: u64, shape: Shape, defect: Option<Defect>) -> Self {
+        let mut backing = Disk::new(false);
+        let mut model = BTreeMap::new();
+        for granule in 0..GRANULES {
+            let is_there = granule % 3 != 0;
+            let stamp = if is_there { granule + 1 } else { 0 };
+            if is_there {
+                let data = stamped(stamp, shape.block()).repeat(shape.each() as usize);
+                backing.lasting.insert(granule, Rc::new(data));
+            }
+            for block in granule * shape.each()..(granule + 1) * shape.each() {
+                model.insert(block, vec![stamp]);
+            }
+        }
+        let header = Header {
+            cache: CACHE,
+            granules: GRANULES,
+            cache_bytes: blocks * 8192,
+            blocks: shape.blocks,
+            mode: shape.mode,
+            mark: Mark::Off,
+            head_crc: None,
+            backing: "disk".to_owned(),
+        };
+        let mut cache = Cache::create(header, geometry(), Moment::ORIGIN).unwrap();
+        if let Some(defect) = defect {
+            cache.break_on_purpose(defect);
+        }
+        Self {
+            rng: Rng::with_seed(seed),
+            fast: Disk::new(true),
+            backing,
+            cache: Some(cache),
+            now: Moment::ORIGIN,
+            buffers: BufferPool::new(64 << 20),
+            model,
+            flying: BTreeMap::new(),
+            next: 1 << 32,
+            shape,
+            defect,
+            tolerates: false,
+            failed: Vec::new(),
+        }
+    }
+
+    pub fn cache(&mut self) -> &mut Cache {
+        self.cache.as_mut().unwrap()
+    }
+
+    /// A granule: a few are hot, some lie where a page ends, some in the head.
+    pub fn place(&mut self) -> u64 {
+        match self.rng.u8(..10) {
+            0 => self.rng.u64(..40),
+            1..6 => 100 + self.rng.u64(..60),
+            6 | 7 => 8192 - 20 + self.rng.u64(..40),
+            _ => self.rng.u64(..GRANULES - 16),
+        }
+    }
+
+    pub fn ask(&mut self) {
+        let each = self.shape.each();
+        let first = self.place() * each + self.rng.u64(..each);
+        let count = 1 + self.rng.u64(..8 * each);
+        let busy = |world: &Self| {
+            let mut flying = world.flying.values();
+            flying.any(|(_, from, many, _)| first < from + many && *from < first + count)
+        };
+        if busy(self) {
+            return;
+        }
+        let op = match self.rng.u8(..20) {
+            0..10 => Operation::Write(Durability::Durable),
+            10 if self.rng.u8(..4) == 0 => Operation::WriteZeroes {
+                durability: Durability::Durable,
+                deallocate: true,
+            },
+            _ => Operation::Read,
+        };
+        self.submit(op, first, count);
+    }
+
+    pub fn submit(&mut self, op: Operation, first: u64, count: u64) {
+        let stamp = self.next;
+        self.next += 1;
+        let range = BlockRange::new(first, count as u32);
+        let buffer = op.has_buffer().then(|| {
+            let bytes = self.shape.block();
+            let mut buffer = self.buffers.get(count as usize * bytes).unwrap();
+            let block = stamped(stamp, bytes);
+            buffer
+                .chunks_mut(bytes)
+                .for_each(|place| place.copy_from_slice(&block));
+            buffer
+        });
+        let value = match op {
+            Operation::Write(_) => stamp,
+            _ => 0,
+        };
+        if op.modifies() {
+            for block in first..first + count {
+                self.model.get_mut(&block).unwrap().push(value);
+            }
+        }
+        self.flying.insert(stamp, (op, first, count, value));
+        self.cache().submit(Request {
+            tag: stamp,
+            op,
+            range,
+            buffer,
+        });
+    }
+
+    /// Lets the cache act, and the devices answer some of what they have.
+    pub fn turn(&mut self, answers: usize) {
+        let now = self.now;
+        let (mut io, mut done) = (Vec::new(), Vec::new());
+        let cache = self.cache.as_mut().unwrap();
+        cache.advance(now);
+        cache.take(&mut io, &mut done);
+        for (side, request) in io {
+            match side {
+                Side::Fast => self.fast.pending.push(request),
+                Side::Backing => self.backing.pending.push(request),
+            }
+        }
+        for completion in done {
+            self.answered(completion);
+        }
+        for _ in 0..answers {
+            let fast = self.fast.pending.len();
+            let all = match self.backing.hangs {
+                true => fast,
+                false => fast + self.backing.pending.len(),
+            };
+            if all == 0 {
+                break;
+            }
+            let at = self.rng.usize(..all);
+            let (side, disk, at) = match at < fast {
+                true => (Side::Fast, &mut self.fast, at),
+                false => (Side::Backing, &mut self.backing, at - fast),
+            };
+            let is_flush = disk.pending[at].op == Operation::Flush;
+            let request = disk.pending.swap_remove(at);
+            let completion = disk.serve(request);
+            if is_flush && disk.flushes == Flushes::AnsweredLate {
+                disk.late.push(completion);
+                continue;
+            }
+            self.cache.as_mut().unwrap().completed(side, completion);
+        }
+        self.now = self.now + Duration::from_millis(self.rng.u64(..20));
+    }
+
+    /// The backing device's late answers come.
+    pub fn answer_late(&mut self) {
+        for completion in std::mem::take(&mut self.backing.late) {
+            self.cache().completed(Side::Backing, completion);
+        }
+    }
+
+    pub fn answered(&mut self, completion: Completion) {
+        if self.tolerates && completion.result.is_err() {
+            self.flying.remove(&completion.tag);
+            self.failed.push(completion.tag);
+            return;
+        }
+        completion.result.unwrap();
+        let (op, first, count, value) = self.flying.remove(&completion.tag).unwrap();
+        let bytes = self.shape.block();
+        for block in first..first + count {
+            let known = self.model.get_mut(&block).unwrap();
+            if op.modifies() {
+                // What was asked for before it is gone; what was asked for after it may be there.
+                let at = known.iter().rposition(|&one| one == value).unwrap();
+                known.drain(..at);
+            } else if let Some(buffer) = &completion.buffer {
+                let at = (block - first) as usize * bytes;
+                let found = stamp_of(&buffer[at..at + bytes]);
+                assert!(
+                    known.contains(&found),
+                    "block {block} is {found:x}, not {known:x?}"
+                );
+                *known = vec![found];
+            }
+        }
+    }
+
+    /// Lets everything act for so many turns.
+    pub fn turns(&mut self, turns: usize) {
+        for _ in 0..turns {
+            self.turn(8);
+        }
+    }
+
+    /// Everything that was asked is answered.
+    pub fn quiet(&mut self) {
+        for _ in 0..20_000 {
+            if self.flying.is_empty() && self.cache().is_open() {
+                return;
+            }
+            self.turn(8);
+        }
+        let status = self.cache().status();
+        panic!("stuck: {:?} {status:?}", self.flying);
+    }
+
+    pub fn crash(&mut self) {
+        self.cache = None;
+        self.backing.late.clear();
+        self.fast.cut(&mut self.rng);
+        self.backing.cut(&mut self.rng);
+        self.flying.clear();
+        self.start();
+    }
+
+    /// The cache is taken off its devices, which do what they were asked, and taken up again.
+    pub fn reopen(&mut self) {
+        self.cache = None;
+        for disk in [&mut self.fast, &mut self.backing] {
+            while !disk.pending.is_empty() {
+                let at = self.rng.usize(..disk.pending.len());
+                let request = disk.pending.swap_remove(at);
+                disk.serve(request);
+            }
+        }
+        self.flying.clear();
+        self.start();
+    }
+
+    pub fn start(&mut self) {
+        let shape = (Layout { granules: GRANULES }, geometry());
+        let cache = Cache::open(CACHE, shape, "disk", self.now).unwrap();
+        let mut cache = cache.seen_in(self.shape.blocks);
+        if let Some(defect) = self.defect {
+            cache.break_on_purpose(defect);
+        }
+        self.cache = Some(cache);
+    }
+
+    pub fn flush(&mut self) {
+        self.cache().flush(5);
+        for _ in 0..20_000 {
+            self.turn(8);
+            let answers = self.cache().take_answers();
+            if let Some((_, result)) = answers.into_iter().find(|(id, _)| *id == 5) {
+                return result.unwrap();
+            }
+        }
+        panic!("a flush that does not end: {:?}", self.cache().status());
+    }
+
+    /// Reads everything that may differ from the beginning.
+    pub fn read_all(&mut self) {
+        let count = 64 * self.shape.each();
+        for first in (0..GRANULES * self.shape.each()).step_by(count as usize) {
+            let stamp = self.next;
+            self.next += 1;
+            let range = BlockRange::new(first, count as u32);
+            let buffer = self.buffers.get(64 * GRANULE);
+            self.flying
+                .insert(stamp, (Operation::Read, first, count, 0));
+            let op = Operation::Read;
+            self.cache().submit(Request {
+                tag: stamp,
+                op,
+                range,
+                buffer,
+            });
+            self.quiet();
+        }
+    }
+
+    /// The backing device has everything by itself.
+    pub fn check_backing(&mut self) {
+        assert_eq!(self.cache().status().header.unwrap().mark, Mark::Off);
+        assert!(self.backing.volatile.is_empty() || self.shape.mode != Mode::WriteBack);
+        for granule in 0..GRANULES {
+            let data = self.backing.get(granule);
+            let blocks = data.chunks(self.shape.block());
+            for (block, data) in (granule * self.shape.each()..).zip(blocks) {
+                let (found, known) = (stamp_of(data), &self.model[&block]);
+                assert!(
+                    known.contains(&found),
+                    "raw: block {block} is {found:x}, not {known:x?}"
+                );
+            }
+        }
+    }
+}
