@@ -6,6 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
+use crate::common::{Running, eventually, send};
 use crate::host::{BLOCK, Host};
 use crate::load::Load;
 use crate::node::{Node, Room, bytes_of, text};
@@ -356,4 +359,52 @@ fn writes_that_go_through_or_around_leave_nothing_to_write_back() {
         check_old(&path);
         node.end();
     }
+}
+
+/// Where no sector is empty the mark has no text, and is known by what is under it.
+#[test]
+fn a_device_whose_head_has_no_empty_sector_begins_as_it_did() {
+    let room = Room::new();
+    let (path, spec) = backing(&room, "old");
+    let begins: Vec<u8> = (0..HEAD).map(|at| (at % 251) as u8).collect();
+    let file = fs::OpenOptions::new().write(true).open(&path);
+    let written = file.expect("a file").write_all_at(&begins, 0);
+    written.expect("written");
+    let node = Node::start(&room);
+    make(&room, &node, &spec, &[]);
+    write(&node, 5, 7);
+    assert!(bytes_of(&path)[..HEAD] != begins, "it is marked");
+    node.ok(&["volume", "delete", "tank/db", "--accept-data-loss"]);
+    assert!(bytes_of(&path)[..HEAD] == begins);
+    check_old(&path);
+    node.end();
+}
+
+/// What a device has not answered may still change it: the cache stays until it has.
+#[test]
+fn a_cache_is_not_taken_out_while_its_device_has_a_request() {
+    let room = Room::new();
+    let (_, device) = backing(&room, "old");
+    let nqn = "nqn.2026-01.io.ashlar:backing";
+    let serve = ["serve", "--allow-any-host", "--nqn", nqn, "--device"];
+    let mut command = crate::common::ashlar(serve);
+    command.args([&device, "--listen", "127.0.0.1:0"]);
+    let mut target = Running::start(&mut command);
+    let address = target.ready()[0].clone();
+    let node = Node::start(&room);
+    let url = format!("nvme-tcp://{address}/{nqn}?ns=1");
+    make(&room, &node, &url, &["--mode", "write-around"]);
+    let mut host = Host::connect(node.address, &node.nqn()).expect("served");
+    let pid = target.id().try_into().expect("a process");
+    send(pid, Signal::STOP);
+    host.submit_write(0, 5, vec![7; BLOCK]).expect("sent");
+    let delete = ["volume", "delete", "tank/db", "--accept-data-loss"];
+    let forced = [&delete[..], &["--force"]].concat();
+    node.refuses(&forced, 3, &["tank/db", "has not answered a request"]);
+    send(pid, Signal::CONT);
+    eventually("it is deleted", || {
+        let ended = crate::common::ended(&mut node.command_to(&forced));
+        ended.code == 0
+    });
+    node.end();
 }

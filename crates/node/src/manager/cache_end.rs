@@ -160,9 +160,13 @@ impl PoolManager {
             ControlError::environment(format!("backing device {name}: {error}"))
         };
         let head = device.read(0, HEAD).map_err(about)?;
-        let is_marked = mark::whose(&head) == Some(header.cache);
+        let turned = mark::take_away(&head);
+        // A head without an empty sector has a mark without a text.
+        let is_turned =
+            header.mark != Mark::Off && header.head_crc == Some(crc32c::crc32c(&turned));
+        let is_marked = mark::whose(&head) == Some(header.cache) || is_turned;
         if is_marked && accepts {
-            return device.write(0, &mark::take_away(&head)).map_err(about);
+            return device.write(0, &turned).map_err(about);
         }
         let fits = header
             .head_crc

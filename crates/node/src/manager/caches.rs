@@ -434,7 +434,8 @@ impl PoolManager {
         let volume = CacheVolume::of(&info, &name.pool);
         if let Ok(link) = link_of(pool, info.number, name) {
             let view = link.view().map_err(engine)?;
-            if view.status.failure.is_none() {
+            let is_served = pool.volumes.contains_key(&info.number);
+            if view.status.failure.is_none() && is_served {
                 return match request.backing {
                     None => self.status_of(pool, &name.pool, &name.name),
                     Some(_) => Err(ControlError::conflict(format!(
@@ -457,6 +458,10 @@ impl PoolManager {
     }
 
     /// Takes a cache away from hosts and off its core.
+    ///
+    /// # Errors
+    /// Environment: a request is still with a device. It could reach that after what another life of the cache writes
+    /// there: this one is kept until it is answered.
     pub(super) fn take_out_cache(
         &self,
         pools: &mut std::collections::BTreeMap<String, Kept>,
@@ -471,11 +476,23 @@ impl PoolManager {
             self.send_away(&gone.nqn, why)?;
             self.target.remove(&gone.nqn).map_err(served)?;
         }
-        let cached = pool.caches.get_mut(&volume.number);
-        match cached.and_then(|cached| cached.link.take()) {
-            Some(link) => self.unsettle_cache(volume.uuid, &link),
-            None => Ok(()),
+        let Some(cached) = pool.caches.get_mut(&volume.number) else {
+            return Ok(());
+        };
+        let Some(link) = &cached.link else {
+            return Ok(());
+        };
+        if !link.rest_within(REST_WAIT) {
+            return Err(ControlError::environment(format!(
+                "volume {name}: a device has not answered a request for {} s, which may still change it: try again \
+                 when it answers, or restart the daemon when the device is gone",
+                REST_WAIT.as_secs()
+            )));
         }
+        cached.link = None;
+        self.target
+            .move_out(&resident_name(volume.uuid))
+            .map_err(served)
     }
 
     pub(super) fn newer_in_cache(&self, name: &VolumeName) -> Result<NewerData, ControlError> {
