@@ -213,7 +213,7 @@ fn a_hosts_flush_that_fails_does_not_end_another_flush() {
 #[test]
 fn another_device_is_not_marked_after_a_mark_that_was_half_put() {
     for other in [false, true] {
-        let mut world = World::new(11, Shape::of(Mode::WriteBack), None);
+        let mut world = World::with_room(200, 11, Shape::of(Mode::WriteBack), None);
         world.submit(Operation::Write(Durability::Durable), 300, 2);
         for turn in 0.. {
             let header = world.cache().status().header;
@@ -239,4 +239,30 @@ fn another_device_is_not_marked_after_a_mark_that_was_half_put() {
         assert_eq!(status.failure.is_some(), other, "{status:?}");
         assert_eq!(world.backing.head() == before, other);
     }
+}
+
+/// One bad sector keeps what it is in from going back, and no neighbour.
+#[test]
+fn a_granule_that_does_not_go_back_holds_up_no_other() {
+    let mut world = World::with_room(200, 11, Shape::of(Mode::WriteBack), None);
+    world.backing.bad = 365..366;
+    for first in (300..492).step_by(16) {
+        world.submit(Operation::Write(Durability::Durable), first, 16);
+    }
+    world.quiet();
+    flush_that_fails(&mut world);
+    for _ in 0..100 {
+        world.turn(8);
+        world.now = world.now + Duration::from_millis(100);
+    }
+    let newer = world.cache().dirty_ranges();
+    let newer: Vec<_> = newer
+        .into_iter()
+        .filter(|&(at, _)| at >= 300 * 4096)
+        .collect();
+    assert_eq!(newer, [(365 * 4096, 4096)]);
+    world.backing.bad = 0..0;
+    world.now = world.now + Duration::from_secs(2);
+    world.flush();
+    world.check_backing();
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoError, Moment, Request};
 
 use super::leaving::Leaving;
+use super::refused::Refused;
 use super::{BLOCK, Cache, Defect, IDLE, News, Op, Owner, Side};
 use crate::layout::{PAGE, UNIT};
 
@@ -74,6 +75,7 @@ pub(super) struct Cleaning {
     /// Since when something waits for a flush.
     unsettled_since: Option<Moment>,
     retry_at: Option<Moment>,
+    refused: Refused,
 }
 
 impl Cache {
@@ -221,12 +223,14 @@ impl Cache {
     }
 
     pub(super) fn end_before(&self, first: u64, last: u64) -> u64 {
+        let last = last.min(first + self.cleaning.refused.longest());
         let end = (first..last).find(|&granule| !self.may_go_back(granule));
         end.unwrap_or(last)
     }
 
     pub(super) fn may_go_back(&self, granule: u64) -> bool {
         self.is_dirty(granule)
+            && !self.cleaning.refused.has(granule, self.now)
             && !self.looked_up(granule, |page| &page.written)
             && (self.sings(Defect::TwoRunsOfTheSame)
                 || !self.looked_up(granule, |page| &page.returning))
@@ -273,12 +277,15 @@ impl Cache {
                 self.cleaning.unflushed = true;
                 self.cleaning.written += end - first;
                 self.cleaning.written_runs += 1;
+                self.cleaning.refused.took(first, end);
                 self.counters.written_back += end - first;
                 self.end_run(op);
             }
             (_, result, _) => {
                 self.counters.backing_errors += 1;
-                self.cleaning.retry_at = Some(self.now + RETRY);
+                if self.cleaning.refused.refused(first, end, self.now) {
+                    self.cleaning.retry_at = Some(self.now + RETRY);
+                }
                 self.end_run(op);
                 if let Err(error) = result {
                     self.flush_fails(&error);
@@ -301,11 +308,13 @@ impl Cache {
 
     /// When what was written back is to be flushed, or a device is to be tried again.
     pub(super) fn settle_deadline(&self) -> Option<Moment> {
-        let retry = self.cleaning.retry_at.filter(|&at| at > self.now);
+        let cleaning = &self.cleaning;
+        let retry = cleaning.retry_at.filter(|&at| at > self.now);
+        let again = cleaning.refused.next_deadline(self.now);
         let since = self.cleaning.unsettled_since;
         let settle = since.filter(|_| !self.cleaning.flushing);
         let settle = settle.map(|since| since + self.settles_after());
-        retry.into_iter().chain(settle).min()
+        retry.into_iter().chain(again).chain(settle).min()
     }
 
     /// Whether as much was written back as a flush is to take: until one has ended, little becomes clean.

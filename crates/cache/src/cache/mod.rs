@@ -7,6 +7,7 @@ mod leaving;
 mod open;
 mod pages;
 mod piece;
+mod refused;
 mod room;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
