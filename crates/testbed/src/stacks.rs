@@ -12,7 +12,7 @@ use ashlar_reactor::Opener;
 use super::sample::find_data;
 use super::worker::ReactorWorker;
 
-/// Opens the device of a spec; the block size is that of what has none of its own. Whoever assembles stacks says how,
+/// Opens the device of a spec; the block size is that of what has none of its own. The program says how,
 /// remote ones included.
 pub type Open = fn(&Spec, BlockSize) -> Result<Arc<dyn Opener>, OpenError>;
 

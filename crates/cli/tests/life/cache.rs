@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::common::{Running, eventually, send};
+use crate::common::{Running, ended, eventually, send};
 use crate::host::{BLOCK, Host};
 use crate::load::Load;
 use crate::node::{Node, Room, bytes_of, text};
@@ -393,18 +393,26 @@ fn a_cache_is_not_taken_out_while_its_device_has_a_request() {
     let address = target.ready()[0].clone();
     let node = Node::start(&room);
     let url = format!("nvme-tcp://{address}/{nqn}?ns=1");
-    make(&room, &node, &url, &["--mode", "write-around"]);
-    let mut host = Host::connect(node.address, &node.nqn()).expect("served");
+    make(&room, &node, &url, &[]);
+    write(&node, 5000, 7);
     let pid = target.id().try_into().expect("a process");
     send(pid, Signal::STOP);
-    host.submit_write(0, 5, vec![7; BLOCK]).expect("sent");
+    // It goes back as soon as no host asks for anything.
+    std::thread::sleep(Duration::from_secs(5));
     let delete = ["volume", "delete", "tank/db", "--accept-data-loss"];
     let forced = [&delete[..], &["--force"]].concat();
-    node.refuses(&forced, 3, &["tank/db", "has not answered a request"]);
+    let refused = ended(&mut node.command_to(&forced));
+    assert_eq!(refused.code, 3, "{}", refused.said());
+    assert!(
+        refused
+            .error
+            .contains("tank/db: a device has not answered a request"),
+        "{}",
+        refused.said()
+    );
     send(pid, Signal::CONT);
     eventually("it is deleted", || {
-        let ended = crate::common::ended(&mut node.command_to(&forced));
-        ended.code == 0
+        ended(&mut node.command_to(&forced)).code == 0
     });
     node.end();
 }
