@@ -317,3 +317,32 @@ fn a_first_key_names_only_copies_that_have_everything() {
     assert_eq!(named(1), [false, true]);
     assert_eq!(named(2), [false, false]);
 }
+
+#[test]
+fn all_copies_of_an_older_image_are_marked_also_where_they_are_not_known() {
+    let nodes = Nodes::new(2);
+    for name in ["a", "b"] {
+        nodes.volume_named(name, 2);
+    }
+    let manager = &nodes.rooms[1].manager;
+    let pool = manager.copies()[0].pool_id;
+    let drives = nodes.export(1);
+    // None that has everything brings them up to date.
+    nodes.export(0);
+    let cluster = &manager.replication().expect("in a cluster").cluster;
+    until("the pool had come further", || {
+        let mut held = cluster.head(pool).expect("held");
+        held.head.published += 1000;
+        cluster.put_head(pool, &held).is_ok()
+    });
+    let forget = manager.state.update(|state| state.replicas.clear());
+    forget.expect("as one that never had it");
+    nodes.import(1, drives);
+    let look = |reply| ReplicaMail::Look { reply };
+    let is_old = |place: CopyPlace| {
+        let view = place.pool.ask_replica(place.number, look).expect("asked");
+        view.expect("a copy").is_old_image
+    };
+    let copies: Vec<bool> = manager.copies().into_iter().map(is_old).collect();
+    assert_eq!(copies, [true, true]);
+}
