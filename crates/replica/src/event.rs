@@ -316,8 +316,8 @@ pub enum Alarm {
         /// What was promised here.
         promised: Epoch,
     },
-    /// The store's key is older than one that was read or put here: it comes from a backup. It counts for nothing: an
-    /// owner serves on, and who is in sync does not change.
+    /// The store's key is older than one that was read or put here: it comes from a backup. It counts for nothing
+    /// here: an owner serves on, and who is in sync does not change. A copy that has not read the newer key believes it.
     StoreWentBack {
         /// What the store says.
         stored: Revision,

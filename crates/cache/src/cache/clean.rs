@@ -277,7 +277,7 @@ impl Cache {
                 self.cleaning.unflushed = true;
                 self.cleaning.written += end - first;
                 self.cleaning.written_runs += 1;
-                self.cleaning.refused.took(first, end);
+                self.cleaning.refused.took();
                 self.counters.written_back += end - first;
                 self.end_run(op);
             }

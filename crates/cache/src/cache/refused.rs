@@ -45,21 +45,17 @@ impl Refused {
     }
 
     /// A run has gone back.
-    pub(super) fn took(&mut self, first: u64, end: u64) {
+    pub(super) fn took(&mut self) {
         self.in_a_row = 0;
         self.longest = (self.longest * 2).min(RUN);
-        if !self.granules.is_empty() {
-            self.granules
-                .retain(|granule, _| !(first..end).contains(granule));
-        }
     }
 
     /// A run has failed. Whether that is the device's fault, as far as can be told.
     pub(super) fn refused(&mut self, first: u64, end: u64, now: Moment) -> bool {
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.longest = ((end - first) / 2).max(1).min(self.longest);
-        let is_known = self.granules.contains_key(&first);
-        let has_room = is_known || self.granules.len() < MOST_GRANULES;
+        self.granules.retain(|_, at| *at > now);
+        let has_room = self.granules.len() < MOST_GRANULES;
         if end - first == 1 && has_room {
             self.granules.insert(first, now + RETRY);
         }

@@ -216,6 +216,9 @@ fn positions_text(positions: Positions) -> String {
     names.join(", ")
 }
 
+const FROM_BACKUP: &str = "it comes from a backup. Put the newer key back while the owner's daemon runs: this one serves \
+                           on and changes nothing; if it ends before, a copy that lacks writes may take over";
+
 fn alarm_text(alarm: &Alarm) -> String {
     match alarm {
         Alarm::StoreIsOld { stored, promised } => format!(
@@ -223,12 +226,10 @@ fn alarm_text(alarm: &Alarm) -> String {
              the newer key is put back"
         ),
         Alarm::StoreWentBack { stored, known } => format!(
-            "the quorum's key of the volume is of revision {stored}, and was of {known} before: it comes from a backup. \
-             Who is in sync does not change, and no other copy takes over, until the newer key is put back"
+            "the quorum's key of the volume is of revision {stored}, and was of {known} before: {FROM_BACKUP}"
         ),
         Alarm::StoreAdds(positions) => format!(
-            "the quorum's key names {} as in sync, which the owner has not added: it comes from a backup. Who is in \
-             sync does not change until the newer key is put back",
+            "the quorum's key names {} as in sync, which the owner has not added: {FROM_BACKUP}",
             positions_text(*positions)
         ),
         Alarm::KeyUnreadable(why) => why.clone(),
