@@ -237,7 +237,7 @@ boot() {
     local scenario=$1 status
     shift
     GUEST_ENV=$(printf '%s\n' "HOSTNQN=$hostnqn" "HOSTID=$hostid" "$@") \
-        GUEST_HOOK="$here/initiator.sh --hook $state" GUEST_LOGS=$logs GUEST_CPUS=2 \
+        GUEST_HOOK="$here/initiator.sh --hook $state" GUEST_LOGS=$logs GUEST_CPUS=${GUEST_CPUS:-2} \
         GUEST_TIMEOUT=${GUEST_TIMEOUT:-600} \
         "$here/run.sh" "$here/scenarios/$scenario.sh" "$scenario" \
         | sed -u -E "s#^(ok|FAILED) #\1 $scenario/#" | tee -a "$results"
@@ -344,7 +344,9 @@ print([of["executable"] for of in built if of.get("executable")][0])'
 run_memory() {
     local tests
     tests=$(library_tests ashlar-oltp) || { result "FAILED memory/tests-are-made: cargo"; return; }
-    GUEST_PROGRAM=$tests boot memory "PROGRAM=$(basename "$tests")"
+    # The first limit has the kernel patch its own code. Emulated, a second processor that runs it meanwhile may trap
+    # on a breakpoint that is gone ("Oops: int3").
+    GUEST_CPUS=1 GUEST_PROGRAM=$tests boot memory "PROGRAM=$(basename "$tests")"
 }
 
 run_capture() {

@@ -10,7 +10,8 @@ only_two() {
     mount -t cgroup2 cgroup2 /sys/fs/cgroup && grep -qw memory /sys/fs/cgroup/cgroup.controllers \
         && ! grep -q ' cgroup ' /proc/mounts
 }
-limited() { "/guest/bin/$PROGRAM" server::cgroup::tests --nocapture; }
+# On one thread the test's first line would stand behind its name.
+limited() { "/guest/bin/$PROGRAM" server::cgroup::tests --nocapture --test-threads=2; }
 is_limited() { limited > /tmp/limited.out 2>&1 || { cat /tmp/limited.out; return 1; }; }
 none_left() { ! ls -d /sys/fs/cgroup/ashlar-* 2> /dev/null; }
 # The kernel says whom it has killed for that limit.
