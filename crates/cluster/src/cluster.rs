@@ -1,9 +1,9 @@
 use std::future::Future;
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{Incarnation, NodeId, VolumeId};
@@ -29,6 +29,10 @@ use crate::trust::PeerSocket;
 
 /// How long an answer of the quorum or of a peer is waited for; callers are promised 3 s.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(2800);
+/// How long a process that was killed may keep its address.
+const AFTERLIFE: Duration = Duration::from_secs(5);
+/// Between two looks whether an address is free.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What an order may be late in saying that it is late.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long what peers have ordered may take to its end when the cluster stops.
@@ -354,9 +358,24 @@ fn bind(me: &NodeConfig) -> Result<StdListener, Problem> {
             "node {name} cannot listen for its peers on {at}: {error}{hint}"
         ))
     };
-    let listener = StdListener::bind(at).map_err(cannot)?;
+    let listener = bind_in_time(at).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
     Ok(listener)
+}
+
+/// A daemon that is started again at once after a kill waits until its address is free.
+fn bind_in_time(at: SocketAddr) -> std::io::Result<StdListener> {
+    let begun = Instant::now();
+    loop {
+        match StdListener::bind(at) {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < AFTERLIFE =>
+            {
+                thread::sleep(LOOK_EVERY);
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// What the cluster's thread begins with.

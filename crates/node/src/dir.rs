@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ashlar_reactor::{AFTERLIFE, has_ended};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -14,8 +15,6 @@ use crate::model::ControlError;
 /// Beside the API's socket, for whoever knows that one.
 pub const ATTACH_SOCKET: &str = "attach.sock";
 
-/// How long a daemon that was killed may take to end: the kernel finishes what it had in flight first.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A daemon's directory, locked: no other daemon uses it until this is dropped.
@@ -37,7 +36,7 @@ impl NodeDir {
     /// Conflict: another daemon has it, named by its process. Environment: it cannot be made or
     /// used.
     pub fn lock(path: &Path) -> Result<Self, ControlError> {
-        Self::lock_within(ENDS_WITHIN, path)
+        Self::lock_within(AFTERLIFE, path)
     }
 
     fn lock_within(patience: Duration, path: &Path) -> Result<Self, ControlError> {
@@ -156,9 +155,13 @@ fn holder(lock: &mut File) -> Option<u32> {
     pid.trim().parse().ok()
 }
 
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
 fn in_use(path: &Path, pid: Option<u32>) -> ControlError {
     let path = path.display();
-    if let Some(pid) = pid.filter(|pid| is_killed(*pid)) {
+    if let Some(pid) = pid.filter(|pid| is_there(*pid) && has_ended(*pid)) {
         return ControlError::environment(format!(
             "{path} is in use by process {pid}, which was killed and cannot end: the kernel still waits for a drive \
              on its behalf, and its drives are not free before. It ends when that drive answers, or is taken away \
@@ -167,19 +170,6 @@ fn in_use(path: &Path, pid: Option<u32>) -> ControlError {
     }
     let by = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
     ControlError::conflict(format!("{path} is in use by {by}: one daemon a directory"))
-}
-
-/// Whether a process is dead, or not there any more, though what it had may not be free yet.
-fn has_ended(pid: u32) -> bool {
-    is_killed(pid) || !Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// Whether a process is dead but for threads that the kernel cannot end yet.
-fn is_killed(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything.
-    let after_name = stat.rsplit_once(") ");
-    after_name.is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]
@@ -207,7 +197,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().expect("true");
         // It is not waited for, so it stays as a zombie; the lock is the first daemon's.
         let pid = child.id();
-        while !is_killed(pid) {
+        while !has_ended(pid) {
             std::thread::yield_now();
         }
         std::fs::write(base.path().join("lock"), format!("{pid}\n")).expect("written");

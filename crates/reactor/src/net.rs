@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use crate::AFTERLIFE;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -74,15 +75,12 @@ fn widen(socket: &OwnedFd) {
     };
 }
 
-/// The sockets of a process that was killed stay for so long at most: the kernel takes its rings down, and
-/// what they hold, after the process is gone.
-const AFTERLIFE: Duration = Duration::from_secs(5);
 /// Between two looks whether an address is free.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A listening TCP socket and the address it got (which names the port when 0 was asked for).
-/// Accepted sockets inherit TCP_NODELAY. An address in use is waited for, two seconds at most: whoever is
-/// started again at once after a kill finds its own.
+/// Accepted sockets inherit TCP_NODELAY. An address in use is waited for, [`AFTERLIFE`] at most: a process that
+/// is started again at once after a kill finds its own.
 ///
 /// # Errors
 /// The kernel's, with the address.

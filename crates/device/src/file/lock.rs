@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ashlar_reactor::has_ended;
 use rustix::fs::{FlockOperation, Stat, flock, major, minor};
 use rustix::io::Errno;
 
@@ -37,7 +38,7 @@ pub(super) fn take(fd: impl AsFd, stat: &Stat, name: &str, share: bool) -> Resul
         }
         // None is seen when it has let go since.
         let holder = holder(stat);
-        let lives = holder.is_some_and(is_alive);
+        let lives = holder.is_some_and(|pid| !has_ended(pid));
         if lives || begun.elapsed() >= AFTERLIFE {
             let who = holder.map_or_else(|| "another process".into(), describe);
             let why = format!("is in use by {who} (if that is meant, both need share=on)");
@@ -64,14 +65,6 @@ fn holder(stat: &Stat) -> Option<u32> {
 }
 
 /// Whether a process is there and has not ended: one that nobody has waited for is a zombie.
-fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
-}
-
 fn describe(pid: u32) -> String {
     if pid == std::process::id() {
         return "this process already".into();

@@ -6,9 +6,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ashlar_reactor::AFTERLIFE;
 
 use crate::files::{PRIVATE, failed};
 use crate::model::ControlError;
+
+/// Between two looks whether a socket is free.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A unix socket that only its owner may use; its file goes when this is dropped.
 #[derive(Debug)]
@@ -64,13 +70,20 @@ fn refuse_if_taken(path: &Path) -> Result<(), ControlError> {
             path.display()
         )));
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) => Err(failed(path, "cannot be listened on", &error)),
-        Ok(_) => Err(ControlError::conflict(format!(
-            "{} is in use: another daemon listens there",
-            path.display()
-        ))),
+    let begun = Instant::now();
+    loop {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(()),
+            Err(error) => return Err(failed(path, "cannot be listened on", &error)),
+            // A daemon that is ending gives its directory free before its socket.
+            Ok(_) if begun.elapsed() < AFTERLIFE => std::thread::sleep(LOOK_EVERY),
+            Ok(_) => {
+                return Err(ControlError::conflict(format!(
+                    "{} is in use: another daemon listens there",
+                    path.display()
+                )));
+            }
+        }
     }
 }
 
@@ -87,12 +100,13 @@ impl ApiTcp {
     /// # Errors
     /// Environment: the address is not ours, or taken.
     pub(crate) fn listen(address: SocketAddr) -> Result<Self, ControlError> {
-        let cannot = |error: std::io::Error| {
+        let cannot = |error: &dyn std::fmt::Display| {
             ControlError::environment(format!("the API cannot listen on {address}: {error}"))
         };
-        let listener = TcpListener::bind(address).map_err(cannot)?;
-        listener.set_nonblocking(true).map_err(cannot)?;
-        let address = listener.local_addr().map_err(cannot)?;
+        let (socket, address) = ashlar_reactor::listen(address).map_err(|error| cannot(&error))?;
+        let listener = TcpListener::from(socket);
+        let nonblocking = listener.set_nonblocking(true);
+        nonblocking.map_err(|error| cannot(&error))?;
         Ok(Self { listener, address })
     }
 }

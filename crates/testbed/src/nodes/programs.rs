@@ -9,6 +9,9 @@ use ashlar_oltp::processes;
 use super::network::{Port, Seat};
 use super::{NODE, Nodes};
 
+/// Of a node's log, as its last words: the parent's last line hides why its daemon has ended.
+const LAST_LINES: usize = 5;
+
 impl Nodes {
     /// Starts etcd's members that do not run.
     ///
@@ -118,7 +121,13 @@ impl Nodes {
     pub(super) fn last_words(&self, name: &str) -> String {
         let file = self.folder(&Seat::node(name)).join("log");
         let said = std::fs::read_to_string(file).unwrap_or_default();
-        let last = said.lines().rev().find(|line| !line.trim().is_empty());
-        last.unwrap_or("nothing").to_owned()
+        let lines: Vec<&str> = said
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        match lines.split_at_checked(lines.len().saturating_sub(LAST_LINES)) {
+            Some((_, last)) if !last.is_empty() => last.join("\n"),
+            _ => "nothing".to_owned(),
+        }
     }
 }
