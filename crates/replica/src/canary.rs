@@ -104,11 +104,13 @@ pub enum Canary {
     WishKept,
     /// Copies are changed although others are in sync than when it was looked at whether they may be.
     WishUnchecked,
+    /// A copy that differs stays in sync until all of it was compared.
+    DivergedStays,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -156,6 +158,7 @@ impl Canary {
         Self::NewcomerTrusted,
         Self::WishKept,
         Self::WishUnchecked,
+        Self::DivergedStays,
     ];
 }
 

@@ -440,6 +440,12 @@ impl Replica {
         self.owner.as_ref().is_some_and(Owner::is_serving)
     }
 
+    /// Whether this copy owns the volume and gives it to no other yet: all may have lost power together, and a copy that
+    /// came back as it was at another time is found only when all are compared.
+    pub fn is_unproven(&self) -> bool {
+        self.owner.as_ref().is_some_and(Owner::is_unproven)
+    }
+
     /// Whether a read of this range that relies on grants could be answered now, with what the store has now.
     pub fn would_serve(&self, now: Moment, extent: Extent) -> bool {
         let config = &self.config;

@@ -88,6 +88,11 @@ impl Owner {
         self.proves_at_once = self.epoch.0 > FIRST_TERM;
     }
 
+    /// Whether a copy may have come back as it was at another time, and was not compared yet.
+    pub(crate) const fn is_unproven(&self) -> bool {
+        self.proves_at_once
+    }
+
     /// Time has passed.
     pub(super) fn audit_tick(&mut self, turn: &mut Turn<'_>) {
         let every = turn.config.limits.prove_every;
@@ -95,9 +100,6 @@ impl Owner {
         let is_due = self.proves_at_once || turn.now - self.proven_at >= every;
         if self.audit.is_none() && has_others && is_due && self.is_based() {
             self.begin_audit(turn, false);
-            if let Some(audit) = &mut self.audit {
-                audit.hurries |= std::mem::take(&mut self.proves_at_once);
-            }
         }
         let Some(audit) = &self.audit else { return };
         let most = match audit.hurries {
@@ -126,7 +128,7 @@ impl Owner {
             with: self.comparable(),
             next: Leaf(0),
             is_asked,
-            hurries: is_asked,
+            hurries: is_asked || self.proves_at_once,
             waiting: 0,
             comparing: BTreeMap::new(),
             numbers: FIRST,
@@ -240,6 +242,11 @@ impl Owner {
                     turn.alarm(Alarm::Diverged { position, leaf });
                 }
                 audit.differences.push(Difference { position, leaf });
+                // Nothing is handed to it from now on, however long the walk takes.
+                let late = turn.sings(Canary::DivergedStays);
+                if let Some(peer) = self.peers[position.index()].as_mut().filter(|_| !late) {
+                    peer.has_failed = true;
+                }
             }
         }
         if !whole.is_empty() {
@@ -249,13 +256,14 @@ impl Owner {
         }
     }
 
-    /// All that could be compared is. A copy that differs leaves the in-sync set, and comes back as a learner, whose
-    /// leaves are proven and copied where they differ: what hosts have read is what this copy holds.
+    /// All that could be compared is. A copy that differs has left the in-sync set, or is about to, and comes back as a
+    /// learner, whose leaves are proven and copied where they differ: what hosts have read is what this copy holds.
     fn end_audit(&mut self, turn: &mut Turn<'_>) {
         let Some(audit) = self.audit.take() else {
             return;
         };
         self.proven_at = turn.now;
+        self.proves_at_once = false;
         let diverged: Positions = audit.differences.iter().map(|one| one.position).collect();
         for peer in self.peers.iter_mut().flatten() {
             peer.has_failed |= diverged.has(peer.position);

@@ -40,7 +40,9 @@ impl Owner {
         }
         let others = self.stored.key.in_sync.minus(self.removing());
         let epoch = self.epoch;
-        let hears = |peer: &&mut super::Peer| peer.link == Link::Live && others.has(peer.position);
+        let hears = |peer: &&mut super::Peer| {
+            peer.link == Link::Live && others.has(peer.position) && !peer.has_failed
+        };
         let Some(peer) = self.peers.iter_mut().flatten().find(hears) else {
             return false;
         };

@@ -507,19 +507,27 @@ impl Owner {
     /// Hands ownership over, once nothing is in flight.
     pub(crate) fn give(&mut self, turn: &mut Turn<'_>, to: Position) {
         let is_member = self.stored.key.in_sync.has(to) && to != turn.config.position;
-        if self.is_serving() && is_member && self.moving.is_none() {
+        let may = is_member && !self.has_failed(to) && !self.is_unproven();
+        if self.is_serving() && may && self.moving.is_none() {
             let since = turn.now;
             self.moving = Some(Moving { to, since });
             self.hand_off(turn);
         }
     }
 
+    /// Whether a copy has said that it cannot go on, or differs.
+    fn has_failed(&self, position: Position) -> bool {
+        let peer = self.peers[position.index()].as_ref();
+        peer.is_some_and(|peer| peer.has_failed)
+    }
+
     fn hand_off(&mut self, turn: &mut Turn<'_>) {
         let Some(moving) = self.moving else { return };
-        if turn.now - moving.since > MOVE_TIMEOUT || !self.stored.key.in_sync.has(moving.to) {
+        let stays = self.stored.key.in_sync.has(moving.to) && !self.has_failed(moving.to);
+        if turn.now - moving.since > MOVE_TIMEOUT || !stays {
             self.moving = None;
             self.start_work(turn);
-            return;
+            return self.consider_change(turn);
         }
         if !self.ops.is_empty() || !self.is_based() || self.change.is_some() {
             return;

@@ -170,6 +170,10 @@ impl World<'_> {
             Stage::Flipped { flip, since, .. } if position(flip.node) == copy => {
                 let found = Found::Alarmed;
                 self.stage = Stage::Flipped { flip, since, found };
+                // A copy that is known to differ is given nothing.
+                if let Some(node) = self.server() {
+                    self.at(Duration::ZERO, Happening::Give { node, to: copy });
+                }
                 Ok(())
             }
             _ => Err(format!("{copy} is said to differ, and does not")),

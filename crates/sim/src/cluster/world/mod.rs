@@ -109,6 +109,11 @@ enum Happening {
     },
     /// Copies in sync are compared.
     Verify(usize),
+    /// An operator has a node hand over.
+    Give {
+        node: usize,
+        to: Position,
+    },
     /// A world in which nothing fails goes on.
     Steady(Step),
     /// An operator takes a node's copy away.
@@ -333,6 +338,7 @@ impl World<'_> {
                 self.handle(node, event)
             }
             Happening::Verify(node) => self.handle(node, Event::Verify),
+            Happening::Give { node, to } => self.handle(node, Event::Move { to }),
             Happening::Steady(step) => self.steady(step),
             Happening::Unseat(node) => self.unseat(node),
             Happening::Operate => self.operate(),
