@@ -244,7 +244,8 @@ impl State {
         self.replicas.push(entry);
     }
 
-    fn forget_replica(&mut self, pool: Uuid, volume: Uuid) {
+    /// A volume is no copy, or not any more.
+    pub fn forget_replica(&mut self, pool: Uuid, volume: Uuid) {
         let other = |known: &ReplicaEntry| known.pool != pool || known.volume != volume;
         self.replicas.retain(other);
     }

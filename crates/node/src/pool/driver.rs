@@ -362,7 +362,7 @@ impl EngineDriver {
                 Mail::Manage { what, reply } => {
                     if let Manage::DeleteVolume { volume } = what {
                         self.paces.deleting(&self.engine, volume, self.now);
-                        self.replicas.remove(&volume);
+                        self.end_replica(volume);
                         self.copies.remove(&volume);
                     }
                     if let Manage::MakeReplica { volume, .. } = what {

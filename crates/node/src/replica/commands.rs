@@ -151,8 +151,9 @@ impl Commands {
         })
     }
 
-    /// Ends all: the copy has stopped.
+    /// Ends all: the copy has stopped. One answer ends each, whatever its parts.
     pub(super) fn end(&mut self) -> Vec<CommandId> {
+        self.0.iter_mut().for_each(|(_, command)| command.left = 1);
         self.0
             .iter()
             .map(|(key, _)| CommandId(key as u64))
@@ -253,6 +254,25 @@ mod tests {
         let done = commands.answered(command, Outcome::Written, |_| None);
         let error = done.expect("the last part").result.expect_err("one failed");
         assert_eq!(error.kind(), ErrorKind::NoSpace);
+    }
+
+    #[test]
+    fn a_large_zeroing_ends_at_once_when_its_copy_stops() {
+        let mut commands = Commands::default();
+        let request = Request {
+            tag: 9,
+            op: Operation::Deallocate,
+            range: BlockRange::new(0, 3 * MOST_ZEROES),
+            buffer: None,
+        };
+        let (command, _) = commands.take(request).expect("fine");
+        let part = commands.answered(command, Outcome::Written, |_| None);
+        assert!(part.is_none());
+        assert_eq!(commands.end(), [command]);
+        let done = commands.answered(command, Outcome::PathGone, |_| None);
+        let error = done.expect("all of it").result.expect_err("it has ended");
+        assert_eq!(error.kind(), ErrorKind::PathChanging);
+        assert!(commands.end().is_empty());
     }
 
     #[test]

@@ -199,7 +199,10 @@ impl Reserve {
             Wants::Persist(_) => label(origin),
             Wants::Change(_) | Wants::Report => petition.provenance.label,
         };
-        let operation = match (is_changed, label) {
+        // What succeeds counts among its host's writes even if it changes nothing: an older command of the host must not
+        // take effect after it.
+        let counts = matches!(petition.wants, Wants::Change(_)) && verdict.status.is_success();
+        let operation = match (is_changed || counts, label) {
             (false, _) => HostOperation::GetRegister,
             (true, Some(label)) => HostOperation::SetRegister {
                 content: register_of(&table),

@@ -2,7 +2,7 @@ mod connections;
 mod petitions;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
@@ -123,6 +123,8 @@ pub(crate) struct ReplicaView {
     pub(crate) published: u64,
     /// The copy counts for nothing until it was copied in full.
     pub(crate) is_old_image: bool,
+    /// The volume is given to no other copy before all were compared.
+    pub(crate) is_unproven: bool,
 }
 
 /// What came of comparing copies in sync.
@@ -159,6 +161,11 @@ pub(crate) struct Replicated {
     heard: Option<Moment>,
     cause: Cause,
     proof: Option<ProofView>,
+    /// Why the copy cannot go on, though its pool can.
+    failure: Option<String>,
+    /// What the replica is to hear after what it hears now.
+    unheard: VecDeque<Event>,
+    is_hearing: bool,
     is_over: bool,
     /// When the connections are closed after that.
     closes_at: Option<Moment>,
@@ -219,6 +226,9 @@ impl Replicated {
             heard: None,
             cause: Cause::default(),
             proof: None,
+            failure: None,
+            unheard: VecDeque::new(),
+            is_hearing: false,
             is_over: false,
             closes_at: None,
         })
@@ -400,6 +410,7 @@ impl Replicated {
         }
         self.flush(ground);
         let failure = ground.engine.failure().or(self.copy.failure());
+        let failure = failure.or(self.failure.as_deref());
         if let Some(why) = failure.map(str::to_owned) {
             self.end(why, ground);
         }
@@ -527,8 +538,23 @@ impl Replicated {
         }
     }
 
-    /// The replica hears of something, and what it wants is done.
+    /// The replica hears of something, and what it wants is done. What it is to hear because of that comes after it: its
+    /// messages are numbered in the order in which it wants them sent.
     fn hear(&mut self, event: Event, ground: &mut Ground<'_>) {
+        if self.is_over {
+            return;
+        }
+        self.unheard.push_back(event);
+        if std::mem::replace(&mut self.is_hearing, true) {
+            return;
+        }
+        while let Some(event) = self.unheard.pop_front() {
+            self.hear_one(event, ground);
+        }
+        self.is_hearing = false;
+    }
+
+    fn hear_one(&mut self, event: Event, ground: &mut Ground<'_>) {
         let mut effects = Vec::new();
         let Ground { engine, out, now } = ground;
         let local = &mut EngineLocal::new(engine, &mut self.copy, *now, out);
@@ -553,6 +579,8 @@ impl Replicated {
             }
             Effect::Ask { ask, question } => self.outside.ask(ask, question),
             Effect::Answer { command, outcome } => self.answer(command, outcome, ground),
+            // It does not: what is reserved is not known.
+            Effect::Serves(_) if self.failure.is_some() => {}
             Effect::Serves(epoch) => {
                 let failover = Failover {
                     cause: std::mem::take(&mut self.cause),
@@ -590,7 +618,7 @@ impl Replicated {
             }
             Effect::Register(register) => {
                 if let Err(why) = self.reserve.learn(&register) {
-                    self.end(why, ground);
+                    self.failure = Some(why);
                 }
             }
             Effect::Stops(epoch) => {
@@ -658,6 +686,7 @@ impl Replicated {
             proof: self.proof.clone(),
             published: engine.published(),
             is_old_image: self.replica.is_old_image(),
+            is_unproven: self.replica.is_unproven(),
             troubles: self.peers.iter().map(|peer| peer.trouble.clone()).collect(),
         }
     }

@@ -18,7 +18,7 @@ use super::{CopyVolume, Replication};
 use crate::manager::pools::engine;
 use crate::manager::serve::{nqn, served};
 use crate::manager::volumes::{GRANULE, REGISTER};
-use crate::manager::{Kept, PoolManager};
+use crate::manager::{Kept, LivePool, PoolManager};
 use crate::model::{
     ControlError, CreateVolume, ErrorKind, LayoutSpec, ReplicateVolume, VolumeName, VolumeState,
     VolumeStatus,
@@ -62,7 +62,12 @@ impl PoolManager {
             None => return Err(ControlError::internal("no copies")),
         };
         make_others(replication, status.uuid, others, &key)?;
-        self.become_copy(name, status.uuid, ours)?;
+        if let Err(error) = self.become_copy(name, status.uuid, ours) {
+            if self.one_volume(name)?.replication.is_none() {
+                drop_others(replication, status.uuid, others, &key);
+            }
+            return Err(error);
+        }
         for copy in others {
             let volume = status.uuid;
             replication.order(copy.node(), &Order::StartCopy { volume })?;
@@ -114,16 +119,41 @@ impl PoolManager {
         let made = self.target.remove(&nqn).map_err(served).and_then(|()| {
             pool.volumes.remove(&found.number);
             let identity = copy.identity();
-            make_first(&pool.link, found.number, copy)?;
-            self.take_up_copy(
-                pool,
-                &name.pool,
-                &CopyVolume::of(found, &name.pool),
-                identity,
-            )
+            let of_copy = CopyVolume::of(found, &name.pool);
+            match make_first(&pool.link, found.number, copy) {
+                Ok(()) => self.take_up_copy(pool, &name.pool, &of_copy, identity),
+                Err(error) => Err(self.stay_alone(pool, &of_copy, found.granules, error)),
+            }
         });
         self.target.target().expect_no_more(&away);
         made
+    }
+
+    /// A volume that cannot be a copy is served as before. Why it cannot.
+    pub(super) fn stay_alone(
+        &self,
+        pool: &mut LivePool,
+        volume: &CopyVolume,
+        granules: u64,
+        mut why: ControlError,
+    ) -> ControlError {
+        let number = volume.number;
+        let before = Manage::ResizeVolume {
+            volume: number,
+            granules,
+        };
+        let back = pool.link.manage(before).map_err(engine).and_then(|_| {
+            self.state
+                .update(|state| state.forget_replica(pool.id, volume.uuid))?;
+            let state = self.state.read().clone();
+            let access = state.access(pool.id, volume.uuid);
+            self.serve(pool, number, &volume.name, volume.uuid, access)
+        });
+        if let Err(error) = back {
+            let text = format!("; it is not served until its pool is imported again: {error}");
+            why.message.push_str(&text);
+        }
+        why
     }
 }
 
@@ -147,18 +177,22 @@ fn make_others(
         result = replication.put_first_key(volume, key);
     }
     if result.is_err() {
-        for copy in &others[..asked] {
-            // What was not made is not there.
-            let _ = replication.order(copy.node(), &Order::DropCopy { volume });
-        }
-        // It may have been put all the same. Another's is none of this call's.
-        if let Ok(Some(stored)) = replication.read_key(volume)
-            && stored == *key
-        {
-            let _ = replication.cluster.delete_key(volume);
-        }
+        drop_others(replication, volume, &others[..asked], key);
     }
     result
+}
+
+fn drop_others(replication: &Replication, volume: Uuid, others: &[NewCopy], key: &Key) {
+    for copy in others {
+        // What was not made is not there.
+        let _ = replication.order(copy.node(), &Order::DropCopy { volume });
+    }
+    // It may have been put all the same. Another's is none of this call's.
+    if let Ok(Some(stored)) = replication.read_key(volume)
+        && stored == *key
+    {
+        let _ = replication.cluster.delete_key(volume);
+    }
 }
 
 /// While it lives, no other call gives the volume its first copies.

@@ -506,6 +506,12 @@ impl PoolManager {
             let view = view.filter(|view| view.serves).ok_or_else(|| {
                 ControlError::conflict("this node does not serve the volume any more")
             })?;
+            if view.is_unproven {
+                return Err(ControlError::conflict(
+                    "all of the volume's copies were restarted, and are being compared: one that came back as it was at \
+                     another time must not serve. Try again when that is done (`ashlar events`, `volume show`)",
+                ));
+            }
             let place = view.members.find(|node| node == to);
             let place = place
                 .ok_or_else(|| ControlError::conflict(format!("{to} has no copy of the volume")))?;

@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 
 use ashlar_cluster::{Cluster, ClusterConfig, Key, Memory, NodeConfig, QuorumConfig, Trust};
 use ashlar_replica::quorum::Question;
-use ashlar_replica::{NodeId, Position, ReplicaUuid, Revision};
+use ashlar_replica::{NodeId, Position, ReplicaUuid, Revision, Seats};
+use ashlar_store::Manage;
 
-use super::CopyPlace;
 use super::make::{NewCopy, first_key};
+use super::{CopyPlace, CopyVolume};
 use crate::Control;
+use crate::manager::Kept;
 use crate::manager::tests::Room;
 use crate::model::{
-    CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState, ReplicateVolume,
-    RunAlone, SetHosts, VolumeName, VolumeStatus,
+    ControlError, CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState,
+    ReplicateVolume, RunAlone, SetHosts, VolumeName, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 
@@ -125,8 +127,12 @@ impl Nodes {
             let number: usize = owner.strip_prefix('n')?.parse().ok()?;
             Some(number - 1)
         };
-        until("a node serves it", || owner().is_some());
-        owner().expect("it does")
+        let found = std::cell::Cell::new(None);
+        until("a node serves it", || {
+            found.set(owner());
+            found.get().is_some()
+        });
+        found.get().expect("one does")
     }
 
     /// Waits until so many copies are in sync.
@@ -332,4 +338,41 @@ fn all_copies_of_an_older_image_are_marked_also_where_they_are_not_known() {
     };
     let copies: Vec<bool> = manager.copies().into_iter().map(is_old).collect();
     assert_eq!(copies, [true, true]);
+}
+
+/// What could not become a copy is in service as before: its size, its state, and what is remembered of it.
+#[test]
+fn a_volume_that_cannot_become_a_copy_stays_as_it_was() {
+    let nodes = Nodes::new(1);
+    let manager = &nodes.rooms[0].manager;
+    let name = VolumeName::new("tank", "db").expect("a name");
+    let request = CreateVolume::new(&name, SIZE, LayoutSpec::Mirror { copies: 2 });
+    let made = manager.create_volume(request).expect("made");
+    let mut pools = manager.lock();
+    let Some(Kept::Live(pool)) = pools.get_mut("tank") else {
+        panic!("it is in service");
+    };
+    let view = pool.link.view().expect("a view");
+    let volume = CopyVolume::of(&view.status.volumes[0], "tank");
+    let before = view.status.volumes[0].granules;
+    // As far as it goes before the engine refuses.
+    let members = Seats::first([NodeId(1)]).expect("one");
+    let remembered = manager.remember_copy(pool.id, volume.uuid, &members);
+    remembered.expect("remembered");
+    manager.target.remove(&made.nqn).expect("served until then");
+    pool.volumes.remove(&volume.number);
+    let larger = Manage::ResizeVolume {
+        volume: volume.number,
+        granules: before + 1,
+    };
+    pool.link.manage(larger).expect("resized");
+    let why = ControlError::environment("no room for its planes");
+    let said = manager.stay_alone(pool, &volume, before, why);
+    assert_eq!(said.message, "no room for its planes");
+    assert!(pool.volumes.contains_key(&volume.number));
+    assert!(manager.state.read().replica(pool.id, volume.uuid).is_none());
+    drop(pools);
+    let after = manager.volume(&name).expect("there");
+    assert_eq!((after.bytes, after.state), (made.bytes, made.state));
+    assert!(manager.target.remove(&made.nqn).is_ok(), "it is served");
 }

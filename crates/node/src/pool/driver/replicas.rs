@@ -100,6 +100,13 @@ impl EngineDriver {
         }
     }
 
+    /// What hosts have asked of a copy is answered before it goes.
+    pub(super) fn end_replica(&mut self, volume: u32) {
+        if let Some(mut stopped) = self.replicas.remove(&volume) {
+            self.with_ground(|ground| stopped.leave(ground));
+        }
+    }
+
     pub(super) fn replica_mail(&mut self, volume: u32, mail: ReplicaMail) {
         let reactor = self.reactor.clone();
         match mail {
@@ -114,9 +121,7 @@ impl EngineDriver {
                 let _ = reply.send(made);
             }
             ReplicaMail::Stop { reply } => {
-                if let Some(mut stopped) = self.replicas.remove(&volume) {
-                    self.with_ground(|ground| stopped.leave(ground));
-                }
+                self.end_replica(volume);
                 let _ = reply.send(());
             }
             ReplicaMail::Answered { ask, reply } => {

@@ -291,3 +291,34 @@ fn a_node_that_served_before_refuses_nobody_by_what_it_knew() {
     let owner = &pair.nodes[pair.owner];
     assert!(!owner.lets(Registrant([2; 16]), true), "which refuses them");
 }
+
+/// An older command of a host must not take effect after a newer one that was told to have succeeded: so that counts
+/// among the host's writes, though it changes nothing.
+#[test]
+fn what_succeeds_without_a_change_is_written_all_the_same() {
+    let kind = ReservationType::WriteExclusive;
+    let mut pair = Pair::new();
+    pair.ask(1, register(1, RegisterAction::Register));
+    pair.ask(1, acquire(1, AcquireAction::Acquire, kind, 0));
+    let mut asks = |wants| {
+        let owner = &mut pair.nodes[pair.owner];
+        let (answer, taken) = ashlar_nvme_target::answer_to();
+        owner.take(petition(1, wants), Asker::Here(answer));
+        let Some(Event::Host {
+            command, operation, ..
+        }) = owner.next(|_| Some(LABEL))
+        else {
+            panic!("the replica is asked");
+        };
+        owner.answered(command, &Outcome::Stale);
+        let verdict = taken().expect("a verdict");
+        (operation, verdict.status)
+    };
+    let (again, refused) = asks(acquire(1, AcquireAction::Acquire, kind, 0));
+    assert!(matches!(again, HostOperation::SetRegister { .. }));
+    assert_eq!(refused, Status::ANA_TRANSITION, "a late one is refused");
+    let (wrong_key, _) = asks(acquire(7, AcquireAction::Acquire, kind, 0));
+    assert!(matches!(wrong_key, HostOperation::GetRegister));
+    let (report, _) = asks(Wants::Report);
+    assert!(matches!(report, HostOperation::GetRegister));
+}
