@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_reactor::{File, Port, RecvFrame, SendBatch, What, stream_socket};
+use rustix::net::sockopt::set_socket_linger;
 
 use crate::failure::Failure;
 use crate::streams::{Streams, Wish};
@@ -173,6 +174,7 @@ impl Sockets {
         if let Some(file) = &socket.file
             && (!socket.sending || socket.ending.is_some_and(|end| end <= now))
         {
+            abandon_unsent(file);
             file.shutdown();
             socket.ended = true;
         }
@@ -259,6 +261,13 @@ impl Sockets {
     }
 }
 
+/// What the kernel has not got across goes with the socket. A write of a link that was silent would else arrive once the
+/// link is back: after newer ones, which have gone by another path.
+fn abandon_unsent(socket: impl AsFd) {
+    // An error means that the connection has ended already.
+    let _ = set_socket_linger(socket, Some(Duration::ZERO));
+}
+
 fn received(
     streams: &mut impl Streams,
     at: usize,
@@ -283,4 +292,46 @@ fn received(
 
 fn network(peer: SocketAddr, what: &str, error: &std::io::Error) -> Failure {
     Failure::Network(format!("cannot {what} {peer}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// How much arrives of what a socket was given before it was let go, and how that ends.
+    fn arrives(lets_go: impl FnOnce(&TcpStream)) -> (usize, usize, Option<ErrorKind>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut host = TcpStream::connect(address).expect("connected");
+        let (mut target, _) = listener.accept().expect("accepted");
+        host.set_nonblocking(true).expect("set");
+        let mut given = 0;
+        // Until the target, which does not read, takes nothing more.
+        while let Ok(bytes) = host.write(&[7; 65536]) {
+            given += bytes;
+        }
+        lets_go(&host);
+        host.shutdown(std::net::Shutdown::Both).expect("shut down");
+        drop(host);
+        let (mut arrived, mut buffer) = (0, vec![0; 65536]);
+        loop {
+            match target.read(&mut buffer) {
+                Ok(0) => return (given, arrived, None),
+                Ok(bytes) => arrived += bytes,
+                Err(error) => return (given, arrived, Some(error.kind())),
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_not_left_when_a_connection_is_given_up_never_arrives() {
+        let (given, arrived, end) = arrives(|_| {});
+        assert_eq!((arrived, end), (given, None), "sockets get it all across");
+        let (given, arrived, end) = arrives(|socket: &TcpStream| abandon_unsent(socket));
+        assert!(arrived < given, "{arrived} of {given} arrived");
+        assert_eq!(end, Some(ErrorKind::ConnectionReset));
+    }
 }
