@@ -121,6 +121,12 @@ impl Engine {
         holds
     }
 
+    /// Wishes that wait for a discard.
+    pub(super) fn take_held_for_discard(&mut self) -> Vec<u64> {
+        let held = std::mem::take(&mut self.discards.held);
+        held.into_iter().map(|(id, _)| id).collect()
+    }
+
     /// Discards the next run, if it is time and the run is still free.
     pub(super) fn advance_discards(&mut self) {
         let due = self.discards.due.is_some_and(|due| due <= self.now);

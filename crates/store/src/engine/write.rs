@@ -520,6 +520,7 @@ impl Engine {
         waiting.append(&mut self.roots.waiting);
         waiting.append(&mut self.rebuild.returns.take_asked());
         waiting.append(&mut self.take_asked());
+        waiting.append(&mut self.take_held_for_discard());
         for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());
             self.out.managed.push((id, Err(error)));

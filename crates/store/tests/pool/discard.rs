@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::format::MemberState;
-use ashlar_store::{ImportOptions, Layout, Manage};
+use ashlar_store::{Event, ImportOptions, Layout, Manage};
 
 use crate::common::{Bench, Rule, Seen, pattern};
 
@@ -211,4 +211,29 @@ fn a_volume_stops_for_no_discard() {
         }
         assert!(!bench.engine.status().members[1].in_service);
     }
+}
+
+/// An order that waits for the room that is being discarded hears it when the pool stops.
+#[test]
+fn who_waits_for_a_discard_hears_that_the_pool_has_stopped() {
+    let mut bench = bench();
+    wait(&mut bench);
+    filled(&mut bench, 20);
+    let mut bench = reopened(bench, Some(holds_discard));
+    LET_THROUGH.set(0);
+    wait(&mut bench);
+    let (id, what) = (91, Manage::CreateVolume(bench.plan(16, MIRROR)));
+    let (_, told) = bench.run(Event::Manage { id, what });
+    assert!(told.is_empty(), "it waits: {told:?}");
+    bench.may_fail = true;
+    for faults in &bench.seen.faults {
+        faults.set(Some((|_| true, ErrorKind::Media)));
+    }
+    let (id, what) = (92, Manage::Settle);
+    let (_, told) = bench.run(Event::Manage { id, what });
+    let told = told.into_iter();
+    let told: Vec<_> = told
+        .map(|(id, answer)| (id, answer.map_err(|e| e.kind())))
+        .collect();
+    assert!(told.contains(&(91, Err(ErrorKind::Latched))), "{told:?}");
 }
