@@ -3,7 +3,8 @@
 //!
 //! The mark is put before the first write is acknowledged that only the cache has, and stays until a flush. What
 //! belongs there is in the cache before, recorded as newer, and the header says that the mark may be there: so a
-//! crash at any moment finds it again.
+//! crash at any moment finds it again. So does a backing device that fails meanwhile: who waits for the task is told,
+//! and it is tried again after a while, and when something waits for it. Writes wait for it, and reads need it not.
 
 use std::ops::Range;
 
@@ -55,6 +56,19 @@ enum Step {
     GivingBack,
 }
 
+impl Step {
+    /// Whether the backing device is asked for the mark, or for its end; all that it replaces is in the cache then.
+    fn is_at_the_backing_device(self) -> bool {
+        matches!(
+            self,
+            Self::PutMark | Self::FlushMark | Self::PutBack | Self::FlushBack
+        )
+    }
+}
+
+/// The number of a flush that has not been asked for.
+const UNASKED: u64 = u64::MAX;
+
 /// The same error, for one more who waits.
 fn again(error: &IoError) -> IoError {
     IoError::new(error.kind(), error.context().to_owned())
@@ -71,6 +85,7 @@ impl Cache {
             return self.give_up_tasks();
         }
         if self.barrier.is_none() && self.opening.is_none() {
+            self.resume_mark();
             let ready = |task: &Task| match task {
                 Task::Restore(_) => self.dirty_elsewhere() == 0 && self.is_settled(),
                 Task::Arm | Task::Zero(..) => true,
@@ -158,6 +173,8 @@ impl Cache {
         let head = self.head_granules();
         let mark = self.header.as_ref().map(|header| header.mark);
         match task {
+            // A backing device has failed, or a crash has come, in between.
+            Task::Arm if matches!(mark, Some(Mark::Arming | Mark::Restoring)) => self.read_head(),
             Task::Arm => {
                 self.at(Step::ReadBacking);
                 self.try_barrier(|cache| cache.read(Side::Backing, Owner::Barrier, 0, head));
@@ -266,6 +283,7 @@ impl Cache {
             }
             Step::FlushMark => self.say(Step::SayOn, Mark::On),
             Step::SayRestoring => self.read_head(),
+            Step::ReadHead if self.is_arming() => self.put_mark(&head, cache_id),
             Step::ReadHead => {
                 self.at(Step::PutBack);
                 let how = (Side::Backing, Durability::Durable);
@@ -281,6 +299,11 @@ impl Cache {
             Step::Quiet | Step::RecordHead | Step::RecordBack => {}
             Step::ForgetClean | Step::ForgetNewer => {}
         }
+    }
+
+    fn is_arming(&self) -> bool {
+        let header = self.header.as_ref();
+        header.is_some_and(|header| header.mark == Mark::Arming)
     }
 
     fn put_mark(&mut self, head: &[u8], cache: uuid::Uuid) {
@@ -346,8 +369,9 @@ impl Cache {
                 self.draining = self.awaits_flush();
                 self.answers.push((id, Ok(())));
             }
-            Task::Zero(whole, _) => self.piece_over(whole, Ok(())),
+            Task::Zero(whole, _) => return self.piece_over(whole, Ok(())),
         }
+        self.was_flushed();
     }
 
     /// Whether another flush is ordered.
@@ -365,8 +389,41 @@ impl Cache {
         }
     }
 
-    /// A device has not done what a task needs. With the mark half put nothing may go on; the next start
-    /// takes it up.
+    /// A mark that is half put, or half taken away, because the backing device has failed: when it is time, that is tried
+    /// again.
+    fn resume_mark(&mut self) {
+        let mark = self.header.as_ref().map(|header| header.mark);
+        let task = match mark {
+            Some(Mark::Arming) => Task::Arm,
+            Some(Mark::Restoring) => Task::Restore(UNASKED),
+            _ => return,
+        };
+        if self.tasks.is_empty() && self.gets_on() {
+            self.tasks.push_back(task);
+        }
+    }
+
+    /// Whether a task waits for the backing device in a way that no read has to wait for: what begins that is in the cache.
+    pub(super) fn lets_reads_pass(&self) -> bool {
+        self.barrier
+            .as_ref()
+            .is_none_or(|barrier| barrier.step.is_at_the_backing_device())
+    }
+
+    /// The backing device has not done what a task needs: who waits for that is told.
+    fn mark_failed(&mut self, task: Task, error: &IoError) {
+        self.flush_failed(error);
+        match task {
+            Task::Restore(id) => {
+                self.draining = self.awaits_flush();
+                self.answers.push((id, Err(again(error))));
+            }
+            Task::Arm => self.fail_held(error),
+            Task::Zero(whole, _) => self.piece_over(whole, Err(again(error))),
+        }
+    }
+
+    /// A device has not done what a task needs. Of the fast device nothing may go on then; the next start takes it up.
     fn barrier_failed(&mut self, error: &IoError) {
         let Some(barrier) = self.barrier.take() else {
             return;
@@ -375,11 +432,7 @@ impl Cache {
             Task::Zero(whole, _) => {
                 self.piece_over(whole, Err(again(error)));
             }
-            // There was no mark, so nothing is half done.
-            Task::Restore(id) if barrier.step == Step::FlushBack && barrier.head.is_empty() => {
-                self.draining = self.awaits_flush();
-                self.answers.push((id, Err(again(error))));
-            }
+            task if barrier.step.is_at_the_backing_device() => self.mark_failed(task, error),
             Task::Arm if barrier.step == Step::ReadBacking => self.fail_held(error),
             task => {
                 self.tasks.push_front(task);
@@ -398,7 +451,7 @@ impl Cache {
             .unwrap_or_default();
         let (task, step) = match mark {
             Mark::Arming => (Task::Arm, Step::PutMark),
-            Mark::Restoring => (Task::Restore(u64::MAX), Step::ReadHead),
+            Mark::Restoring => (Task::Restore(UNASKED), Step::ReadHead),
             Mark::Off | Mark::On => return,
         };
         self.barrier = Some(Barrier { task, step, head });

@@ -93,6 +93,8 @@ pub struct Status {
     pub written_back_bytes: u64,
     /// Writes to the backing device, or flushes of it, that failed.
     pub backing_errors: u64,
+    /// What the backing device has failed last, of flushes of it and of its mark, until it has done it: it is tried again.
+    pub trouble: Option<String>,
     /// Bytes of memory that the policy takes.
     pub policy_bytes: usize,
     /// What is kept out by hand.
@@ -145,6 +147,8 @@ pub struct Cache {
     blocks: BlockSize,
     backing: Geometry,
     failure: Option<String>,
+    /// See [`Status::trouble`].
+    trouble: Option<String>,
     opening: Option<Opening>,
     pages: BTreeMap<u64, Page>,
     due: BTreeSet<u64>,
@@ -208,6 +212,7 @@ impl Cache {
             blocks: BlockSize::B4096,
             backing,
             failure: None,
+            trouble: None,
             opening: None,
             pages: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -282,9 +287,15 @@ impl Cache {
             written_around: self.counters.around,
             written_back_bytes: self.counters.written_back * GRANULE as u64,
             backing_errors: self.counters.backing_errors,
+            trouble: self.trouble.clone(),
             policy_bytes: self.policy.bytes(),
             rules: self.rules.status(),
         }
+    }
+
+    /// See [`Status::trouble`].
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// Whether it serves.
@@ -348,8 +359,11 @@ impl Cache {
             Owner::Open => self.opened(buffer, result),
             Owner::Flush(whole, around) => {
                 match &result {
-                    Ok(()) => self.around_flushed = self.around_flushed.max(around),
-                    Err(_) => self.flush_failed(),
+                    Ok(()) => {
+                        self.around_flushed = self.around_flushed.max(around);
+                        self.was_flushed();
+                    }
+                    Err(error) => self.flush_failed(error),
                 }
                 self.piece_over(whole, result);
             }
@@ -478,7 +492,8 @@ impl Cache {
     /// Begins requests, as far as they may.
     fn admit(&mut self) {
         while self.failure.is_some() || self.has_room_for_requests() {
-            let holds = self.failure.is_none() && (self.holds_writes() || self.must_arm());
+            let busy = self.barrier.is_some() || self.holds_writes() || self.must_arm();
+            let holds = self.failure.is_none() && busy;
             if !holds && let Some(request) = self.held.pop_front() {
                 self.begin(request);
                 continue;
@@ -499,7 +514,7 @@ impl Cache {
 
     /// Whether hosts' requests may begin.
     fn has_room_for_requests(&self) -> bool {
-        let busy = self.opening.is_some() || self.barrier.is_some();
+        let busy = self.opening.is_some() || !self.lets_reads_pass();
         !busy && self.pieces < MOST_PIECES
     }
 

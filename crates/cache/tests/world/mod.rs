@@ -37,8 +37,9 @@ pub struct Disk {
     /// Completed writes last.
     pub is_durable: bool,
     pub fails: bool,
-    /// Writes of these fail.
+    /// Writes of these fail, and are done in part.
     pub bad: Range<u64>,
+    rng: Rng,
     pub flushes: Flushes,
     /// Answers that are late.
     pub late: Vec<Completion>,
@@ -59,6 +60,7 @@ impl Disk {
             is_durable,
             fails: false,
             bad: 0..0,
+            rng: Rng::with_seed(1),
             flushes: Flushes::Served,
             late: Vec::new(),
             hangs: false,
@@ -102,6 +104,9 @@ impl Disk {
 
     pub fn serve(&mut self, mut request: Request) -> Completion {
         if self.refuses(&request) {
+            let some = Self::changes(&request).into_iter();
+            let some: Vec<_> = some.filter(|_| self.rng.bool()).collect();
+            self.volatile.extend(some);
             return request.complete(Err(IoError::new(ErrorKind::Media, "as told")));
         }
         if let (Operation::Read, Some(buffer)) = (request.op, &mut request.buffer) {

@@ -12,6 +12,7 @@ use ashlar_cache::{Cache, Header, Layout, Side};
 use ashlar_nvme_target::server::Resident;
 use ashlar_reactor::{Handle, Mailbox, Opener};
 use slab::Slab;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::link::{CacheLink, CacheView, Mail};
@@ -42,6 +43,14 @@ pub(crate) enum Start {
 }
 
 impl Start {
+    /// How the backing device is called.
+    fn backing_name(&self) -> String {
+        match self {
+            Self::New(header) => header.backing.clone(),
+            Self::Known { backing, .. } => backing.clone(),
+        }
+    }
+
     fn begin(self, backing: Geometry, now: Moment) -> Result<Cache, IoError> {
         match self {
             Self::New(header) => Cache::create(header, backing, now),
@@ -80,6 +89,7 @@ pub(super) struct Host {
     cache: Cache,
     fast: Box<dyn BlockDevice>,
     backing: Box<dyn BlockDevice>,
+    backing_name: String,
     /// Requests that are with the devices.
     flying: usize,
     mail: Mailbox<Mail>,
@@ -93,6 +103,8 @@ pub(super) struct Host {
     opening: Vec<Sender<Result<(), IoError>>>,
     resting: Option<Vec<Sender<()>>>,
     traffic: VolumeTraffic,
+    /// What the log has been told of the backing device.
+    trouble: Option<String>,
     /// Of the blocks that hosts see.
     block_shift: u32,
 }
@@ -115,6 +127,7 @@ impl Settled {
     ) -> Result<(Self, Geometry), IoError> {
         let (fast, backing) = (fast.open(reactor)?, backing.open(reactor)?);
         let now = reactor.now();
+        let backing_name = start.backing_name();
         let cache = start.begin(backing.geometry(), now)?;
         let geometry = cache.geometry();
         let link = CacheLink {
@@ -125,6 +138,7 @@ impl Settled {
             cache,
             fast,
             backing,
+            backing_name,
             flying: 0,
             mail: link.mail.clone(),
             now,
@@ -136,6 +150,7 @@ impl Settled {
             opening: Vec::new(),
             resting: None,
             traffic: VolumeTraffic::default(),
+            trouble: None,
             block_shift: geometry.block_size.shift(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
@@ -237,6 +252,24 @@ impl Host {
             }
         }
         self.answer();
+        self.log_trouble();
+    }
+
+    /// Once for each trouble, not for each time that it is tried again.
+    fn log_trouble(&mut self) {
+        let now = self.cache.trouble();
+        if now == self.trouble.as_deref() {
+            return;
+        }
+        let device = &self.backing_name;
+        match now {
+            Some(why) => warn!(device, "backing device {device} fails: {why}"),
+            None => info!(
+                device,
+                "backing device {device} does what it is asked again"
+            ),
+        }
+        self.trouble = now.map(str::to_owned);
     }
 
     /// When `turn` must be called next even if nothing happens.

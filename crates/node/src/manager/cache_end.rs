@@ -295,5 +295,12 @@ fn warnings(
             header.backing
         ));
     }
+    if let Some(trouble) = now.and_then(|view| view.status.trouble.as_ref()) {
+        warnings.push(format!(
+            "backing device {} fails now: {trouble}. Once that is mended it goes on by itself; a device that refuses all \
+             since a flush of it has failed is opened again by `volume reopen`",
+            header.backing
+        ));
+    }
     warnings
 }

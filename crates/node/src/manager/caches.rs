@@ -435,7 +435,8 @@ impl PoolManager {
         if let Ok(link) = link_of(pool, info.number, name) {
             let view = link.view().map_err(engine)?;
             let is_served = pool.volumes.contains_key(&info.number);
-            if view.status.failure.is_none() && is_served {
+            let in_order = view.status.failure.is_none() && view.status.trouble.is_none();
+            if in_order && is_served {
                 return match request.backing {
                     None => self.status_of(pool, &name.pool, &name.name),
                     Some(_) => Err(ControlError::conflict(format!(
