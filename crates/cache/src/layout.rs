@@ -7,6 +7,7 @@ use ashlar_block::{BlockSize, ErrorKind, IoError};
 use uuid::Uuid;
 
 use crate::bits::{Bits, WORDS};
+use crate::mark::{MarkSums, SECTORS};
 
 /// Bytes of a granule, the unit of what is cached and what is dirty.
 pub const GRANULE: usize = 4096;
@@ -26,6 +27,9 @@ const HEADER_MAGIC: [u8; 8] = *b"ASHCACHE";
 const VERSION: u32 = 1;
 /// Most bytes of the text that names the backing device.
 pub(crate) const NAME_BYTES: usize = 1024;
+/// Where a header has the sums of the mark's sectors.
+const SUMS_AT: usize = 2048;
+const _: () = assert!(64 + NAME_BYTES <= SUMS_AT && SUMS_AT + 4 * SECTORS <= GRANULE);
 
 /// Where what is, in granules of the fast device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +136,8 @@ pub struct Header {
     /// Checksum of what belongs there, as it was when the mark was put or taken away; `None` when others may
     /// have written it since, with our knowledge.
     pub head_crc: Option<u32>,
+    /// The mark as it was put; `None` while there is none.
+    pub marked: Option<MarkSums>,
     /// The backing device, as an operator named it.
     pub backing: String,
 }
@@ -181,6 +187,12 @@ impl Header {
         let name = &self.backing.as_bytes()[..self.backing.len().min(NAME_BYTES)];
         bytes[56..60].copy_from_slice(&(name.len() as u32).to_le_bytes());
         bytes[64..64 + name.len()].copy_from_slice(name);
+        bytes[60] = u8::from(self.marked.is_some());
+        if let Some(sums) = &self.marked {
+            for (place, sum) in bytes[SUMS_AT..].chunks_mut(4).zip(sums.words()) {
+                place.copy_from_slice(&sum.to_le_bytes());
+            }
+        }
         seal(&mut bytes);
         bytes
     }
@@ -235,6 +247,8 @@ impl Header {
             mode,
             mark,
             head_crc: (bytes[50] == 1).then(|| u32_at(bytes, 52)),
+            marked: (bytes[60] == 1)
+                .then(|| MarkSums::from_words(|sector| u32_at(bytes, SUMS_AT + 4 * sector))),
             backing: name
                 .ok_or_else(|| bad("header's name is malformed"))?
                 .to_owned(),
@@ -290,6 +304,7 @@ mod tests {
             mode: Mode::WriteThrough,
             mark: Mark::Restoring,
             head_crc: Some(9),
+            marked: Some(MarkSums::of(&[5; HEAD_BYTES])),
             backing: "/dev/sdx".to_owned(),
         };
         let bytes = header.encode();

@@ -241,6 +241,55 @@ fn another_device_is_not_marked_after_a_mark_that_was_half_put() {
     }
 }
 
+/// A head on its way back, of which some has come there when the power fails. Hosts have written it under the mark.
+fn half_taken_away(seed: u64, spoil: impl FnOnce(&mut World)) -> World {
+    let mut world = marked(seed);
+    flush_until(&mut world, Mark::Restoring);
+    world.backing.hangs = true;
+    world.turns(20);
+    assert_eq!(world.backing.pending.len(), 1, "the head on its way back");
+    world.backing.hangs = false;
+    let head = world.backing.head();
+    world.backing.cut(&mut world.rng);
+    assert!(world.backing.head() != head, "some is there");
+    spoil(&mut world);
+    world
+}
+
+#[test]
+fn another_device_is_not_written_after_a_mark_that_was_half_taken_away() {
+    let spoils: [fn(&mut World); 3] = [
+        // Of the granule that hosts have written, a sector is what neither was there nor is to come there.
+        |world| {
+            let mut data = world.backing.get(3).to_vec();
+            data[700] ^= 1;
+            world.backing.lasting.insert(3, std::rc::Rc::new(data));
+        },
+        |world| {
+            let other = (0..32).map(|at| (at, std::rc::Rc::new(vec![7; 4096])));
+            world.backing.lasting.extend(other);
+        },
+        |world| (0..32).for_each(|at| drop(world.backing.lasting.remove(&at))),
+    ];
+    for seed in 0..8 {
+        for spoil in spoils {
+            let mut world = half_taken_away(seed, spoil);
+            world.crash();
+            let before = world.backing.head();
+            world.turns(100);
+            let status = world.cache().status();
+            let why = status.failure.unwrap();
+            assert!(why.contains("has changed since it was left"), "{why}");
+            assert!(world.backing.head() == before);
+        }
+        let mut world = half_taken_away(seed, |_| ());
+        world.crash();
+        world.quiet();
+        world.turns(100);
+        world.check_backing();
+    }
+}
+
 /// One bad sector keeps what it is in from going back, and no neighbour.
 #[test]
 fn a_granule_that_does_not_go_back_holds_up_no_other() {

@@ -12,7 +12,7 @@ use ashlar_block::{Durability, IoBuffer, IoError, Operation, Request};
 
 use super::{BLOCK, Cache, Owner, Side};
 use crate::layout::{HEAD, Header, Mark, PAGE};
-use crate::mark;
+use crate::mark::{self, MarkSums};
 
 /// What is to be done alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,6 +272,7 @@ impl Cache {
                 }
                 if let Some(header) = self.header_mut() {
                     header.head_crc = Some(crc32c::crc32c(&head));
+                    header.marked = Some(MarkSums::of(&mark::put(&head, cache_id)));
                 }
                 self.changed(0);
                 self.at(Step::RecordHead);
@@ -334,6 +335,7 @@ impl Cache {
         }
         if let Some(header) = self.header_mut() {
             header.head_crc = Some(crc32c::crc32c(head));
+            header.marked = None;
         }
         self.changed(0);
         self.at(Step::RecordBack);

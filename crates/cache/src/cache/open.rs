@@ -5,7 +5,7 @@ use ashlar_block::{BlockSize, Durability, Geometry, IoBuffer, IoError, Moment};
 
 use super::{BLOCK, Cache, Defect, Owner, Side};
 use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, UNIT, decode_page};
-use crate::mark;
+use crate::mark::{self, MarkSums};
 use crate::policy::{Admission, S3Fifo};
 
 /// Pages that are read at a time.
@@ -209,7 +209,7 @@ impl Cache {
             return self.read(Side::Fast, Owner::Open, at, left);
         }
         let marking = self.header.as_ref().map(|header| header.mark);
-        if marking == Some(Mark::Arming) {
+        if matches!(marking, Some(Mark::Arming | Mark::Restoring)) {
             self.opening_at(Step::Kept);
             return self.read(Side::Fast, Owner::Open, 0, HEAD);
         }
@@ -228,16 +228,29 @@ impl Cache {
         self.read_pages(first + (bytes.len() / GRANULE) as u64)
     }
 
-    /// The mark was being put: the backing device has what was kept before, or the mark, sector by sector. Another device
-    /// would be written over.
+    /// The mark was being put, or taken away: the backing device has what belongs there, or the mark, sector by sector.
+    /// Another device would be written over.
     fn kept_read(&mut self, kept: Vec<u8>) -> Result<(), IoError> {
         let (Some(opening), Some(header)) = (&self.opening, &self.header) else {
             return Ok(());
         };
-        let marked = mark::put(&kept, header.cache);
-        let mut sectors = (opening.head.chunks(mark::SECTOR))
-            .zip(kept.chunks(mark::SECTOR).zip(marked.chunks(mark::SECTOR)));
-        if !sectors.all(|(found, (kept, marked))| found == kept || found == marked) {
+        // Programs before have left none. Hosts may have written what belongs there since the mark was put, so it cannot
+        // be made from that when it is taken away.
+        let made = || MarkSums::of(&mark::put(&kept, header.cache));
+        let sums = match (&header.marked, header.mark) {
+            (Some(sums), _) => Some(sums.clone()),
+            (None, Mark::Arming) => Some(made()),
+            (None, _) => None,
+        };
+        let mut sectors = opening
+            .head
+            .chunks(mark::SECTOR)
+            .zip(kept.chunks(mark::SECTOR));
+        let fits = |sums: MarkSums| {
+            let mut sectors = sectors.by_ref().enumerate();
+            sectors.all(|(at, (found, kept))| found == kept || sums.is_marked(at, found))
+        };
+        if !sums.is_none_or(fits) {
             return Err(not_as_left(
                 header,
                 &header.backing,

@@ -254,6 +254,7 @@ impl World {
             mode: shape.mode,
             mark: Mark::Off,
             head_crc: None,
+            marked: None,
             backing: "disk".to_owned(),
         };
         let mut cache = Cache::create(header, geometry(), Moment::ORIGIN).unwrap();

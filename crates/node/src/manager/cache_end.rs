@@ -159,7 +159,14 @@ impl PoolManager {
         let about = |error: ashlar_block::IoError| {
             ControlError::environment(format!("backing device {name}: {error}"))
         };
-        let head = device.read(0, HEAD).map_err(about)?;
+        let mut head = device.read(0, HEAD).map_err(about)?;
+        let is_half = matches!(header.mark, Mark::Arming | Mark::Restoring);
+        if let (true, true, Some(sums)) = (accepts, is_half, &header.marked) {
+            return match sums.take_away(&mut head) {
+                true => device.write(0, &head).map_err(about),
+                false => Ok(()),
+            };
+        }
         let turned = mark::take_away(&head);
         // A head without an empty sector has a mark without a text.
         let is_turned =

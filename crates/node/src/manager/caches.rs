@@ -245,6 +245,7 @@ impl PoolManager {
             mode: mode_of(request.mode),
             mark: Mark::Off,
             head_crc: None,
+            marked: None,
             backing: request.backing.clone(),
         };
         let opened = self.settle_cache(link, volume, Start::New(header.clone()), backing)?;
