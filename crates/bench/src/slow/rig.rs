@@ -192,6 +192,7 @@ impl Rig {
             mark: Mark::Off,
             head_crc: None,
             marked: None,
+            identity: None,
             backing: "disk".to_owned(),
         };
         let cache = Cache::create(header, self.backing.geometry(), self.now);

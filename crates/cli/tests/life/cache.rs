@@ -361,6 +361,48 @@ fn writes_that_go_through_or_around_leave_nothing_to_write_back() {
     }
 }
 
+#[test]
+fn another_device_under_the_same_path_is_refused_or_taken_up_with_nothing_cached() {
+    let room = Room::new();
+    let (path, spec) = backing(&room, "old");
+    let node = Node::start(&room);
+    make(&room, &node, &spec, &["--mode", "write-through"]);
+    let first = OLD.start / BLOCK as u64;
+    for _ in 0..2 {
+        assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    }
+    node.end();
+    // Of the same size; what lies where the first one has something is another.
+    let moved = room.path("moved");
+    fs::rename(&path, &moved).expect("renamed");
+    let file = File::create(&path).expect("a file");
+    file.set_len(BACKING).expect("a sparse file");
+    let node = Node::start(&room);
+    let volume = shown(&node);
+    assert_eq!(volume["state"], "failed", "{volume:#}");
+    let reason = text(&volume["reason"]);
+    for name in ["old", "another one", "inode", "--other-device"] {
+        assert!(reason.contains(name), "{reason}");
+    }
+    node.refuses(&["volume", "reopen", "tank/db"], 3, &["another one"]);
+    // The first one under its new name is that which is known, across a restart, too.
+    let moved = room.spec("moved");
+    node.ok(&["volume", "reopen", "tank/db", "--backing", &moved]);
+    assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    node.end();
+    let node = Node::start(&room);
+    assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    let reopen = ["volume", "reopen", "tank/db", "--backing", &spec];
+    node.refuses(&reopen, 3, &["in service"]);
+    node.end();
+    fs::rename(room.path("moved"), room.path("gone")).expect("renamed");
+    let node = Node::start(&room);
+    node.refuses(&reopen, 3, &["another one"]);
+    node.ok(&[&reopen[..], &["--other-device"]].concat());
+    assert_eq!(read(&node, first), vec![0; BLOCK]);
+    node.end();
+}
+
 /// Where no sector is empty the mark has no text, and is known by what is under it.
 #[test]
 fn a_device_whose_head_has_no_empty_sector_begins_as_it_did() {

@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use ashlar_block::{
     BlockDevice, BlockSize, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
 };
-use ashlar_cache::{Cache, Header, Layout, Side};
+use ashlar_cache::{Cache, Header, Identity, Layout, Other, Side};
 use ashlar_nvme_target::server::Resident;
 use ashlar_reactor::{Handle, Mailbox, Opener};
 use slab::Slab;
@@ -39,6 +39,9 @@ pub(crate) enum Start {
         /// Size of the blocks that hosts see.
         blocks: BlockSize,
         backing: String,
+        /// What tells that device from others, and what becomes of another.
+        identity: Identity,
+        other: Other,
     },
 }
 
@@ -59,7 +62,12 @@ impl Start {
                 layout,
                 blocks,
                 backing: name,
-            } => Ok(Cache::open(id, (layout, backing), &name, now)?.seen_in(blocks)),
+                identity,
+                other,
+            } => {
+                let cache = Cache::open(id, (layout, backing), &name, now)?;
+                Ok(cache.seen_in(blocks).over(identity, other))
+            }
         }
     }
 }

@@ -14,8 +14,8 @@ use super::pools::engine;
 use super::{LivePool, PoolManager, live};
 use crate::cache::{CacheView, Direct};
 use crate::model::{
-    CacheMode, CacheStatus, ControlError, DeleteVolume, VolumeName, VolumeState, VolumeStatus,
-    readable_bytes,
+    CacheMode, CacheStatus, ControlError, DeleteVolume, ReopenCache, VolumeName, VolumeState,
+    VolumeStatus, readable_bytes,
 };
 use crate::pool::View;
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl PoolManager {
             // It goes on as it was, for what only it has.
             self.take_out_cache(&mut pools, name, &volume)?;
             if let Some(super::Kept::Live(pool)) = pools.get_mut(&name.pool) {
-                self.take_up_cache(pool, &volume, None);
+                self.take_up_cache(pool, &volume, &ReopenCache::default());
             }
             return Err(error);
         }
