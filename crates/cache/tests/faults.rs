@@ -482,3 +482,74 @@ fn a_device_that_fails_its_mark_now_and_then_loses_nothing() {
         world.check_backing();
     }
 }
+
+/// Writes some again and again that go around, at least in part.
+fn write_around(world: &mut World) {
+    for place in 0..120 {
+        world.submit(Operation::Write(Durability::Cached), 300 + 4 * place, 2);
+    }
+    world.quiet();
+    assert!(world.cache().status().written_around > 0);
+}
+
+/// A host's flush; whether it succeeds.
+fn hosts_flush(world: &mut World) -> bool {
+    world.tolerates = true;
+    world.failed.clear();
+    world.submit(Operation::Flush, 0, 0);
+    world.quiet();
+    world.tolerates = false;
+    world.failed.is_empty()
+}
+
+/// A flush that no host has asked for loses what hosts have written around the cache.
+#[test]
+fn a_hosts_flush_says_that_a_flush_before_has_lost_its_writes() {
+    for mode in [Mode::WriteThrough, Mode::WriteAround, Mode::WriteBack] {
+        let mut world = World::new(23, Shape::of(mode), None);
+        write_around(&mut world);
+        // Something comes in that is to be recorded after a flush.
+        world.submit(Operation::Read, 2000, 4);
+        world.quiet();
+        world.backing.flushes = Flushes::Lose;
+        let before = world.cache().status().backing_errors;
+        for turn in 0.. {
+            assert!(turn < 1000, "no flush");
+            if world.cache().status().backing_errors > before {
+                break;
+            }
+            world.now = world.now + Duration::from_millis(100);
+            world.turn(8);
+        }
+        world.backing.flushes = Flushes::Served;
+        assert!(!hosts_flush(&mut world), "{mode:?}");
+        // It is told once, and the host writes all of it again.
+        write_around(&mut world);
+        assert!(hosts_flush(&mut world), "{mode:?}");
+        world.crash();
+        world.quiet();
+        world.read_all();
+        world.flush();
+        world.check_backing();
+    }
+}
+
+#[test]
+fn a_flush_that_fails_beside_another_fails_that_too() {
+    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+    write_around(&mut world);
+    world.backing.flushes = Flushes::AnsweredLate;
+    world.submit(Operation::Flush, 0, 0);
+    world.turns(10);
+    assert_eq!(world.backing.late.len(), 1);
+    world.backing.flushes = Flushes::Fail;
+    world.tolerates = true;
+    world.submit(Operation::Flush, 0, 0);
+    world.turns(10);
+    assert_eq!(world.failed.len(), 1);
+    world.answer_late();
+    world.quiet();
+    assert_eq!(world.failed.len(), 2);
+    world.backing.flushes = Flushes::Served;
+    assert!(hosts_flush(&mut world));
+}

@@ -406,6 +406,7 @@ impl Cache {
     pub(super) fn flush_failed(&mut self, error: &IoError) {
         self.trouble = Some(error.to_string());
         self.counters.backing_errors += 1;
+        self.around.may_be_lost();
         self.cleaning.retry_at = Some(self.now + RETRY);
         self.cleaning.unflushed = true;
         self.cleaning.unsettled_since = None;

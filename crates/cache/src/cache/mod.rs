@@ -3,6 +3,7 @@
 mod barrier;
 mod clean;
 mod evict;
+mod flush;
 mod leaving;
 mod open;
 mod pages;
@@ -127,8 +128,8 @@ enum Owner {
     Settle,
     Barrier,
     Open,
-    /// A host's; and how many writes had gone around before.
-    Flush(usize, u64),
+    /// A host's.
+    Flush(usize, flush::Sent),
 }
 
 /// What an operation hears.
@@ -173,9 +174,7 @@ pub struct Cache {
     draining: bool,
     cleaning: Cleaning,
     evicting: usize,
-    /// Writes that went to the backing device and are durable once it is flushed; and how many of them are.
-    around: u64,
-    around_flushed: u64,
+    around: flush::Around,
     /// When something that may go is looked for again.
     look_again: Moment,
     dirty: u64,
@@ -234,8 +233,7 @@ impl Cache {
             draining: false,
             cleaning: Cleaning::default(),
             evicting: 0,
-            around: 0,
-            around_flushed: 0,
+            around: flush::Around::default(),
             look_again: now,
             dirty: 0,
             cached: 0,
@@ -357,16 +355,7 @@ impl Cache {
             Owner::Settle => self.settled(result),
             Owner::Barrier => self.barrier_done(buffer, result),
             Owner::Open => self.opened(buffer, result),
-            Owner::Flush(whole, around) => {
-                match &result {
-                    Ok(()) => {
-                        self.around_flushed = self.around_flushed.max(around);
-                        self.was_flushed();
-                    }
-                    Err(error) => self.flush_failed(error),
-                }
-                self.piece_over(whole, result);
-            }
+            Owner::Flush(whole, sent) => self.hosts_flush_is_over(whole, sent, result),
         }
     }
 
@@ -545,14 +534,7 @@ impl Cache {
         let granule = GRANULE as u64;
         let granules = bytes.start / granule..bytes.end.div_ceil(granule);
         match op {
-            // What the fast device has acknowledged is durable there.
-            Operation::Flush if self.around == self.around_flushed => {
-                self.piece_over(whole, Ok(()));
-            }
-            Operation::Flush => {
-                let owner = Owner::Flush(whole, self.around);
-                self.send(Side::Backing, owner, Request::flush(0));
-            }
+            Operation::Flush => self.begin_hosts_flush(whole),
             Operation::Deallocate if !self.backing.deallocates => self.piece_over(whole, Ok(())),
             Operation::WriteZeroes { .. } | Operation::Deallocate => {
                 // What begins the device is never taken out of the cache while the mark is there; and a part of a

@@ -24,6 +24,8 @@ pub type Granule = Rc<Vec<u8>>;
 pub enum Flushes {
     Served,
     Fail,
+    /// They fail, and what was to last is lost.
+    Lose,
     /// They are done, and answered later.
     AnsweredLate,
 }
@@ -99,7 +101,8 @@ impl Disk {
         let is_bad = first < self.bad.end && self.bad.start < first + count;
         self.fails
             || request.op.modifies() && is_bad
-            || request.op == Operation::Flush && self.flushes == Flushes::Fail
+            || request.op == Operation::Flush
+                && matches!(self.flushes, Flushes::Fail | Flushes::Lose)
     }
 
     pub fn serve(&mut self, mut request: Request) -> Completion {
@@ -107,6 +110,9 @@ impl Disk {
             let some = Self::changes(&request).into_iter();
             let some: Vec<_> = some.filter(|_| self.rng.bool()).collect();
             self.volatile.extend(some);
+            if request.op == Operation::Flush && self.flushes == Flushes::Lose {
+                self.volatile.clear();
+            }
             return request.complete(Err(IoError::new(ErrorKind::Media, "as told")));
         }
         if let (Operation::Read, Some(buffer)) = (request.op, &mut request.buffer) {
