@@ -31,6 +31,8 @@ pub(super) struct Barrier {
     step: Step,
     /// What belongs at the head of the backing device.
     head: Vec<u8>,
+    /// How far the backing device has been zeroed.
+    zeroed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,10 @@ impl Step {
     }
 }
 
+/// Granules that the backing device is to zero at a time: a request counts its blocks, of 512 bytes at least, in 32 bits.
+const MOST_ZEROED: u64 = 1 << 28;
+const _: () = assert!(MOST_ZEROED * 8 <= u32::MAX as u64);
+
 /// The number of a flush that has not been asked for.
 const UNASKED: u64 = u64::MAX;
 
@@ -97,6 +103,7 @@ impl Cache {
                     task,
                     step: Step::Quiet,
                     head: Vec::new(),
+                    zeroed: 0,
                 });
             }
         }
@@ -116,10 +123,7 @@ impl Cache {
             }
             (Step::RecordHead, _) if durable => self.say(Step::SayArming, Mark::Arming),
             (Step::RecordBack, _) if durable => self.say(Step::SayOff, Mark::Off),
-            (Step::ForgetClean, Task::Zero(_, range)) if durable => {
-                let range = range.clone();
-                self.zero_backing(range);
-            }
+            (Step::ForgetClean, Task::Zero(..)) if durable => self.zero_backing(),
             (Step::ForgetNewer, Task::Zero(_, range)) if durable => {
                 let range = range.clone();
                 self.at(Step::GivingBack);
@@ -185,7 +189,7 @@ impl Cache {
             }
             Task::Restore(_) => self.say(Step::SayRestoring, Mark::Restoring),
             Task::Zero(_, range) => {
-                for granule in range.clone() {
+                for granule in self.known_in(&range) {
                     if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
                         self.record(granule, (false, false));
                         self.changed(granule / PAGE);
@@ -194,15 +198,32 @@ impl Cache {
                         self.put(granule, (false, false));
                     }
                 }
+                if let Some(barrier) = &mut self.barrier {
+                    barrier.zeroed = range.start;
+                }
                 self.at(Step::ForgetClean);
                 if self.pages_are_durable() {
-                    self.zero_backing(range);
+                    self.zero_backing();
                 }
             }
         }
     }
 
-    fn zero_backing(&mut self, range: Range<u64>) {
+    /// Zeroes what is left of the range, a part at a time.
+    fn zero_backing(&mut self) {
+        let Some(Barrier {
+            task: Task::Zero(_, range),
+            zeroed,
+            ..
+        }) = &mut self.barrier
+        else {
+            return;
+        };
+        let part = *zeroed..range.end.min(*zeroed + MOST_ZEROED);
+        if part.is_empty() {
+            return self.forget_newer();
+        }
+        *zeroed = part.end;
         self.at(Step::Zeroing);
         let request = Request {
             tag: 0,
@@ -210,7 +231,7 @@ impl Cache {
                 durability: Durability::Durable,
                 deallocate: true,
             },
-            range: self.range(Side::Backing, range.start, range.end - range.start),
+            range: self.range(Side::Backing, part.start, part.end - part.start),
             buffer: None,
         };
         self.send(Side::Backing, Owner::Barrier, request);
@@ -295,7 +316,7 @@ impl Cache {
                 self.send(Side::Backing, Owner::Barrier, Request::flush(0));
             }
             Step::FlushBack => self.head_is_back(&head),
-            Step::Zeroing => self.forget_newer(),
+            Step::Zeroing => self.zero_backing(),
             Step::SayOn | Step::SayOff | Step::GivingBack => self.end_task(),
             Step::Quiet | Step::RecordHead | Step::RecordBack => {}
             Step::ForgetClean | Step::ForgetNewer => {}
@@ -346,14 +367,15 @@ impl Cache {
             return;
         };
         self.at(Step::ForgetNewer);
-        for granule in range.clone() {
+        for granule in self.known_in(&range) {
             if self.is_present(granule) {
                 self.record(granule, (false, false));
                 self.put(granule, (false, false));
                 self.changed(granule / PAGE);
             }
         }
-        for block in Self::blocks(range.start, range.end) {
+        let blocks = (range.start / BLOCK) as u32..range.end.div_ceil(BLOCK) as u32;
+        for block in self.policy.known_in(blocks) {
             let first = u64::from(block.0) * BLOCK;
             if !(first..first + BLOCK).any(|granule| self.is_present(granule)) {
                 self.policy.forget(block);
@@ -456,7 +478,12 @@ impl Cache {
             Mark::Restoring => (Task::Restore(UNASKED), Step::ReadHead),
             Mark::Off | Mark::On => return,
         };
-        self.barrier = Some(Barrier { task, step, head });
+        self.barrier = Some(Barrier {
+            task,
+            step,
+            head,
+            zeroed: 0,
+        });
         match mark {
             Mark::Arming => {
                 let head = self.barrier.as_ref().map(|one| one.head.clone());
