@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -443,7 +443,11 @@ fn a_cache_is_not_taken_out_while_its_device_has_a_request() {
     std::thread::sleep(Duration::from_secs(5));
     let delete = ["volume", "delete", "tank/db", "--accept-data-loss"];
     let forced = [&delete[..], &["--force"]].concat();
+    let begun = Instant::now();
     let refused = ended(&mut node.command_to(&forced));
+    // It is waited for once, for 10 s.
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(19), "{waited:?}");
     assert_eq!(refused.code, 3, "{}", refused.said());
     assert!(
         refused

@@ -90,16 +90,14 @@ impl PoolManager {
         if let Ok(Some(now)) = &ended {
             header = Some(now.clone());
         }
-        let ended = ended.map(drop).and_then(|()| {
-            self.take_out_cache(&mut pools, name, &volume)?;
-            match &header {
-                Some(header) => self.leave_backing(header, accepts),
-                None => Ok(()),
-            }
+        // One with a device that does not answer stays where it is: neither can it go on.
+        self.take_out_cache(&mut pools, name, &volume)?;
+        let ended = ended.and_then(|_| match &header {
+            Some(header) => self.leave_backing(header, accepts),
+            None => Ok(()),
         });
         if let Err(error) = ended {
             // It goes on as it was, for what only it has.
-            self.take_out_cache(&mut pools, name, &volume)?;
             if let Some(super::Kept::Live(pool)) = pools.get_mut(&name.pool) {
                 self.take_up_cache(pool, &volume, &ReopenCache::default());
             }
