@@ -403,6 +403,36 @@ fn another_device_under_the_same_path_is_refused_or_taken_up_with_nothing_cached
     node.end();
 }
 
+/// Its flushes fail until it is opened again, as those of a disk that has failed one do.
+#[test]
+fn a_device_whose_flushes_fail_fails_writes_and_is_opened_again_by_reopen() {
+    let room = Room::new();
+    let (path, spec) = backing(&room, "old");
+    let node = Node::start(&room);
+    make(&room, &node, &format!("faulty:flush-error=1,{spec}"), &[]);
+    let first = OLD.start / BLOCK as u64;
+    assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    let mut host = Host::connect(node.address, &node.nqn()).expect("served");
+    host.submit_write(0, 5, vec![7; BLOCK]).expect("sent");
+    let done = host.next().expect("an answer");
+    assert!(!done.status.is_success(), "without a mark");
+    drop(host);
+    assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    let volume = shown(&node);
+    assert_eq!(volume["state"], "online", "{volume:#}");
+    let warnings = volume["warnings"].to_string();
+    assert!(warnings.contains("fails now"), "{warnings}");
+    node.refuses(&["volume", "flush", "tank/db"], 3, &["not written back"]);
+    node.ok(&["volume", "reopen", "tank/db", "--backing", &spec]);
+    write(&node, 5, 7);
+    node.ok(&["volume", "flush", "tank/db"]);
+    assert!(!shown(&node).to_string().contains("fails now"));
+    node.ok(&["volume", "delete", "tank/db"]);
+    assert_eq!(bytes_of(&path)[5 * BLOCK..6 * BLOCK], vec![7; BLOCK]);
+    check_old(&path);
+    node.end();
+}
+
 /// Where no sector is empty the mark has no text, and is known by what is under it.
 #[test]
 fn a_device_whose_head_has_no_empty_sector_begins_as_it_did() {
