@@ -7,6 +7,8 @@ use ashlar_block::{BlockSize, ErrorKind, IoError};
 use uuid::Uuid;
 
 use crate::bits::{Bits, WORDS};
+use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::mark::{MarkSums, SECTORS};
 
 /// Bytes of a granule, the unit of what is cached and what is dirty.
 pub const GRANULE: usize = 4096;
@@ -26,6 +28,11 @@ const HEADER_MAGIC: [u8; 8] = *b"ASHCACHE";
 const VERSION: u32 = 1;
 /// Most bytes of the text that names the backing device.
 pub(crate) const NAME_BYTES: usize = 1024;
+/// Where a header has the sums of the mark's sectors.
+const SUMS_AT: usize = 2048;
+/// Where it says what tells its backing device from others: bytes, length of the name, the name.
+const IDENTITY_AT: usize = SUMS_AT + 4 * SECTORS;
+const _: () = assert!(64 + NAME_BYTES <= SUMS_AT && IDENTITY_AT + 12 + IDENTITY_BYTES <= GRANULE);
 
 /// Where what is, in granules of the fast device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +139,10 @@ pub struct Header {
     /// Checksum of what belongs there, as it was when the mark was put or taken away; `None` when others may
     /// have written it since, with our knowledge.
     pub head_crc: Option<u32>,
+    /// The mark as it was put; `None` while there is none.
+    pub marked: Option<MarkSums>,
+    /// What tells the backing device from others; `None` in the header of an older program.
+    pub identity: Option<Identity>,
     /// The backing device, as an operator named it.
     pub backing: String,
 }
@@ -164,6 +175,27 @@ fn is_sealed(bytes: &[u8]) -> bool {
     copy == bytes
 }
 
+/// A text in a place of the header, and where its length is.
+fn text_at(bytes: &[u8], length_at: usize, place: Range<usize>) -> Result<String, IoError> {
+    let text = bytes[place].get(..u32_at(bytes, length_at) as usize);
+    let text = text.and_then(|text| std::str::from_utf8(text).ok());
+    text.map(str::to_owned)
+        .ok_or_else(|| bad("header has a malformed name"))
+}
+
+fn decode_identity(bytes: &[u8]) -> Result<Option<Identity>, IoError> {
+    let at = IDENTITY_AT;
+    let name = match bytes[61] {
+        0 => return Ok(None),
+        1 => None,
+        _ => {
+            let place = at + 12..at + 12 + IDENTITY_BYTES;
+            Some(text_at(bytes, at + 8, place)?)
+        }
+    };
+    Ok(Some(Identity::new(u64_at(bytes, at), name)))
+}
+
 impl Header {
     /// 4,096 bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -181,6 +213,20 @@ impl Header {
         let name = &self.backing.as_bytes()[..self.backing.len().min(NAME_BYTES)];
         bytes[56..60].copy_from_slice(&(name.len() as u32).to_le_bytes());
         bytes[64..64 + name.len()].copy_from_slice(name);
+        bytes[60] = u8::from(self.marked.is_some());
+        if let Some(sums) = &self.marked {
+            for (place, sum) in bytes[SUMS_AT..].chunks_mut(4).zip(sums.words()) {
+                place.copy_from_slice(&sum.to_le_bytes());
+            }
+        }
+        if let Some(identity) = &self.identity {
+            bytes[61] = 1 + u8::from(identity.name.is_some());
+            let name = identity.name.as_deref().unwrap_or_default().as_bytes();
+            let at = IDENTITY_AT;
+            bytes[at..at + 8].copy_from_slice(&identity.bytes.to_le_bytes());
+            bytes[at + 8..at + 12].copy_from_slice(&(name.len() as u32).to_le_bytes());
+            bytes[at + 12..at + 12 + name.len()].copy_from_slice(name);
+        }
         seal(&mut bytes);
         bytes
     }
@@ -222,9 +268,6 @@ impl Header {
             1 => BlockSize::B512,
             _ => return Err(bad("header names an unknown size of blocks")),
         };
-        let length = u32_at(bytes, 56) as usize;
-        let name = bytes.get(64..64 + length).filter(|_| length <= NAME_BYTES);
-        let name = name.and_then(|name| std::str::from_utf8(name).ok());
         let mut cache = [0; 16];
         cache.copy_from_slice(&bytes[16..32]);
         Ok(Self {
@@ -235,9 +278,10 @@ impl Header {
             mode,
             mark,
             head_crc: (bytes[50] == 1).then(|| u32_at(bytes, 52)),
-            backing: name
-                .ok_or_else(|| bad("header's name is malformed"))?
-                .to_owned(),
+            marked: (bytes[60] == 1)
+                .then(|| MarkSums::from_words(|sector| u32_at(bytes, SUMS_AT + 4 * sector))),
+            identity: decode_identity(bytes)?,
+            backing: text_at(bytes, 56, 64..64 + NAME_BYTES)?,
         })
     }
 }
@@ -290,6 +334,8 @@ mod tests {
             mode: Mode::WriteThrough,
             mark: Mark::Restoring,
             head_crc: Some(9),
+            marked: Some(MarkSums::of(&[5; HEAD_BYTES])),
+            identity: Some(Identity::new(3, Some("ä".repeat(800)))),
             backing: "/dev/sdx".to_owned(),
         };
         let bytes = header.encode();

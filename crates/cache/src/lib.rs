@@ -27,6 +27,7 @@
 mod bits;
 mod blocks;
 mod cache;
+mod identity;
 mod layout;
 mod locks;
 pub mod mark;
@@ -35,5 +36,6 @@ mod rules;
 
 pub use blocks::blocks_for;
 pub use cache::{Cache, Defect, Side, Status};
+pub use identity::{Identity, Other};
 pub use layout::{GRANULE, HEAD_BYTES, Header, Layout, Mark, Mode};
 pub use rules::{RuleId, RuleStatus};

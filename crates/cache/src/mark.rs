@@ -6,11 +6,61 @@
 
 use uuid::Uuid;
 
+use crate::layout::HEAD_BYTES;
+
 /// The mark is put in parts of this size.
 pub(crate) const SECTOR: usize = 512;
 const TEXT: &[u8] =
     b"ASHLAR CACHE: what is newest of this device is elsewhere, and what begins it was turned \
 over. Do not write here. Flush the volume that caches it. Cache ";
+
+/// Sectors of the head.
+pub(crate) const SECTORS: usize = HEAD_BYTES / SECTOR;
+
+/// A CRC32C of each sector of the mark as it was put: while that is taken away, a sector has this one, or holds what belongs
+/// there.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MarkSums(Box<[u32; SECTORS]>);
+
+impl MarkSums {
+    /// Of a head with the mark on it.
+    pub(crate) fn of(marked: &[u8]) -> Self {
+        let mut sectors = marked.chunks(SECTOR);
+        Self::from_words(|_| sectors.next().map_or(0, crc32c::crc32c))
+    }
+
+    pub(crate) fn from_words(word: impl FnMut(usize) -> u32) -> Self {
+        Self(Box::new(std::array::from_fn(word)))
+    }
+
+    pub(crate) fn words(&self) -> &[u32] {
+        &self.0[..]
+    }
+
+    /// Whether this is what the mark had there.
+    pub(crate) fn is_marked(&self, at: usize, sector: &[u8]) -> bool {
+        self.0.get(at) == Some(&crc32c::crc32c(sector))
+    }
+
+    /// A head on which some of the mark may stand, without that; whether there was any.
+    pub fn take_away(&self, head: &mut [u8]) -> bool {
+        let mut any = false;
+        for (at, sector) in head.chunks_mut(SECTOR).enumerate() {
+            if self.is_marked(at, sector) {
+                let plain = take_away(sector);
+                sector.copy_from_slice(&plain);
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+impl std::fmt::Debug for MarkSums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MarkSums")
+    }
+}
 
 /// The head with the mark on it.
 pub fn put(head: &[u8], cache: Uuid) -> Vec<u8> {
@@ -65,6 +115,13 @@ mod tests {
             let same = marked.iter().zip(&head).filter(|(a, b)| a == b).count();
             assert!(same <= SECTOR);
             assert_eq!(take_away(&marked), head);
+            let sums = MarkSums::of(&marked);
+            // Half of it is there.
+            let (put, plain) = (&marked[..64 << 10], &head[64 << 10..]);
+            let mut mixed = [put, plain].concat();
+            assert!(sums.take_away(&mut mixed));
+            assert_eq!(mixed, head);
+            assert!(!sums.take_away(&mut mixed));
             assert_eq!(whose(&marked), zeroes.map(|_| Uuid::from_u128(3)));
         }
         assert_eq!(whose(&head), None);

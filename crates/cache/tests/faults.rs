@@ -241,6 +241,55 @@ fn another_device_is_not_marked_after_a_mark_that_was_half_put() {
     }
 }
 
+/// A head on its way back, of which some has come there when the power fails. Hosts have written it under the mark.
+fn half_taken_away(seed: u64, spoil: impl FnOnce(&mut World)) -> World {
+    let mut world = marked(seed);
+    flush_until(&mut world, Mark::Restoring);
+    world.backing.hangs = true;
+    world.turns(20);
+    assert_eq!(world.backing.pending.len(), 1, "the head on its way back");
+    world.backing.hangs = false;
+    let head = world.backing.head();
+    world.backing.cut(&mut world.rng);
+    assert!(world.backing.head() != head, "some is there");
+    spoil(&mut world);
+    world
+}
+
+#[test]
+fn another_device_is_not_written_after_a_mark_that_was_half_taken_away() {
+    let spoils: [fn(&mut World); 3] = [
+        // Of the granule that hosts have written, a sector is what neither was there nor is to come there.
+        |world| {
+            let mut data = world.backing.get(3).to_vec();
+            data[700] ^= 1;
+            world.backing.lasting.insert(3, std::rc::Rc::new(data));
+        },
+        |world| {
+            let other = (0..32).map(|at| (at, std::rc::Rc::new(vec![7; 4096])));
+            world.backing.lasting.extend(other);
+        },
+        |world| (0..32).for_each(|at| drop(world.backing.lasting.remove(&at))),
+    ];
+    for seed in 0..8 {
+        for spoil in spoils {
+            let mut world = half_taken_away(seed, spoil);
+            world.crash();
+            let before = world.backing.head();
+            world.turns(100);
+            let status = world.cache().status();
+            let why = status.failure.unwrap();
+            assert!(why.contains("has changed since it was left"), "{why}");
+            assert!(world.backing.head() == before);
+        }
+        let mut world = half_taken_away(seed, |_| ());
+        world.crash();
+        world.quiet();
+        world.turns(100);
+        world.check_backing();
+    }
+}
+
 /// One bad sector keeps what it is in from going back, and no neighbour.
 #[test]
 fn a_granule_that_does_not_go_back_holds_up_no_other() {
@@ -265,4 +314,242 @@ fn a_granule_that_does_not_go_back_holds_up_no_other() {
     world.now = world.now + Duration::from_secs(2);
     world.flush();
     world.check_backing();
+}
+
+/// A cache with a mark, and nothing newer but what it replaces.
+fn marked(seed: u64) -> World {
+    let mut world = World::with_room(200, seed, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Write(Durability::Durable), 3, 2);
+    world.submit(Operation::Write(Durability::Durable), 300, 2);
+    world.quiet();
+    world
+}
+
+/// Orders a flush and lets all act until the mark is in this state.
+fn flush_until(world: &mut World, mark: Mark) {
+    world.cache().flush(9);
+    for _ in 0..2000 {
+        let header = world.cache().status().header;
+        if header.is_some_and(|header| header.mark == mark) {
+            return;
+        }
+        world.turn(1);
+    }
+    panic!("{:?}", world.cache().status());
+}
+
+/// Cached reads end, writes are refused, and the cache as a whole goes on.
+fn only_writes_fail(world: &mut World) {
+    world.tolerates = true;
+    world.failed.clear();
+    world.submit(Operation::Write(Durability::Durable), 400, 1);
+    world.quiet();
+    assert_eq!(world.failed.len(), 1, "a write without a mark");
+    for place in [3, 300] {
+        world.submit(Operation::Read, place, 2);
+    }
+    world.quiet();
+    assert_eq!(world.failed.len(), 1, "cached reads");
+    let status = world.cache().status();
+    assert_eq!(status.failure, None);
+    assert!(status.backing_errors > 0 && status.trouble.is_some());
+    world.tolerates = false;
+}
+
+/// What fails: writes of the head, or flushes.
+fn break_head(world: &mut World, flushes: bool) {
+    match flushes {
+        true => world.backing.flushes = Flushes::Fail,
+        false => world.backing.bad = 0..32,
+    }
+}
+
+fn mend(world: &mut World) {
+    world.backing.flushes = Flushes::Served;
+    world.backing.bad = 0..0;
+}
+
+/// It is tried again by itself.
+fn becomes(world: &mut World, mark: Mark) {
+    world.now = world.cache().next_deadline().unwrap();
+    world.turns(40);
+    let status = world.cache().status();
+    assert_eq!(status.header.unwrap().mark, mark);
+    assert_eq!(status.trouble, None);
+}
+
+#[test]
+fn a_head_that_cannot_be_put_back_fails_the_flush_and_is_tried_again() {
+    for (flushes, crashes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut world = marked(13);
+        flush_until(&mut world, Mark::Restoring);
+        break_head(&mut world, flushes);
+        world.turns(100);
+        let answers = world.cache().take_answers();
+        let failed = |(id, result): &(u64, Result<(), IoError>)| *id == 9 && result.is_err();
+        assert!(answers.iter().any(failed), "{answers:?}");
+        only_writes_fail(&mut world);
+        if crashes {
+            world.crash();
+            world.quiet();
+            only_writes_fail(&mut world);
+        }
+        mend(&mut world);
+        becomes(&mut world, Mark::Off);
+        world.check_backing();
+        world.submit(Operation::Write(Durability::Durable), 400, 1);
+        world.quiet();
+        world.flush();
+        world.check_backing();
+    }
+}
+
+#[test]
+fn a_mark_that_is_half_put_fails_the_writes_that_wait_for_it_and_is_tried_again() {
+    for (flushes, crashes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut world = World::with_room(200, 17, Shape::of(Mode::WriteBack), None);
+        for place in [3, 300] {
+            world.submit(Operation::Read, place, 2);
+            world.quiet();
+        }
+        break_head(&mut world, flushes);
+        only_writes_fail(&mut world);
+        if crashes {
+            world.crash();
+            world.quiet();
+            only_writes_fail(&mut world);
+        }
+        mend(&mut world);
+        becomes(&mut world, Mark::On);
+        world.submit(Operation::Write(Durability::Durable), 400, 1);
+        world.quiet();
+        world.flush();
+        world.check_backing();
+    }
+}
+
+#[test]
+fn cached_reads_pass_a_mark_that_the_device_does_not_answer() {
+    let mut world = marked(19);
+    flush_until(&mut world, Mark::Restoring);
+    world.backing.hangs = true;
+    world.turns(20);
+    assert!(world.backing.pending.len() == 1, "the head on its way back");
+    for place in [3, 300] {
+        world.submit(Operation::Read, place, 2);
+    }
+    world.submit(Operation::Write(Durability::Durable), 400, 1);
+    world.turns(20);
+    assert_eq!(world.flying.len(), 1, "{:?}", world.flying);
+    world.backing.hangs = false;
+    world.quiet();
+    world.flush();
+    world.check_backing();
+}
+
+/// The device fails what is about its mark, now and then; hosts go on, and crashes come.
+#[test]
+fn a_device_that_fails_its_mark_now_and_then_loses_nothing() {
+    for seed in 0..40 {
+        let mut world = World::new(seed, Shape::of(Mode::WriteBack), None);
+        world.tolerates = true;
+        for _ in 0..12 {
+            match world.rng.u8(..4) {
+                0 => break_head(&mut world, true),
+                1 => break_head(&mut world, false),
+                _ => mend(&mut world),
+            }
+            for _ in 0..world.rng.usize(10..60) {
+                if world.flying.len() < 24 {
+                    world.ask();
+                }
+                let answers = world.rng.usize(..6);
+                world.turn(answers);
+            }
+            match world.rng.u8(..6) {
+                0 => world.crash(),
+                1 | 2 => world.cache().flush(9),
+                _ => world.now = world.now + Duration::from_secs(2),
+            }
+            assert_eq!(world.cache().status().failure, None, "seed {seed}");
+        }
+        mend(&mut world);
+        world.now = world.now + Duration::from_secs(2);
+        world.quiet();
+        world.tolerates = false;
+        world.read_all();
+        world.flush();
+        world.check_backing();
+    }
+}
+
+/// Writes some again and again that go around, at least in part.
+fn write_around(world: &mut World) {
+    for place in 0..120 {
+        world.submit(Operation::Write(Durability::Cached), 300 + 4 * place, 2);
+    }
+    world.quiet();
+    assert!(world.cache().status().written_around > 0);
+}
+
+/// A host's flush; whether it succeeds.
+fn hosts_flush(world: &mut World) -> bool {
+    world.tolerates = true;
+    world.failed.clear();
+    world.submit(Operation::Flush, 0, 0);
+    world.quiet();
+    world.tolerates = false;
+    world.failed.is_empty()
+}
+
+/// A flush that no host has asked for loses what hosts have written around the cache.
+#[test]
+fn a_hosts_flush_says_that_a_flush_before_has_lost_its_writes() {
+    for mode in [Mode::WriteThrough, Mode::WriteAround, Mode::WriteBack] {
+        let mut world = World::new(23, Shape::of(mode), None);
+        write_around(&mut world);
+        // Something comes in that is to be recorded after a flush.
+        world.submit(Operation::Read, 2000, 4);
+        world.quiet();
+        world.backing.flushes = Flushes::Lose;
+        let before = world.cache().status().backing_errors;
+        for turn in 0.. {
+            assert!(turn < 1000, "no flush");
+            if world.cache().status().backing_errors > before {
+                break;
+            }
+            world.now = world.now + Duration::from_millis(100);
+            world.turn(8);
+        }
+        world.backing.flushes = Flushes::Served;
+        assert!(!hosts_flush(&mut world), "{mode:?}");
+        // It is told once, and the host writes all of it again.
+        write_around(&mut world);
+        assert!(hosts_flush(&mut world), "{mode:?}");
+        world.crash();
+        world.quiet();
+        world.read_all();
+        world.flush();
+        world.check_backing();
+    }
+}
+
+#[test]
+fn a_flush_that_fails_beside_another_fails_that_too() {
+    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+    write_around(&mut world);
+    world.backing.flushes = Flushes::AnsweredLate;
+    world.submit(Operation::Flush, 0, 0);
+    world.turns(10);
+    assert_eq!(world.backing.late.len(), 1);
+    world.backing.flushes = Flushes::Fail;
+    world.tolerates = true;
+    world.submit(Operation::Flush, 0, 0);
+    world.turns(10);
+    assert_eq!(world.failed.len(), 1);
+    world.answer_late();
+    world.quiet();
+    assert_eq!(world.failed.len(), 2);
+    world.backing.flushes = Flushes::Served;
+    assert!(hosts_flush(&mut world));
 }

@@ -191,6 +191,8 @@ impl Rig {
             mode: Mode::WriteBack,
             mark: Mark::Off,
             head_crc: None,
+            marked: None,
+            identity: None,
             backing: "disk".to_owned(),
         };
         let cache = Cache::create(header, self.backing.geometry(), self.now);

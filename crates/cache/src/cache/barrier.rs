@@ -3,7 +3,8 @@
 //!
 //! The mark is put before the first write is acknowledged that only the cache has, and stays until a flush. What
 //! belongs there is in the cache before, recorded as newer, and the header says that the mark may be there: so a
-//! crash at any moment finds it again.
+//! crash at any moment finds it again. So does a backing device that fails meanwhile: who waits for the task is told,
+//! and it is tried again after a while, and when something waits for it. Writes wait for it, and reads need it not.
 
 use std::ops::Range;
 
@@ -11,7 +12,7 @@ use ashlar_block::{Durability, IoBuffer, IoError, Operation, Request};
 
 use super::{BLOCK, Cache, Owner, Side};
 use crate::layout::{HEAD, Header, Mark, PAGE};
-use crate::mark;
+use crate::mark::{self, MarkSums};
 
 /// What is to be done alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(super) struct Barrier {
     step: Step,
     /// What belongs at the head of the backing device.
     head: Vec<u8>,
+    /// How far the backing device has been zeroed.
+    zeroed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,23 @@ enum Step {
     GivingBack,
 }
 
+impl Step {
+    /// Whether the backing device is asked for the mark, or for its end; all that it replaces is in the cache then.
+    fn is_at_the_backing_device(self) -> bool {
+        matches!(
+            self,
+            Self::PutMark | Self::FlushMark | Self::PutBack | Self::FlushBack
+        )
+    }
+}
+
+/// Granules that the backing device is to zero at a time: a request counts its blocks, of 512 bytes at least, in 32 bits.
+const MOST_ZEROED: u64 = 1 << 28;
+const _: () = assert!(MOST_ZEROED * 8 <= u32::MAX as u64);
+
+/// The number of a flush that has not been asked for.
+const UNASKED: u64 = u64::MAX;
+
 /// The same error, for one more who waits.
 fn again(error: &IoError) -> IoError {
     IoError::new(error.kind(), error.context().to_owned())
@@ -71,6 +91,7 @@ impl Cache {
             return self.give_up_tasks();
         }
         if self.barrier.is_none() && self.opening.is_none() {
+            self.resume_mark();
             let ready = |task: &Task| match task {
                 Task::Restore(_) => self.dirty_elsewhere() == 0 && self.is_settled(),
                 Task::Arm | Task::Zero(..) => true,
@@ -82,6 +103,7 @@ impl Cache {
                     task,
                     step: Step::Quiet,
                     head: Vec::new(),
+                    zeroed: 0,
                 });
             }
         }
@@ -101,10 +123,7 @@ impl Cache {
             }
             (Step::RecordHead, _) if durable => self.say(Step::SayArming, Mark::Arming),
             (Step::RecordBack, _) if durable => self.say(Step::SayOff, Mark::Off),
-            (Step::ForgetClean, Task::Zero(_, range)) if durable => {
-                let range = range.clone();
-                self.zero_backing(range);
-            }
+            (Step::ForgetClean, Task::Zero(..)) if durable => self.zero_backing(),
             (Step::ForgetNewer, Task::Zero(_, range)) if durable => {
                 let range = range.clone();
                 self.at(Step::GivingBack);
@@ -158,6 +177,8 @@ impl Cache {
         let head = self.head_granules();
         let mark = self.header.as_ref().map(|header| header.mark);
         match task {
+            // A backing device has failed, or a crash has come, in between.
+            Task::Arm if matches!(mark, Some(Mark::Arming | Mark::Restoring)) => self.read_head(),
             Task::Arm => {
                 self.at(Step::ReadBacking);
                 self.try_barrier(|cache| cache.read(Side::Backing, Owner::Barrier, 0, head));
@@ -168,7 +189,7 @@ impl Cache {
             }
             Task::Restore(_) => self.say(Step::SayRestoring, Mark::Restoring),
             Task::Zero(_, range) => {
-                for granule in range.clone() {
+                for granule in self.known_in(&range) {
                     if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
                         self.record(granule, (false, false));
                         self.changed(granule / PAGE);
@@ -177,15 +198,32 @@ impl Cache {
                         self.put(granule, (false, false));
                     }
                 }
+                if let Some(barrier) = &mut self.barrier {
+                    barrier.zeroed = range.start;
+                }
                 self.at(Step::ForgetClean);
                 if self.pages_are_durable() {
-                    self.zero_backing(range);
+                    self.zero_backing();
                 }
             }
         }
     }
 
-    fn zero_backing(&mut self, range: Range<u64>) {
+    /// Zeroes what is left of the range, a part at a time.
+    fn zero_backing(&mut self) {
+        let Some(Barrier {
+            task: Task::Zero(_, range),
+            zeroed,
+            ..
+        }) = &mut self.barrier
+        else {
+            return;
+        };
+        let part = *zeroed..range.end.min(*zeroed + MOST_ZEROED);
+        if part.is_empty() {
+            return self.forget_newer();
+        }
+        *zeroed = part.end;
         self.at(Step::Zeroing);
         let request = Request {
             tag: 0,
@@ -193,7 +231,7 @@ impl Cache {
                 durability: Durability::Durable,
                 deallocate: true,
             },
-            range: self.range(Side::Backing, range.start, range.end - range.start),
+            range: self.range(Side::Backing, part.start, part.end - part.start),
             buffer: None,
         };
         self.send(Side::Backing, Owner::Barrier, request);
@@ -255,6 +293,7 @@ impl Cache {
                 }
                 if let Some(header) = self.header_mut() {
                     header.head_crc = Some(crc32c::crc32c(&head));
+                    header.marked = Some(MarkSums::of(&mark::put(&head, cache_id)));
                 }
                 self.changed(0);
                 self.at(Step::RecordHead);
@@ -266,6 +305,7 @@ impl Cache {
             }
             Step::FlushMark => self.say(Step::SayOn, Mark::On),
             Step::SayRestoring => self.read_head(),
+            Step::ReadHead if self.is_arming() => self.put_mark(&head, cache_id),
             Step::ReadHead => {
                 self.at(Step::PutBack);
                 let how = (Side::Backing, Durability::Durable);
@@ -276,11 +316,16 @@ impl Cache {
                 self.send(Side::Backing, Owner::Barrier, Request::flush(0));
             }
             Step::FlushBack => self.head_is_back(&head),
-            Step::Zeroing => self.forget_newer(),
+            Step::Zeroing => self.zero_backing(),
             Step::SayOn | Step::SayOff | Step::GivingBack => self.end_task(),
             Step::Quiet | Step::RecordHead | Step::RecordBack => {}
             Step::ForgetClean | Step::ForgetNewer => {}
         }
+    }
+
+    fn is_arming(&self) -> bool {
+        let header = self.header.as_ref();
+        header.is_some_and(|header| header.mark == Mark::Arming)
     }
 
     fn put_mark(&mut self, head: &[u8], cache: uuid::Uuid) {
@@ -311,6 +356,7 @@ impl Cache {
         }
         if let Some(header) = self.header_mut() {
             header.head_crc = Some(crc32c::crc32c(head));
+            header.marked = None;
         }
         self.changed(0);
         self.at(Step::RecordBack);
@@ -321,14 +367,15 @@ impl Cache {
             return;
         };
         self.at(Step::ForgetNewer);
-        for granule in range.clone() {
+        for granule in self.known_in(&range) {
             if self.is_present(granule) {
                 self.record(granule, (false, false));
                 self.put(granule, (false, false));
                 self.changed(granule / PAGE);
             }
         }
-        for block in Self::blocks(range.start, range.end) {
+        let blocks = (range.start / BLOCK) as u32..range.end.div_ceil(BLOCK) as u32;
+        for block in self.policy.known_in(blocks) {
             let first = u64::from(block.0) * BLOCK;
             if !(first..first + BLOCK).any(|granule| self.is_present(granule)) {
                 self.policy.forget(block);
@@ -346,8 +393,9 @@ impl Cache {
                 self.draining = self.awaits_flush();
                 self.answers.push((id, Ok(())));
             }
-            Task::Zero(whole, _) => self.piece_over(whole, Ok(())),
+            Task::Zero(whole, _) => return self.piece_over(whole, Ok(())),
         }
+        self.was_flushed();
     }
 
     /// Whether another flush is ordered.
@@ -365,8 +413,41 @@ impl Cache {
         }
     }
 
-    /// A device has not done what a task needs. With the mark half put nothing may go on; the next start
-    /// takes it up.
+    /// A mark that is half put, or half taken away, because the backing device has failed: when it is time, that is tried
+    /// again.
+    fn resume_mark(&mut self) {
+        let mark = self.header.as_ref().map(|header| header.mark);
+        let task = match mark {
+            Some(Mark::Arming) => Task::Arm,
+            Some(Mark::Restoring) => Task::Restore(UNASKED),
+            _ => return,
+        };
+        if self.tasks.is_empty() && self.gets_on() {
+            self.tasks.push_back(task);
+        }
+    }
+
+    /// Whether a task waits for the backing device in a way that no read has to wait for: what begins that is in the cache.
+    pub(super) fn lets_reads_pass(&self) -> bool {
+        self.barrier
+            .as_ref()
+            .is_none_or(|barrier| barrier.step.is_at_the_backing_device())
+    }
+
+    /// The backing device has not done what a task needs: who waits for that is told.
+    fn mark_failed(&mut self, task: Task, error: &IoError) {
+        self.flush_failed(error);
+        match task {
+            Task::Restore(id) => {
+                self.draining = self.awaits_flush();
+                self.answers.push((id, Err(again(error))));
+            }
+            Task::Arm => self.fail_held(error),
+            Task::Zero(whole, _) => self.piece_over(whole, Err(again(error))),
+        }
+    }
+
+    /// A device has not done what a task needs. Of the fast device nothing may go on then; the next start takes it up.
     fn barrier_failed(&mut self, error: &IoError) {
         let Some(barrier) = self.barrier.take() else {
             return;
@@ -375,11 +456,7 @@ impl Cache {
             Task::Zero(whole, _) => {
                 self.piece_over(whole, Err(again(error)));
             }
-            // There was no mark, so nothing is half done.
-            Task::Restore(id) if barrier.step == Step::FlushBack && barrier.head.is_empty() => {
-                self.draining = self.awaits_flush();
-                self.answers.push((id, Err(again(error))));
-            }
+            task if barrier.step.is_at_the_backing_device() => self.mark_failed(task, error),
             Task::Arm if barrier.step == Step::ReadBacking => self.fail_held(error),
             task => {
                 self.tasks.push_front(task);
@@ -398,10 +475,15 @@ impl Cache {
             .unwrap_or_default();
         let (task, step) = match mark {
             Mark::Arming => (Task::Arm, Step::PutMark),
-            Mark::Restoring => (Task::Restore(u64::MAX), Step::ReadHead),
+            Mark::Restoring => (Task::Restore(UNASKED), Step::ReadHead),
             Mark::Off | Mark::On => return,
         };
-        self.barrier = Some(Barrier { task, step, head });
+        self.barrier = Some(Barrier {
+            task,
+            step,
+            head,
+            zeroed: 0,
+        });
         match mark {
             Mark::Arming => {
                 let head = self.barrier.as_ref().map(|one| one.head.clone());

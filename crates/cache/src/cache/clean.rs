@@ -11,7 +11,7 @@ use ashlar_block::{Durability, IoError, Moment, Request};
 use super::leaving::Leaving;
 use super::refused::Refused;
 use super::{BLOCK, Cache, Defect, IDLE, News, Op, Owner, Side};
-use crate::layout::{PAGE, UNIT};
+use crate::layout::{Mark, PAGE, UNIT};
 
 /// Most granules of a run.
 pub(super) const RUN: u64 = 256;
@@ -370,9 +370,10 @@ impl Cache {
     pub(super) fn settled(&mut self, result: Result<(), IoError>) {
         self.cleaning.flushing = false;
         if let Err(error) = result {
-            self.flush_failed();
+            self.flush_failed(&error);
             return self.flush_fails(&error);
         }
+        self.was_flushed();
         let mut recorded = Vec::new();
         let mut cleaned = 0;
         for (&number, page) in &mut self.pages {
@@ -392,10 +393,20 @@ impl Cache {
         recorded.into_iter().for_each(|page| self.changed(page));
     }
 
+    /// The backing device does what it is asked for.
+    pub(super) fn was_flushed(&mut self) {
+        let mark = self.header.as_ref().map(|header| header.mark);
+        if matches!(mark, Some(Mark::Off | Mark::On)) {
+            self.trouble = None;
+        }
+    }
+
     /// A flush of the backing device has failed, a host's or ours: what it had may be gone, and all of it is written
     /// again. One of ours that is under way stays so until its answer comes, which has nothing to record then.
-    pub(super) fn flush_failed(&mut self) {
+    pub(super) fn flush_failed(&mut self, error: &IoError) {
+        self.trouble = Some(error.to_string());
         self.counters.backing_errors += 1;
+        self.around.may_be_lost();
         self.cleaning.retry_at = Some(self.now + RETRY);
         self.cleaning.unflushed = true;
         self.cleaning.unsettled_since = None;

@@ -3,6 +3,7 @@
 mod barrier;
 mod clean;
 mod evict;
+mod flush;
 mod leaving;
 mod open;
 mod pages;
@@ -93,6 +94,8 @@ pub struct Status {
     pub written_back_bytes: u64,
     /// Writes to the backing device, or flushes of it, that failed.
     pub backing_errors: u64,
+    /// What the backing device has failed last, of flushes of it and of its mark, until it has done it: it is tried again.
+    pub trouble: Option<String>,
     /// Bytes of memory that the policy takes.
     pub policy_bytes: usize,
     /// What is kept out by hand.
@@ -125,8 +128,8 @@ enum Owner {
     Settle,
     Barrier,
     Open,
-    /// A host's; and how many writes had gone around before.
-    Flush(usize, u64),
+    /// A host's.
+    Flush(usize, flush::Sent),
 }
 
 /// What an operation hears.
@@ -145,6 +148,8 @@ pub struct Cache {
     blocks: BlockSize,
     backing: Geometry,
     failure: Option<String>,
+    /// See [`Status::trouble`].
+    trouble: Option<String>,
     opening: Option<Opening>,
     pages: BTreeMap<u64, Page>,
     due: BTreeSet<u64>,
@@ -169,9 +174,7 @@ pub struct Cache {
     draining: bool,
     cleaning: Cleaning,
     evicting: usize,
-    /// Writes that went to the backing device and are durable once it is flushed; and how many of them are.
-    around: u64,
-    around_flushed: u64,
+    around: flush::Around,
     /// When something that may go is looked for again.
     look_again: Moment,
     dirty: u64,
@@ -208,6 +211,7 @@ impl Cache {
             blocks: BlockSize::B4096,
             backing,
             failure: None,
+            trouble: None,
             opening: None,
             pages: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -229,8 +233,7 @@ impl Cache {
             draining: false,
             cleaning: Cleaning::default(),
             evicting: 0,
-            around: 0,
-            around_flushed: 0,
+            around: flush::Around::default(),
             look_again: now,
             dirty: 0,
             cached: 0,
@@ -282,9 +285,15 @@ impl Cache {
             written_around: self.counters.around,
             written_back_bytes: self.counters.written_back * GRANULE as u64,
             backing_errors: self.counters.backing_errors,
+            trouble: self.trouble.clone(),
             policy_bytes: self.policy.bytes(),
             rules: self.rules.status(),
         }
+    }
+
+    /// See [`Status::trouble`].
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// Whether it serves.
@@ -346,13 +355,7 @@ impl Cache {
             Owner::Settle => self.settled(result),
             Owner::Barrier => self.barrier_done(buffer, result),
             Owner::Open => self.opened(buffer, result),
-            Owner::Flush(whole, around) => {
-                match &result {
-                    Ok(()) => self.around_flushed = self.around_flushed.max(around),
-                    Err(_) => self.flush_failed(),
-                }
-                self.piece_over(whole, result);
-            }
+            Owner::Flush(whole, sent) => self.hosts_flush_is_over(whole, sent, result),
         }
     }
 
@@ -478,7 +481,8 @@ impl Cache {
     /// Begins requests, as far as they may.
     fn admit(&mut self) {
         while self.failure.is_some() || self.has_room_for_requests() {
-            let holds = self.failure.is_none() && (self.holds_writes() || self.must_arm());
+            let busy = self.barrier.is_some() || self.holds_writes() || self.must_arm();
+            let holds = self.failure.is_none() && busy;
             if !holds && let Some(request) = self.held.pop_front() {
                 self.begin(request);
                 continue;
@@ -499,7 +503,7 @@ impl Cache {
 
     /// Whether hosts' requests may begin.
     fn has_room_for_requests(&self) -> bool {
-        let busy = self.opening.is_some() || self.barrier.is_some();
+        let busy = self.opening.is_some() || !self.lets_reads_pass();
         !busy && self.pieces < MOST_PIECES
     }
 
@@ -530,14 +534,7 @@ impl Cache {
         let granule = GRANULE as u64;
         let granules = bytes.start / granule..bytes.end.div_ceil(granule);
         match op {
-            // What the fast device has acknowledged is durable there.
-            Operation::Flush if self.around == self.around_flushed => {
-                self.piece_over(whole, Ok(()));
-            }
-            Operation::Flush => {
-                let owner = Owner::Flush(whole, self.around);
-                self.send(Side::Backing, owner, Request::flush(0));
-            }
+            Operation::Flush => self.begin_hosts_flush(whole),
             Operation::Deallocate if !self.backing.deallocates => self.piece_over(whole, Ok(())),
             Operation::WriteZeroes { .. } | Operation::Deallocate => {
                 // What begins the device is never taken out of the cache while the mark is there; and a part of a

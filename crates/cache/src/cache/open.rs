@@ -4,8 +4,9 @@
 use ashlar_block::{BlockSize, Durability, Geometry, IoBuffer, IoError, Moment};
 
 use super::{BLOCK, Cache, Defect, Owner, Side};
-use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, UNIT, decode_page};
-use crate::mark;
+use crate::identity::{Identity, Other};
+use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page};
+use crate::mark::{self, MarkSums};
 use crate::policy::{Admission, S3Fifo};
 
 /// Pages that are read at a time.
@@ -16,8 +17,15 @@ pub(super) struct Opening {
     step: Step,
     /// The cache as it is to be made, or as it is expected.
     wanted: Wanted,
-    /// The head of the backing device.
+    /// The head of the backing device; once that is known, what belongs there.
     head: Vec<u8>,
+    /// What is said of the backing device.
+    found: Option<Identity>,
+    other: Other,
+    /// It is another one: what is cached is forgotten.
+    forgets: bool,
+    /// The header must say something else from now on.
+    says_more: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +34,9 @@ enum Step {
     Backing,
     Pages(u64),
     Kept,
+    /// Pages of what is forgotten, one by one, and what they describe.
+    Forgetting,
+    GivingBack,
     Writing,
 }
 
@@ -74,6 +85,16 @@ impl Cache {
         self
     }
 
+    /// What is said to be its backing device is this. In write-back mode it is known by the mark.
+    #[must_use]
+    pub fn over(mut self, found: Identity, other: Other) -> Self {
+        if let Some(opening) = &mut self.opening {
+            opening.found = Some(found);
+            opening.other = other;
+        }
+        self
+    }
+
     fn check_backing(&self, name: &str) -> Result<(), IoError> {
         let refuse = |why: String| {
             let kind = ashlar_block::ErrorKind::InvalidRequest;
@@ -101,6 +122,10 @@ impl Cache {
             step,
             wanted,
             head: Vec::new(),
+            found: None,
+            other: Other::Refused,
+            forgets: false,
+            says_more: false,
         });
         let read = match step {
             Step::Header => self.read(Side::Fast, Owner::Open, self.layout.header_at(), 1),
@@ -118,6 +143,11 @@ impl Cache {
     pub(super) fn opened(&mut self, buffer: Option<IoBuffer>, result: Result<(), IoError>) {
         let Some(opening) = &self.opening else { return };
         let step = opening.step;
+        // Space that does not come back is not lost: it is written again some time.
+        let result = result.or_else(|error| match step {
+            Step::GivingBack => Ok(()),
+            _ => Err(error),
+        });
         let done = result.and_then(|()| {
             let bytes = buffer.as_deref().unwrap_or_default();
             match step {
@@ -125,8 +155,16 @@ impl Cache {
                 Step::Backing => self.head_read(bytes),
                 Step::Pages(first) => self.pages_read(first, bytes),
                 Step::Kept => self.kept_read(bytes.to_vec()),
+                Step::Forgetting => {
+                    self.give_page_back();
+                    Ok(())
+                }
+                Step::GivingBack => {
+                    self.pages.pop_first();
+                    self.forget_next()
+                }
                 Step::Writing => {
-                    self.begin_service();
+                    self.serve();
                     Ok(())
                 }
             }
@@ -164,8 +202,40 @@ impl Cache {
             ));
         }
         self.header = Some(header);
+        self.check_identity()?;
         self.opening_at(Step::Backing);
         self.read(Side::Backing, Owner::Open, 0, HEAD)
+    }
+
+    /// Whether the backing device is the one that the header knows, where it has no mark to be known by.
+    fn check_identity(&mut self) -> Result<(), IoError> {
+        let (Some(opening), Some(header)) = (&mut self.opening, &mut self.header) else {
+            return Ok(());
+        };
+        let (Some(found), Wanted::Known(_, name)) = (&opening.found, &opening.wanted) else {
+            return Ok(());
+        };
+        if header.identity.as_ref() == Some(found) {
+            return Ok(());
+        }
+        let known = header
+            .identity
+            .as_ref()
+            .filter(|_| header.mode != Mode::WriteBack);
+        if let Some(known) = known.filter(|known| !known.is(found)) {
+            if opening.other == Other::Refused {
+                let why = format!(
+                    "backing device {name} is another one: it is {found}, and what is cached is of {known}, {}. If it is \
+                     to be cached from now on, `volume reopen --other-device` takes it up with nothing cached",
+                    header.backing
+                );
+                return Err(IoError::new(ashlar_block::ErrorKind::InvalidRequest, why));
+            }
+            opening.forgets = true;
+        }
+        header.identity = Some(found.clone());
+        opening.says_more = true;
+        Ok(())
     }
 
     fn head_read(&mut self, head: &[u8]) -> Result<(), IoError> {
@@ -188,17 +258,22 @@ impl Cache {
                 let known = header.mode == Mode::WriteBack;
                 header.head_crc = known.then(|| crc32c::crc32c(head));
                 let bytes = header.encode();
-                self.opening_at(Step::Writing);
-                let at = self.layout.header_at();
-                let how = (Side::Fast, Durability::Durable);
-                self.write(how, Owner::Open, at, &bytes)
+                self.write_header(&bytes)
             }
             Wanted::Known(_, name) => {
                 check_head(header, name, head)?;
+                opening.says_more |= header.backing != *name;
                 header.backing.clone_from(name);
                 self.read_pages(0)
             }
         }
+    }
+
+    fn write_header(&mut self, bytes: &[u8]) -> Result<(), IoError> {
+        self.opening_at(Step::Writing);
+        let at = self.layout.header_at();
+        let how = (Side::Fast, Durability::Durable);
+        self.write(how, Owner::Open, at, bytes)
     }
 
     fn read_pages(&mut self, first: u64) -> Result<(), IoError> {
@@ -208,13 +283,37 @@ impl Cache {
             let at = self.layout.page_at(first);
             return self.read(Side::Fast, Owner::Open, at, left);
         }
+        if self.opening.as_ref().is_some_and(|opening| opening.forgets) {
+            return self.forget_next();
+        }
         let marking = self.header.as_ref().map(|header| header.mark);
-        if marking == Some(Mark::Arming) {
+        if matches!(marking, Some(Mark::Arming | Mark::Restoring)) {
             self.opening_at(Step::Kept);
             return self.read(Side::Fast, Owner::Open, 0, HEAD);
         }
-        self.take_up(Vec::new());
-        Ok(())
+        self.take_up(Vec::new())
+    }
+
+    /// What is cached is of another device. The header knows that until all is forgotten, so a crash changes nothing.
+    fn forget_next(&mut self) -> Result<(), IoError> {
+        let Some((&page, _)) = self.pages.first_key_value() else {
+            self.cached = 0;
+            return self.take_up(Vec::new());
+        };
+        self.opening_at(Step::Forgetting);
+        let how = (Side::Fast, Durability::Durable);
+        let at = self.layout.page_at(page);
+        self.write(how, Owner::Open, at, &[0; GRANULE])
+    }
+
+    fn give_page_back(&mut self) {
+        let Some((&page, _)) = self.pages.first_key_value() else {
+            return;
+        };
+        self.opening_at(Step::GivingBack);
+        let first = page * PAGE;
+        let granules = PAGE.min(self.layout.granules.saturating_sub(first));
+        self.give_back(Owner::Open, first, granules);
     }
 
     fn pages_read(&mut self, first: u64, bytes: &[u8]) -> Result<(), IoError> {
@@ -228,35 +327,60 @@ impl Cache {
         self.read_pages(first + (bytes.len() / GRANULE) as u64)
     }
 
-    /// The mark was being put: the backing device has what was kept before, or the mark, sector by sector. Another device
-    /// would be written over.
+    /// The mark was being put, or taken away: the backing device has what belongs there, or the mark, sector by sector.
+    /// Another device would be written over.
     fn kept_read(&mut self, kept: Vec<u8>) -> Result<(), IoError> {
         let (Some(opening), Some(header)) = (&self.opening, &self.header) else {
             return Ok(());
         };
-        let marked = mark::put(&kept, header.cache);
-        let mut sectors = (opening.head.chunks(mark::SECTOR))
-            .zip(kept.chunks(mark::SECTOR).zip(marked.chunks(mark::SECTOR)));
-        if !sectors.all(|(found, (kept, marked))| found == kept || found == marked) {
+        // Programs before have left none. Hosts may have written what belongs there since the mark was put, so it cannot
+        // be made from that when it is taken away.
+        let made = || MarkSums::of(&mark::put(&kept, header.cache));
+        let sums = match (&header.marked, header.mark) {
+            (Some(sums), _) => Some(sums.clone()),
+            (None, Mark::Arming) => Some(made()),
+            (None, _) => None,
+        };
+        let mut sectors = opening
+            .head
+            .chunks(mark::SECTOR)
+            .zip(kept.chunks(mark::SECTOR));
+        let fits = |sums: MarkSums| {
+            let mut sectors = sectors.by_ref().enumerate();
+            sectors.all(|(at, (found, kept))| found == kept || sums.is_marked(at, found))
+        };
+        if !sums.is_none_or(fits) {
             return Err(not_as_left(
                 header,
                 &header.backing,
                 "has changed since it was left",
             ));
         }
-        self.take_up(kept);
+        self.take_up(kept)
+    }
+
+    fn take_up(&mut self, head: Vec<u8>) -> Result<(), IoError> {
+        let Some(opening) = &mut self.opening else {
+            return Ok(());
+        };
+        opening.head = head;
+        if let (true, Some(header)) = (opening.says_more, &self.header) {
+            let bytes = header.encode();
+            return self.write_header(&bytes);
+        }
+        self.serve();
         Ok(())
     }
 
-    fn take_up(&mut self, head: Vec<u8>) {
+    fn serve(&mut self) {
+        let head = self.opening.take().map(|opening| opening.head);
         let mark = self.header.as_ref().map_or(Mark::Off, |header| header.mark);
         self.begin_service();
-        self.take_up_mark(mark, head);
+        self.take_up_mark(mark, head.unwrap_or_default());
     }
 
     /// All is known: what is cached is as warm as it was.
     fn begin_service(&mut self) {
-        self.opening = None;
         if self.sings(Defect::ColdAfterCrash) {
             self.cached = self.dirty;
             for page in self.pages.values_mut() {
@@ -270,11 +394,7 @@ impl Cache {
         let present: Vec<u64> = self
             .pages
             .iter()
-            .flat_map(|(page, bits)| {
-                bits.present
-                    .iter()
-                    .map(move |at| page * super::PAGE + at as u64)
-            })
+            .flat_map(|(page, bits)| bits.present.iter().map(move |at| page * PAGE + at as u64))
             .filter(|&granule| granule >= head)
             .collect();
         for granule in present {

@@ -1,6 +1,8 @@
 //! Pages of bits: what is true here, and what is durable. A page is written by one request at a time; who needs a
 //! change to be durable waits for the next write that has it.
 
+use std::ops::Range;
+
 use ashlar_block::{Durability, IoError};
 
 use super::{Cache, News, Owner, Side};
@@ -66,6 +68,19 @@ impl Cache {
     pub(super) fn looked_up(&self, granule: u64, of: impl Fn(&Page) -> &Bits) -> bool {
         let page = self.pages.get(&(granule / PAGE));
         page.is_some_and(|page| of(page).get((granule % PAGE) as usize))
+    }
+
+    /// Of a range, which may be far larger than what is cached, the granules of which something is known.
+    pub(super) fn known_in(&self, range: &Range<u64>) -> Vec<u64> {
+        let pages = self
+            .pages
+            .range(range.start / PAGE..range.end.div_ceil(PAGE));
+        let known = pages.flat_map(|(&page, bits)| {
+            let cached = bits.cached.iter().filter(|&at| !bits.present.get(at));
+            let known = bits.present.iter().chain(cached);
+            known.map(move |at| page * PAGE + at as u64)
+        });
+        known.filter(|granule| range.contains(granule)).collect()
     }
 
     pub(super) fn is_present(&self, granule: u64) -> bool {

@@ -590,8 +590,7 @@ impl Cache {
     /// Written through: the host has its answer, and a copy may be kept.
     fn was_written_around(&mut self, op: usize) {
         self.cleaning.unflushed = true;
-        // Durable ones, too: they may lie over older ones that are not.
-        self.around += 1;
+        self.around.wrote();
         let mode = self.header.as_ref().map(|header| header.mode);
         let range = self.range_of(op);
         let is_stream = self.piece(op).is_none_or(|piece| piece.is_stream);

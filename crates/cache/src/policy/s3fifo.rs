@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::BlockIndex;
 use super::queue::{Queue, Slab};
@@ -93,6 +94,18 @@ impl S3Fifo {
     pub fn has(&self, block: BlockIndex) -> bool {
         let entry = self.entries.get(&block.0);
         entry.is_some_and(|entry| entry.at != Where::Ghost)
+    }
+
+    /// Which of these blocks have a name here: they may be far more than those that have.
+    pub fn known_in(&self, blocks: Range<u32>) -> Vec<BlockIndex> {
+        let named = |block: &u32| self.entries.contains_key(block);
+        let known: Vec<u32> = match blocks.len() > self.entries.len() {
+            true => (self.entries.keys().copied())
+                .filter(|block| blocks.contains(block))
+                .collect(),
+            false => blocks.filter(named).collect(),
+        };
+        known.into_iter().map(BlockIndex).collect()
     }
 
     /// A block was asked for; whether it is here. In the small queue that counts only if it has been there for

@@ -10,7 +10,7 @@ use ashlar_block::{
     BlockRange, BlockSize, BufferPool, Completion, Durability, ErrorKind, Geometry, IoError,
     Moment, Operation, Request,
 };
-use ashlar_cache::{Cache, Defect, GRANULE, Header, Layout, Mark, Mode, Side};
+use ashlar_cache::{Cache, Defect, GRANULE, Header, Identity, Layout, Mark, Mode, Other, Side};
 use fastrand::Rng;
 use uuid::Uuid;
 
@@ -24,6 +24,8 @@ pub type Granule = Rc<Vec<u8>>;
 pub enum Flushes {
     Served,
     Fail,
+    /// They fail, and what was to last is lost.
+    Lose,
     /// They are done, and answered later.
     AnsweredLate,
 }
@@ -37,8 +39,9 @@ pub struct Disk {
     /// Completed writes last.
     pub is_durable: bool,
     pub fails: bool,
-    /// Writes of these fail.
+    /// Writes of these fail, and are done in part.
     pub bad: Range<u64>,
+    rng: Rng,
     pub flushes: Flushes,
     /// Answers that are late.
     pub late: Vec<Completion>,
@@ -59,6 +62,7 @@ impl Disk {
             is_durable,
             fails: false,
             bad: 0..0,
+            rng: Rng::with_seed(1),
             flushes: Flushes::Served,
             late: Vec::new(),
             hangs: false,
@@ -97,11 +101,18 @@ impl Disk {
         let is_bad = first < self.bad.end && self.bad.start < first + count;
         self.fails
             || request.op.modifies() && is_bad
-            || request.op == Operation::Flush && self.flushes == Flushes::Fail
+            || request.op == Operation::Flush
+                && matches!(self.flushes, Flushes::Fail | Flushes::Lose)
     }
 
     pub fn serve(&mut self, mut request: Request) -> Completion {
         if self.refuses(&request) {
+            let some = Self::changes(&request).into_iter();
+            let some: Vec<_> = some.filter(|_| self.rng.bool()).collect();
+            self.volatile.extend(some);
+            if request.op == Operation::Flush && self.flushes == Flushes::Lose {
+                self.volatile.clear();
+            }
             return request.complete(Err(IoError::new(ErrorKind::Media, "as told")));
         }
         if let (Operation::Read, Some(buffer)) = (request.op, &mut request.buffer) {
@@ -172,6 +183,9 @@ pub struct World {
     /// A device fails: requests may, too. Those that have.
     pub tolerates: bool,
     pub failed: Vec<u64>,
+    /// What is said of the backing device when the cache is taken up.
+    pub found: Identity,
+    pub other: Other,
 }
 
 /// What a cache is to be.
@@ -221,26 +235,38 @@ pub fn stamp_of(data: &[u8]) -> u64 {
     at(0)
 }
 
+/// A device that holds something, which is this much from each granule's number; and what each block holds.
+fn old_device(shape: Shape, more: u64) -> (Disk, BTreeMap<u64, Vec<u64>>) {
+    let (mut disk, mut model) = (Disk::new(false), BTreeMap::new());
+    for granule in 0..GRANULES {
+        let is_there = granule % 3 != 0;
+        let stamp = if is_there { granule + more } else { 0 };
+        if is_there {
+            let data = stamped(stamp, shape.block()).repeat(shape.each() as usize);
+            disk.lasting.insert(granule, Rc::new(data));
+        }
+        for block in granule * shape.each()..(granule + 1) * shape.each() {
+            model.insert(block, vec![stamp]);
+        }
+    }
+    (disk, model)
+}
+
 impl World {
+    /// Another device comes under the cache's path, which holds something else; with that which was there.
+    pub fn exchange(&mut self) -> (Disk, BTreeMap<u64, Vec<u64>>) {
+        let (disk, model) = old_device(self.shape, 1 << 20);
+        let disk = std::mem::replace(&mut self.backing, disk);
+        (disk, std::mem::replace(&mut self.model, model))
+    }
+
     pub fn new(seed: u64, shape: Shape, defect: Option<Defect>) -> Self {
         Self::with_room(70, seed, shape, defect)
     }
 
     /// One whose cache has room for so many blocks.
     pub fn with_room(blocks: u64, seed: u64, shape: Shape, defect: Option<Defect>) -> Self {
-        let mut backing = Disk::new(false);
-        let mut model = BTreeMap::new();
-        for granule in 0..GRANULES {
-            let is_there = granule % 3 != 0;
-            let stamp = if is_there { granule + 1 } else { 0 };
-            if is_there {
-                let data = stamped(stamp, shape.block()).repeat(shape.each() as usize);
-                backing.lasting.insert(granule, Rc::new(data));
-            }
-            for block in granule * shape.each()..(granule + 1) * shape.each() {
-                model.insert(block, vec![stamp]);
-            }
-        }
+        let (backing, model) = old_device(shape, 1);
         let header = Header {
             cache: CACHE,
             granules: GRANULES,
@@ -249,6 +275,8 @@ impl World {
             mode: shape.mode,
             mark: Mark::Off,
             head_crc: None,
+            marked: None,
+            identity: None,
             backing: "disk".to_owned(),
         };
         let mut cache = Cache::create(header, geometry(), Moment::ORIGIN).unwrap();
@@ -269,6 +297,8 @@ impl World {
             defect,
             tolerates: false,
             failed: Vec::new(),
+            found: Identity::new(GRANULES * GRANULE as u64, None),
+            other: Other::Refused,
         }
     }
 
@@ -460,6 +490,7 @@ impl World {
     pub fn start(&mut self) {
         let shape = (Layout { granules: GRANULES }, geometry());
         let cache = Cache::open(CACHE, shape, "disk", self.now).unwrap();
+        let cache = cache.over(self.found.clone(), self.other);
         let mut cache = cache.seen_in(self.shape.blocks);
         if let Some(defect) = self.defect {
             cache.break_on_purpose(defect);

@@ -402,6 +402,9 @@ pub(crate) enum VolumeCommand {
         /// How the device that it caches is called now (default: as before)
         #[arg(long, value_name = "DEVICE")]
         backing: Option<String>,
+        /// It may be another device than the one that is cached: what is cached is forgotten then. Not of write-back
+        #[arg(long)]
+        other_device: bool,
         #[command(flatten)]
         api: ApiOptions,
     },

@@ -151,12 +151,14 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
         VolumeCommand::Reopen {
             volume,
             backing,
+            other_device,
             api,
         } => {
             let api = Api::new(api)?;
             let backing = backing.as_deref().map(|text| api.device(text));
             let request = ReopenCache {
                 backing: backing.transpose()?,
+                other_device: *other_device,
             };
             api.show(&api.client.reopen_volume(volume, &request)?, show)
         }

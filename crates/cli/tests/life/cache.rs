@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -361,6 +361,78 @@ fn writes_that_go_through_or_around_leave_nothing_to_write_back() {
     }
 }
 
+#[test]
+fn another_device_under_the_same_path_is_refused_or_taken_up_with_nothing_cached() {
+    let room = Room::new();
+    let (path, spec) = backing(&room, "old");
+    let node = Node::start(&room);
+    make(&room, &node, &spec, &["--mode", "write-through"]);
+    let first = OLD.start / BLOCK as u64;
+    for _ in 0..2 {
+        assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    }
+    node.end();
+    // Of the same size; what lies where the first one has something is another.
+    let moved = room.path("moved");
+    fs::rename(&path, &moved).expect("renamed");
+    let file = File::create(&path).expect("a file");
+    file.set_len(BACKING).expect("a sparse file");
+    let node = Node::start(&room);
+    let volume = shown(&node);
+    assert_eq!(volume["state"], "failed", "{volume:#}");
+    let reason = text(&volume["reason"]);
+    for name in ["old", "another one", "inode", "--other-device"] {
+        assert!(reason.contains(name), "{reason}");
+    }
+    node.refuses(&["volume", "reopen", "tank/db"], 3, &["another one"]);
+    // The first one under its new name is that which is known, across a restart, too.
+    let moved = room.spec("moved");
+    node.ok(&["volume", "reopen", "tank/db", "--backing", &moved]);
+    assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    node.end();
+    let node = Node::start(&room);
+    assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    let reopen = ["volume", "reopen", "tank/db", "--backing", &spec];
+    node.refuses(&reopen, 3, &["in service"]);
+    node.end();
+    fs::rename(room.path("moved"), room.path("gone")).expect("renamed");
+    let node = Node::start(&room);
+    node.refuses(&reopen, 3, &["another one"]);
+    node.ok(&[&reopen[..], &["--other-device"]].concat());
+    assert_eq!(read(&node, first), vec![0; BLOCK]);
+    node.end();
+}
+
+/// Its flushes fail until it is opened again, as those of a disk that has failed one do.
+#[test]
+fn a_device_whose_flushes_fail_fails_writes_and_is_opened_again_by_reopen() {
+    let room = Room::new();
+    let (path, spec) = backing(&room, "old");
+    let node = Node::start(&room);
+    make(&room, &node, &format!("faulty:flush-error=1,{spec}"), &[]);
+    let first = OLD.start / BLOCK as u64;
+    assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    let mut host = Host::connect(node.address, &node.nqn()).expect("served");
+    host.submit_write(0, 5, vec![7; BLOCK]).expect("sent");
+    let done = host.next().expect("an answer");
+    assert!(!done.status.is_success(), "without a mark");
+    drop(host);
+    assert_eq!(read(&node, first), old(OLD.start)[..BLOCK]);
+    let volume = shown(&node);
+    assert_eq!(volume["state"], "online", "{volume:#}");
+    let warnings = volume["warnings"].to_string();
+    assert!(warnings.contains("fails now"), "{warnings}");
+    node.refuses(&["volume", "flush", "tank/db"], 3, &["not written back"]);
+    node.ok(&["volume", "reopen", "tank/db", "--backing", &spec]);
+    write(&node, 5, 7);
+    node.ok(&["volume", "flush", "tank/db"]);
+    assert!(!shown(&node).to_string().contains("fails now"));
+    node.ok(&["volume", "delete", "tank/db"]);
+    assert_eq!(bytes_of(&path)[5 * BLOCK..6 * BLOCK], vec![7; BLOCK]);
+    check_old(&path);
+    node.end();
+}
+
 /// Where no sector is empty the mark has no text, and is known by what is under it.
 #[test]
 fn a_device_whose_head_has_no_empty_sector_begins_as_it_did() {
@@ -401,7 +473,11 @@ fn a_cache_is_not_taken_out_while_its_device_has_a_request() {
     std::thread::sleep(Duration::from_secs(5));
     let delete = ["volume", "delete", "tank/db", "--accept-data-loss"];
     let forced = [&delete[..], &["--force"]].concat();
+    let begun = Instant::now();
     let refused = ended(&mut node.command_to(&forced));
+    // It is waited for once, for 10 s.
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(19), "{waited:?}");
     assert_eq!(refused.code, 3, "{}", refused.said());
     assert!(
         refused

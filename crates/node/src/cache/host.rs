@@ -8,10 +8,11 @@ use std::sync::mpsc::Sender;
 use ashlar_block::{
     BlockDevice, BlockSize, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
 };
-use ashlar_cache::{Cache, Header, Layout, Side};
+use ashlar_cache::{Cache, Header, Identity, Layout, Other, Side};
 use ashlar_nvme_target::server::Resident;
 use ashlar_reactor::{Handle, Mailbox, Opener};
 use slab::Slab;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::link::{CacheLink, CacheView, Mail};
@@ -38,10 +39,21 @@ pub(crate) enum Start {
         /// Size of the blocks that hosts see.
         blocks: BlockSize,
         backing: String,
+        /// What tells that device from others, and what becomes of another.
+        identity: Identity,
+        other: Other,
     },
 }
 
 impl Start {
+    /// How the backing device is called.
+    fn backing_name(&self) -> String {
+        match self {
+            Self::New(header) => header.backing.clone(),
+            Self::Known { backing, .. } => backing.clone(),
+        }
+    }
+
     fn begin(self, backing: Geometry, now: Moment) -> Result<Cache, IoError> {
         match self {
             Self::New(header) => Cache::create(header, backing, now),
@@ -50,7 +62,12 @@ impl Start {
                 layout,
                 blocks,
                 backing: name,
-            } => Ok(Cache::open(id, (layout, backing), &name, now)?.seen_in(blocks)),
+                identity,
+                other,
+            } => {
+                let cache = Cache::open(id, (layout, backing), &name, now)?;
+                Ok(cache.seen_in(blocks).over(identity, other))
+            }
         }
     }
 }
@@ -80,6 +97,7 @@ pub(super) struct Host {
     cache: Cache,
     fast: Box<dyn BlockDevice>,
     backing: Box<dyn BlockDevice>,
+    backing_name: String,
     /// Requests that are with the devices.
     flying: usize,
     mail: Mailbox<Mail>,
@@ -93,6 +111,8 @@ pub(super) struct Host {
     opening: Vec<Sender<Result<(), IoError>>>,
     resting: Option<Vec<Sender<()>>>,
     traffic: VolumeTraffic,
+    /// What the log has been told of the backing device.
+    trouble: Option<String>,
     /// Of the blocks that hosts see.
     block_shift: u32,
 }
@@ -115,6 +135,7 @@ impl Settled {
     ) -> Result<(Self, Geometry), IoError> {
         let (fast, backing) = (fast.open(reactor)?, backing.open(reactor)?);
         let now = reactor.now();
+        let backing_name = start.backing_name();
         let cache = start.begin(backing.geometry(), now)?;
         let geometry = cache.geometry();
         let link = CacheLink {
@@ -125,6 +146,7 @@ impl Settled {
             cache,
             fast,
             backing,
+            backing_name,
             flying: 0,
             mail: link.mail.clone(),
             now,
@@ -136,6 +158,7 @@ impl Settled {
             opening: Vec::new(),
             resting: None,
             traffic: VolumeTraffic::default(),
+            trouble: None,
             block_shift: geometry.block_size.shift(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
@@ -237,6 +260,24 @@ impl Host {
             }
         }
         self.answer();
+        self.log_trouble();
+    }
+
+    /// Once for each trouble, not for each time that it is tried again.
+    fn log_trouble(&mut self) {
+        let now = self.cache.trouble();
+        if now == self.trouble.as_deref() {
+            return;
+        }
+        let device = &self.backing_name;
+        match now {
+            Some(why) => warn!(device, "backing device {device} fails: {why}"),
+            None => info!(
+                device,
+                "backing device {device} does what it is asked again"
+            ),
+        }
+        self.trouble = now.map(str::to_owned);
     }
 
     /// When `turn` must be called next even if nothing happens.

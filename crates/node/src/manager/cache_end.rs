@@ -14,8 +14,8 @@ use super::pools::engine;
 use super::{LivePool, PoolManager, live};
 use crate::cache::{CacheView, Direct};
 use crate::model::{
-    CacheMode, CacheStatus, ControlError, DeleteVolume, VolumeName, VolumeState, VolumeStatus,
-    readable_bytes,
+    CacheMode, CacheStatus, ControlError, DeleteVolume, ReopenCache, VolumeName, VolumeState,
+    VolumeStatus, readable_bytes,
 };
 use crate::pool::View;
 use std::time::Duration;
@@ -90,18 +90,16 @@ impl PoolManager {
         if let Ok(Some(now)) = &ended {
             header = Some(now.clone());
         }
-        let ended = ended.map(drop).and_then(|()| {
-            self.take_out_cache(&mut pools, name, &volume)?;
-            match &header {
-                Some(header) => self.leave_backing(header, accepts),
-                None => Ok(()),
-            }
+        // One with a device that does not answer stays where it is: neither can it go on.
+        self.take_out_cache(&mut pools, name, &volume)?;
+        let ended = ended.and_then(|_| match &header {
+            Some(header) => self.leave_backing(header, accepts),
+            None => Ok(()),
         });
         if let Err(error) = ended {
             // It goes on as it was, for what only it has.
-            self.take_out_cache(&mut pools, name, &volume)?;
             if let Some(super::Kept::Live(pool)) = pools.get_mut(&name.pool) {
-                self.take_up_cache(pool, &volume, None);
+                self.take_up_cache(pool, &volume, &ReopenCache::default());
             }
             return Err(error);
         }
@@ -159,7 +157,14 @@ impl PoolManager {
         let about = |error: ashlar_block::IoError| {
             ControlError::environment(format!("backing device {name}: {error}"))
         };
-        let head = device.read(0, HEAD).map_err(about)?;
+        let mut head = device.read(0, HEAD).map_err(about)?;
+        let is_half = matches!(header.mark, Mark::Arming | Mark::Restoring);
+        if let (true, true, Some(sums)) = (accepts, is_half, &header.marked) {
+            return match sums.take_away(&mut head) {
+                true => device.write(0, &head).map_err(about),
+                false => Ok(()),
+            };
+        }
         let turned = mark::take_away(&head);
         // A head without an empty sector has a mark without a text.
         let is_turned =
@@ -292,6 +297,13 @@ fn warnings(
         warnings.push(format!(
             "{errors} writes or flushes of backing device {} have failed: what they had stays in the cache, and is \
              tried again",
+            header.backing
+        ));
+    }
+    if let Some(trouble) = now.and_then(|view| view.status.trouble.as_ref()) {
+        warnings.push(format!(
+            "backing device {} fails now: {trouble}. Once that is mended it goes on by itself; a device that refuses all \
+             since a flush of it has failed is opened again by `volume reopen`",
             header.backing
         ));
     }

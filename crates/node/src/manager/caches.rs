@@ -6,8 +6,10 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, ErrorKind, Geometry, IoError};
-use ashlar_cache::{GRANULE, HEAD_BYTES, Header, Layout as CacheLayout, Mark, Mode, blocks_for};
-use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, find_use};
+use ashlar_cache::{
+    GRANULE, HEAD_BYTES, Header, Identity, Layout as CacheLayout, Mark, Mode, Other, blocks_for,
+};
+use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, find_use, identity_of};
 use ashlar_nvme_target::server::Resident;
 use ashlar_reactor::{Handle, Opener};
 use ashlar_store::{Grain, Manage, Managed, VolumeInfo, VolumePlan};
@@ -105,6 +107,26 @@ fn blocks_of(backing: &dyn Opener, name: &str) -> Result<BlockSize, ControlError
         ControlError::environment(format!("backing device {name} cannot be read: {error}"))
     })?;
     Ok(blocks_for(&head))
+}
+
+/// What is newer in a write-back cache is of its own device.
+fn check_other(request: &ReopenCache, header: &Header, name: &str) -> Result<(), ControlError> {
+    match request.other_device && header.mode == Mode::WriteBack {
+        true => Err(ControlError::usage(format!(
+            "volume {name} is write-back: what it has may be newer than the device that it knows. --other-device is for \
+             write-through and write-around"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// What tells a device from others under the same name.
+fn identity(backing: &dyn Opener, text: &str) -> Identity {
+    let spec: Option<Spec> = text.parse().ok();
+    let paths = spec.as_ref().map(Spec::paths).unwrap_or_default();
+    let names: Vec<String> = paths.into_iter().filter_map(identity_of).collect();
+    let name = (!names.is_empty()).then(|| names.join("; "));
+    Identity::new(backing.geometry().bytes(), name)
 }
 
 impl PoolManager {
@@ -245,6 +267,8 @@ impl PoolManager {
             mode: mode_of(request.mode),
             mark: Mark::Off,
             head_crc: None,
+            marked: None,
+            identity: Some(identity(backing.as_ref(), &request.backing)),
             backing: request.backing.clone(),
         };
         let opened = self.settle_cache(link, volume, Start::New(header.clone()), backing)?;
@@ -337,14 +361,14 @@ impl PoolManager {
         &self,
         pool: &mut LivePool,
         volume: &CacheVolume,
-        backing: Option<&str>,
+        request: &ReopenCache,
     ) {
         let mut header = None;
         let state = self.state.read();
         let access = state.access(pool.id, volume.uuid);
         let (name, expected) = (&volume.name, resident_name(volume.uuid));
         let outcome = self
-            .reopened(&pool.link, volume, (backing, &mut header))
+            .reopened(&pool.link, volume, (request, &mut header))
             .and_then(|opened| self.serve_cache(pool, volume, opened, access));
         match outcome {
             Ok(()) => {
@@ -374,13 +398,14 @@ impl PoolManager {
         &self,
         link: &PoolLink,
         volume: &CacheVolume,
-        (named, found): (Option<&str>, &mut Option<Header>),
+        (request, found): (&ReopenCache, &mut Option<Header>),
     ) -> Result<Opened, ControlError> {
         let fast =
             VolumeOpener::new(link.clone(), volume.number, volume.name.clone()).map_err(engine)?;
         let header = read_header(fast.as_ref()).map_err(engine)?;
         *found = Some(header.clone());
-        let text = named.unwrap_or(&header.backing);
+        check_other(request, &header, &volume.name)?;
+        let text = request.backing.as_deref().unwrap_or(&header.backing);
         let backing = self.open_backing(text)?;
         let start = Start::Known {
             id: volume.uuid,
@@ -389,6 +414,11 @@ impl PoolManager {
             },
             blocks: header.blocks,
             backing: text.to_owned(),
+            identity: identity(backing.as_ref(), text),
+            other: match request.other_device {
+                true => Other::TakenUp,
+                false => Other::Refused,
+            },
         };
         self.settle_cache(link, volume, start, backing)
     }
@@ -432,13 +462,18 @@ impl PoolManager {
         let pool = live(&pools, &name.pool)?;
         let info = self.find_cache(pool, name)?;
         let volume = CacheVolume::of(&info, &name.pool);
+        let known = pool.caches.get(&info.number);
+        if let Some(header) = known.and_then(|cached| cached.header.as_ref()) {
+            check_other(request, header, &volume.name)?;
+        }
         if let Ok(link) = link_of(pool, info.number, name) {
             let view = link.view().map_err(engine)?;
             let is_served = pool.volumes.contains_key(&info.number);
-            if view.status.failure.is_none() && is_served {
-                return match request.backing {
-                    None => self.status_of(pool, &name.pool, &name.name),
-                    Some(_) => Err(ControlError::conflict(format!(
+            let in_order = view.status.failure.is_none() && view.status.trouble.is_none();
+            if in_order && is_served {
+                return match (&request.backing, request.other_device) {
+                    (None, false) => self.status_of(pool, &name.pool, &name.name),
+                    _ => Err(ControlError::conflict(format!(
                         "volume {name} is in service with its backing device"
                     ))),
                 };
@@ -447,7 +482,7 @@ impl PoolManager {
             self.take_out_cache(&mut pools, name, &volume)?;
         }
         if let Some(Kept::Live(pool)) = pools.get_mut(&name.pool) {
-            self.take_up_cache(pool, &volume, request.backing.as_deref());
+            self.take_up_cache(pool, &volume, request);
             self.target.target().expect_no_more(&pool.id.to_string());
             let why = pool.caches.get(&info.number);
             if let Some(why) = why.and_then(|cached| cached.why.clone()) {

@@ -13,7 +13,7 @@ use super::serve::specs;
 use super::start::Opened;
 use super::wanted::{GO_ON, Wanted};
 use super::{Dismissal, Kept, LivePool, PoolManager, live};
-use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReserveSpec};
+use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReopenCache, ReserveSpec};
 use crate::pool::{CreatedFiles, HowToImport, create, import, open_drives, reserve_of};
 use crate::{DriveEntry, PoolEntry};
 
@@ -61,7 +61,11 @@ impl PoolManager {
         let state = self.state.read().clone();
         for volume in volumes.iter().filter(|volume| !volume.deleting) {
             if volume.is_cache {
-                self.take_up_cache(&mut pool, &CacheVolume::of(volume, name), None);
+                self.take_up_cache(
+                    &mut pool,
+                    &CacheVolume::of(volume, name),
+                    &ReopenCache::default(),
+                );
                 continue;
             }
             if let Some(identity) = volume.replica {
