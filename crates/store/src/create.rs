@@ -9,8 +9,8 @@ use crate::drives::Drives;
 use crate::engine::extents::{Extents, take_columns};
 use crate::error::PoolError;
 use crate::format::{
-    Chunk, ChunkCopy, DriveClass, Label, LogState, Member, MemberState, RepairReserve, Reserve,
-    Root, Salt, TermStart,
+    Chunk, ChunkCopy, DriveClass, Features, Label, LogState, Member, MemberState, RepairReserve,
+    Reserve, Root, Salt, TermStart,
 };
 use crate::recover::read_label;
 use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES, Sizes};
@@ -51,7 +51,7 @@ pub struct PoolPlan {
 pub fn format(drives: &mut Drives, plan: &PoolPlan) -> Result<(), PoolError> {
     check(drives, plan)?;
     let label = |index: usize| Label {
-        incompatible: 0,
+        features: Features::NONE,
         pool: plan.pool,
         pool_name: plan.name.clone(),
         drive: plan.drives[index].uuid,
@@ -141,6 +141,7 @@ fn first_root(drives: &Drives, plan: &PoolPlan) -> Result<Root, PoolError> {
         extents: extents(i),
     });
     Ok(Root {
+        features: Features::NONE,
         pool: plan.pool,
         generation: 1,
         term: 1,

@@ -378,6 +378,7 @@ impl Engine {
     fn root(&self) -> Root {
         let map_sequence = self.map_sequence();
         Root {
+            features: self.roots.features.wanted(),
             pool: self.label.pool,
             generation: self.generation,
             term: self.term,

@@ -13,7 +13,7 @@ use super::space::Segments;
 use super::stop::check_stops;
 use super::{Engine, Op, Retired};
 use crate::Layout;
-use crate::format::{ChunkCopy, DriveClass, SegmentEntry, VolumeEntry, VolumeState};
+use crate::format::{ChunkCopy, DriveClass, Features, SegmentEntry, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
 use crate::sizes::Grain;
 
@@ -109,6 +109,11 @@ impl Engine {
             .class
             .or_else(|| self.default_media(plan.layout.drives()));
         self.check_hot(&plan, class, grain)?;
+        let features = Features::of_plan(&plan);
+        if !self.may_use(features) {
+            self.use_when_named(id, features, Manage::CreateVolume(plan));
+            return Ok(());
+        }
         let mut entry = VolumeEntry {
             state: VolumeState::Live,
             name: plan.name,

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::class::Class;
 use super::extents::Extents;
+use super::features::FeatureRoots;
 use super::invariant::invariant;
 use super::readmit::root_without;
 use super::space::{DriveStates, Segments};
@@ -41,6 +42,8 @@ pub(crate) struct Roots {
     /// Who waits for the members to be durable.
     pub(super) waiting: Vec<u64>,
     remembered: Remembered,
+    /// What roots say that the pool uses.
+    pub(super) features: FeatureRoots,
 }
 
 struct Writing {
@@ -55,11 +58,14 @@ enum Purpose {
     Members,
     /// How far a scrub has come: nothing waits for it.
     Scrub,
+    /// What the pool is to use: only that waits for it.
+    Features,
 }
 
 impl Roots {
     pub(crate) fn new(durable: Root, remembered: Option<Vec<Membership>>) -> Self {
         Self {
+            features: FeatureRoots::new(durable.features),
             durable,
             writing: None,
             members_due: false,
@@ -88,7 +94,7 @@ impl Roots {
     }
 
     /// The last one that every member in service holds.
-    pub(super) fn durable(&self) -> &Root {
+    pub(super) const fn durable(&self) -> &Root {
         &self.durable
     }
 
@@ -564,6 +570,12 @@ impl Engine {
                 ..self.roots.durable.clone()
             };
             self.write_root(root, Purpose::Scrub);
+        } else if self.roots.features.are_due(&self.roots.durable) {
+            let root = Root {
+                next_sequence: self.sequence,
+                ..self.roots.durable.clone()
+            };
+            self.write_root(root, Purpose::Features);
         }
     }
 
@@ -577,6 +589,7 @@ impl Engine {
         self.counters.roots += 1;
         trace!(generation = self.generation, ?purpose, "root written");
         root.generation = self.generation;
+        root.features = self.roots.features.wanted();
         let bytes = match root.encode(self.label.salt) {
             Ok(bytes) => bytes,
             Err(error) => return self.fail(error.to_string()),
@@ -622,7 +635,10 @@ impl Engine {
         };
         self.roots.parting.retain(stays);
         trace!(generation = root.generation, ?purpose, "root durable");
-        self.roots.durable = root;
+        let before = std::mem::replace(&mut self.roots.durable, root);
+        self.roots.features.overtaken(before.features);
+        // What drives are given that join.
+        self.label.features = self.features();
         self.ring.log.held = false;
         self.map_log.log.held = false;
         self.hand_membership();

@@ -8,6 +8,7 @@
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
+//! | `features` | what a pool begins to use waits until its roots name it |
 //! | `flights`, `deadline` | requests that drives have, and what happens when one is not answered |
 //! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
@@ -47,6 +48,7 @@ mod destage;
 mod discard;
 pub(crate) mod evict;
 pub(crate) mod extents;
+mod features;
 pub(crate) mod flights;
 pub(crate) mod guard;
 mod invariant;
@@ -432,6 +434,7 @@ impl Engine {
         self.advance_destage();
         self.advance_rebuild();
         self.advance_log_copies();
+        self.advance_features();
         self.advance_replicas();
         self.seal_batches();
         self.give_places_back();

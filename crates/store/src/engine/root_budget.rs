@@ -241,8 +241,8 @@ mod tests {
 
     use super::*;
     use crate::format::{
-        Chunk, ChunkCopy, LogState, Member, MemberState, MetaSegment, RepairReserve, Salt, ScrubAt,
-        TableEntry, TermStart, TopEntry,
+        Chunk, ChunkCopy, Feature, LogState, Member, MemberState, MetaSegment, RepairReserve, Salt,
+        ScrubAt, TableEntry, TermStart, TopEntry,
     };
 
     fn sizes() -> Sizes {
@@ -277,6 +277,7 @@ mod tests {
             extents: 1 << 20,
         };
         Root {
+            features: Feature::ALL.into_iter().collect(),
             pool: Uuid::from_u128(1),
             generation: 1,
             term: MAX_TERMS as u64,

@@ -9,7 +9,7 @@ use super::map::LostBlocks;
 use super::space::Segments;
 use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
-use crate::format::{DriveClass, Label, MemberState, Reserve};
+use crate::format::{DriveClass, Features, Label, MemberState, Reserve};
 use crate::sizes::Grain;
 
 /// A drive of the pool.
@@ -86,6 +86,8 @@ pub struct Status {
     pub next_member: Option<u16>,
     /// Its label, as a drive has it.
     pub label: Label,
+    /// What of the format it uses, or has used, that a program must know to read it.
+    pub features: Features,
     /// Its volumes.
     pub volumes: Vec<VolumeInfo>,
     /// Its space for homes: mirrors by copies, of their default grain; then each other layout and
@@ -158,6 +160,7 @@ impl Engine {
             next_member: self.next_member(),
             members: members.collect(),
             label: self.label.clone(),
+            features: self.features(),
             volumes: self.volumes(),
             homes: self.homes(),
             stripes: self.stripe_status(),

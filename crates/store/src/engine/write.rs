@@ -504,6 +504,7 @@ impl Engine {
         self.fail_clears(&why);
         self.fail_raw(&why);
         self.fail_log_copies(&why);
+        self.fail_features(&why);
         let writes = self.ops.iter().filter(|(_, op)| matches!(op, Op::Write(_)));
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));

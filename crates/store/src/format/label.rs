@@ -5,13 +5,18 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::bytes::{ensure, zeroes};
-use super::{FormatError, MAX_MEMBERS, Salt};
+use super::features::RawFeature;
+use super::{Features, FormatError, MAX_MEMBERS, Salt};
 use crate::Sizes;
 use crate::sizes::HEAD_BYTES;
 
 const WHAT: &str = "label";
 const MAGIC: [u8; 8] = *b"ASHLABEL";
 const VERSION: u32 = 1;
+/// Most features: a bit each.
+const FEATURES: usize = 64;
+/// Where their names lie, at the label's end.
+const FEATURES_AT: usize = Label::BYTES - FEATURES * RawFeature::BYTES;
 /// Where the checksum lies; magic, version, checksum and feature bits stay there in every version.
 pub(super) const CRC_AT: usize = 12;
 /// The salt is inside the label, so its own checksum cannot be seeded with it.
@@ -28,12 +33,12 @@ pub enum DriveClass {
     Hdd = 3,
 }
 
-/// Who a drive is: written twice when it joins a pool, and never changed but for a pool's rename. A copy
-/// that has rotted is written again by the next import.
+/// Who a drive is: written twice when it joins a pool, and never changed but for a pool's rename, and for features that
+/// the pool uses since. A copy that has rotted is written again by the next import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Features a reader must know to read (bit set); this version knows none.
-    pub incompatible: u64,
+    /// Features that a program must know to read the pool: all that its roots named when this was written.
+    pub features: Features,
     /// The pool.
     pub pool: Uuid,
     /// The pool's name, 1 to 64 bytes of letters, digits, `-`, `_`, `.`.
@@ -72,7 +77,7 @@ impl Label {
             magic: MAGIC,
             version: VERSION.into(),
             crc: 0.into(),
-            incompatible: self.incompatible.into(),
+            incompatible: self.features.bits().into(),
             pool: *self.pool.as_bytes(),
             drive: *self.drive.as_bytes(),
             bytes: self.bytes.into(),
@@ -82,7 +87,8 @@ impl Label {
             name_length: self.pool_name.len() as u8,
             name: [0; 64],
             sizes: RawSizes::from(&self.sizes),
-            padding: [0; 4096 - 160],
+            padding: [0; FEATURES_AT - 160],
+            features: raw_features(self.features),
         };
         raw.name[..self.pool_name.len()].copy_from_slice(self.pool_name.as_bytes());
         let mut bytes = raw.as_bytes().to_vec();
@@ -108,11 +114,11 @@ impl Label {
             RawLabel::ref_from_prefix(bytes).map_err(|_| FormatError::new(WHAT, "too short"))?;
         let crc = UNSALTED.crc_around(raw.as_bytes(), CRC_AT);
         ensure(raw.crc == crc, WHAT, "its checksum does not match")?;
-        raw.refuse_newer()?;
+        let features = raw.features()?;
         zeroes(WHAT, "padding", &raw.padding)?;
         zeroes(WHAT, "padding", &raw.sizes.zero)?;
         let label = Self {
-            incompatible: raw.incompatible.get(),
+            features,
             pool: Uuid::from_bytes(raw.pool),
             pool_name: raw.pool_name()?,
             drive: Uuid::from_bytes(raw.drive),
@@ -133,7 +139,7 @@ impl Label {
             return false;
         };
         let whole = raw.crc == UNSALTED.crc_around(raw.as_bytes(), CRC_AT);
-        raw.magic == MAGIC && whole && raw.refuse_newer().is_err()
+        raw.magic == MAGIC && whole && raw.features().is_err()
     }
 
     fn check(&self) -> Result<(), FormatError> {
@@ -204,34 +210,32 @@ struct RawLabel {
     name_length: u8,
     name: [u8; 64],
     sizes: RawSizes,
-    padding: [u8; 4096 - 160],
+    padding: [u8; FEATURES_AT - 160],
+    features: [RawFeature; FEATURES],
 }
 
 const _: () = assert!(size_of::<RawLabel>() == Label::BYTES);
+const _: () = assert!(std::mem::offset_of!(RawLabel, features) == FEATURES_AT);
 const _: () = assert!(std::mem::offset_of!(RawLabel, crc) == CRC_AT);
 const _: () = assert!(std::mem::offset_of!(RawLabel, sizes) == 136);
 
 impl RawLabel {
     /// Other versions and unknown features mean that nothing else here can be understood.
-    fn refuse_newer(&self) -> Result<(), FormatError> {
+    fn features(&self) -> Result<Features, FormatError> {
         let version = self.version.get();
         if version != VERSION {
             let why = format!("format version {version}; this program reads version {VERSION}");
             return Err(FormatError::new(WHAT, why));
         }
-        let features = self.incompatible.get();
-        if features == 0 {
-            return Ok(());
-        }
-        let bits: Vec<String> = (0..64)
-            .filter(|bit| features >> bit & 1 == 1)
-            .map(|bit| bit.to_string())
-            .collect();
-        let why = format!(
-            "it needs features that this program lacks (bits {})",
-            bits.join(", ")
-        );
-        Err(FormatError::new(WHAT, why))
+        let features = Features::of_bits(self.incompatible.get());
+        let (named, rest) = self.features.split_at(features.count());
+        let is_theirs = named.iter().zip(features.entries());
+        let names_all = is_theirs.fold(true, |all, (named, own)| all && named.is_of(&own));
+        // Without names, or with others', they are known by their numbers only.
+        let nameless = features.nameless();
+        let known = Features::of_entries(WHAT, if names_all { named } else { &nameless })?;
+        zeroes(WHAT, "padding", rest.as_bytes())?;
+        Ok(known)
     }
 
     fn pool_name(&self) -> Result<String, FormatError> {
@@ -246,6 +250,14 @@ impl RawLabel {
             Err(bad())
         }
     }
+}
+
+/// The table of features.
+fn raw_features(features: Features) -> [RawFeature; FEATURES] {
+    let mut raw = [RawFeature::ZERO; FEATURES];
+    let entries = features.entries();
+    raw[..entries.len()].copy_from_slice(&entries);
+    raw
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

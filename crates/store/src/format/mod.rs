@@ -4,6 +4,7 @@
 mod batch;
 mod bytes;
 mod entry;
+mod features;
 pub mod fuzzing;
 mod label;
 mod page;
@@ -17,6 +18,7 @@ mod tests;
 pub use batch::{Batch, BatchError, LogId, MAX_CRCS, MAX_RECORDS, encode_batch, metadata_bytes};
 pub use bytes::{COUNTER_LIMIT, FormatError, Salt};
 pub use entry::{MAX_SEGMENTS, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
+pub use features::{Feature, Features};
 pub use label::{DriveClass, Label};
 pub use page::{LOST_CRC, Leaf, PLACE_NONE, PageId, TableEntry, TablePage};
 pub use record::{Descriptor, Kind};

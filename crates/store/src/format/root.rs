@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::bytes::{counter, ensure};
-use super::{FormatError, TableEntry};
+use super::{Features, FormatError, TableEntry};
 
 pub(super) const WHAT: &str = "root";
 /// Most members of a pool.
@@ -139,6 +139,8 @@ pub struct ScrubAt {
 /// The state of a pool from which everything else is found. Two alternating slots a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
+    /// Features that a program must know to read the pool.
+    pub features: Features,
     /// The pool.
     pub pool: Uuid,
     /// Grows by one with every root.

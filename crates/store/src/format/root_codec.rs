@@ -3,17 +3,18 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::bytes::{Reader, ensure, zeroes};
+use super::features::RawFeature;
 use super::page::RawTableEntry;
 use super::root::WHAT;
 use super::{
-    Chunk, ChunkCopy, FormatError, LogState, MAX_CHUNKS, MAX_COPIES, MAX_MEMBERS, MAX_TERMS,
-    Member, MemberState, MetaSegment, RepairReserve, Reserve, Root, Salt, ScrubAt, TermStart,
-    TopEntry,
+    Chunk, ChunkCopy, Feature, Features, FormatError, LogState, MAX_CHUNKS, MAX_COPIES,
+    MAX_MEMBERS, MAX_TERMS, Member, MemberState, MetaSegment, RepairReserve, Reserve, Root, Salt,
+    ScrubAt, TermStart, TopEntry,
 };
 use crate::sizes::{GRANULE, ROOT_BYTES};
 
 const MAGIC: [u8; 8] = *b"ASHLROOT";
-const VERSION: u32 = 1;
+const VERSION: u16 = 1;
 pub(super) const CRC_AT: usize = 12;
 const CAPACITY: usize = ROOT_BYTES as usize;
 
@@ -33,7 +34,7 @@ pub(crate) struct RootParts {
 }
 
 impl Root {
-    /// Bytes that a root of these parts takes during a scrub, before it is padded to whole granules.
+    /// Bytes that a root of these parts and all features takes during a scrub, before it is padded to whole granules.
     pub(crate) const fn bytes_of(parts: RootParts) -> u64 {
         let copies = size_of::<U32>() as u64 + parts.copies * size_of::<RawCopy>() as u64;
         size_of::<RawRoot>() as u64
@@ -43,6 +44,7 @@ impl Root {
             + parts.meta * (size_of::<U32>() as u64 + copies)
             + parts.tops * size_of::<RawTop>() as u64
             + size_of::<RawScrub>() as u64
+            + (Feature::ALL.len() * RawFeature::BYTES) as u64
     }
 
     /// The bytes, a multiple of 4 KiB; an error when they exceed [`crate::sizes::ROOT_BYTES`], or
@@ -66,12 +68,16 @@ impl Root {
         if let Some(scrub) = &self.scrub {
             body.extend_from_slice(RawScrub::from(scrub).as_bytes());
         }
-        let length = (size_of::<RawRoot>() + body.len()).next_multiple_of(GRANULE);
+        let features = self.features.entries();
+        let features = features.as_bytes();
+        let parts = size_of::<RawRoot>() + body.len() + features.len();
+        let length = parts.next_multiple_of(GRANULE);
         ensure(length <= CAPACITY, WHAT, "it has outgrown its place")?;
         let mut bytes = Vec::with_capacity(length);
         bytes.extend_from_slice(RawRoot::new(self, length).as_bytes());
         bytes.extend_from_slice(&body);
-        bytes.resize(length, 0);
+        bytes.resize(length - features.len(), 0);
+        bytes.extend_from_slice(features);
         salt.seal(&mut bytes, CRC_AT);
         Ok(bytes)
     }
@@ -80,9 +86,11 @@ impl Root {
     /// trusted, every chunk and column refers to a member.
     pub fn decode(bytes: &[u8], salt: Salt) -> Result<Self, FormatError> {
         let bytes = verified(bytes, salt)?;
+        let (features, bytes) = features(bytes)?;
         let mut reader = Reader::new(WHAT, bytes);
         let raw: &RawRoot = reader.take()?;
         let root = Self {
+            features,
             pool: Uuid::from_bytes(raw.pool),
             generation: raw.generation.get(),
             term: raw.term.get(),
@@ -105,9 +113,15 @@ impl Root {
         root.check()?;
         Ok(root)
     }
+
+    /// Whether these bytes are a whole root that another version has written, or one with features that this one
+    /// lacks: then the pool is that program's, whatever older roots say.
+    pub(crate) fn is_of_another_version(bytes: &[u8], salt: Salt) -> bool {
+        verified(bytes, salt).is_ok_and(|bytes| features(bytes).is_err())
+    }
 }
 
-/// The root's own bytes at the front of `bytes`, whose version and checksum are right.
+/// The root's own bytes at the front of `bytes`, whose checksum is right.
 fn verified(bytes: &[u8], salt: Salt) -> Result<&[u8], FormatError> {
     let header: &RawRoot = Reader::new(WHAT, bytes).take()?;
     ensure(header.magic == MAGIC, WHAT, "there is none")?;
@@ -119,12 +133,24 @@ fn verified(bytes: &[u8], salt: Salt) -> Result<&[u8], FormatError> {
         .ok_or_else(|| FormatError::new(WHAT, "cut short"))?;
     let sound = header.crc == salt.crc_around(bytes, CRC_AT);
     ensure(sound, WHAT, "its checksum does not match")?;
+    Ok(bytes)
+}
+
+/// What of a root is known whatever else has changed in it: its version and its features, which are its last bytes. And
+/// the bytes before those.
+fn features(bytes: &[u8]) -> Result<(Features, &[u8]), FormatError> {
+    let header: &RawRoot = Reader::new(WHAT, bytes).take()?;
     let version = header.version.get();
     if version != VERSION {
         let why = format!("format version {version}; this program reads version {VERSION}");
         return Err(FormatError::new(WHAT, why));
     }
-    Ok(bytes)
+    let named = usize::from(header.features.get()) * RawFeature::BYTES;
+    let room = bytes.len() - size_of::<RawRoot>();
+    ensure(named <= room, WHAT, "its list of features is malformed")?;
+    let (parts, features) = bytes.split_at(bytes.len() - named);
+    let features = Reader::new(WHAT, features).take_all(features.len() / RawFeature::BYTES)?;
+    Ok((Features::of_entries(WHAT, features)?, parts))
 }
 
 fn put_log(out: &mut Vec<u8>, log: &LogState) {
@@ -210,7 +236,8 @@ fn take_scrub(reader: &mut Reader<'_>) -> Result<Option<ScrubAt>, FormatError> {
 #[repr(C)]
 struct RawRoot {
     magic: [u8; 8],
-    version: U32,
+    version: U16,
+    features: U16,
     crc: U32,
     length: U32,
     members: U16,
@@ -242,6 +269,7 @@ impl RawRoot {
         Self {
             magic: MAGIC,
             version: VERSION.into(),
+            features: (root.features.count() as u16).into(),
             crc: 0.into(),
             length: (length as u32).into(),
             members: (root.members.len() as u16).into(),

@@ -52,10 +52,10 @@ impl Comeback {
     /// Reads what a drive says.
     ///
     /// # Errors
-    /// It has no label that can be read.
+    /// It has no label that can be read, or belongs to a newer program.
     pub fn read(drives: &mut Drives, drive: usize) -> Result<Self, PoolError> {
         let label = super::read_label(drives, drive)?;
-        let roots = roots(drives, drive, &label);
+        let roots = roots(drives, drive, &label)?;
         Ok(Self {
             label,
             geometry: drives.geometry(drive),
@@ -127,17 +127,35 @@ impl Comeback {
 }
 
 /// The roots of a drive that verify, the newest first.
-pub(super) fn roots(drives: &mut Drives, drive: usize, label: &Label) -> Vec<Root> {
+///
+/// # Errors
+/// [`PoolError::Refused`] if one of them is another version's, or has features that this program lacks: an older one
+/// that can be read says nothing of what has been written since.
+pub(super) fn roots(
+    drives: &mut Drives,
+    drive: usize,
+    label: &Label,
+) -> Result<Vec<Root>, PoolError> {
     let mut found = Vec::new();
     for at in ROOT_AT {
-        let read = drives.read(drive, at, ROOT_BYTES as usize);
-        if let Ok(Ok(root)) = read.map(|bytes| Root::decode(&bytes, label.salt)) {
-            found.push(root);
+        let Ok(bytes) = drives.read(drive, at, ROOT_BYTES as usize) else {
+            continue;
+        };
+        match Root::decode(&bytes, label.salt) {
+            Ok(root) => found.push(root),
+            Err(error) if Root::is_of_another_version(&bytes, label.salt) => {
+                let (name, pool) = (drives.name(drive), &label.pool_name);
+                return Err(PoolError::Refused(format!(
+                    "{name} of pool {pool}: {error}. Nothing was changed: import with the version of Ashlar that has \
+                     written it"
+                )));
+            }
+            Err(_) => {}
         }
     }
     found.retain(|root| root.pool == label.pool);
     found.sort_by_key(|root| std::cmp::Reverse(root.generation));
-    found
+    Ok(found)
 }
 
 /// Writes a label anew, with this name of the pool: one copy after the other, so that one is whole at every moment.

@@ -3,7 +3,7 @@
 use super::comeback::{Comeback, Returning, roots, serves, share_drives, write_name};
 use crate::drives::Drives;
 use crate::error::PoolError;
-use crate::format::{DriveClass, Label, MAX_MEMBERS, Member, MemberState, Root};
+use crate::format::{DriveClass, Features, Label, MAX_MEMBERS, Member, MemberState, Root};
 use crate::membership::{Word, word_on};
 use crate::recover::ImportOptions;
 use crate::sizes::{GRANULE, LABEL_AT};
@@ -42,7 +42,7 @@ pub(super) fn identify(
     }
     // From here on, drive `i` is the one that label `i` was read from.
     drives.arrange(&places);
-    let comebacks = comebacks(drives, &labels);
+    let comebacks = comebacks(drives, &labels)?;
     let roots: Vec<Option<Root>> = comebacks
         .iter()
         .map(|one| one.roots.first().cloned())
@@ -109,7 +109,7 @@ pub(super) fn identify(
 /// changed.
 ///
 /// # Errors
-/// None of the drives has a label, or none a root.
+/// None of the drives has a label, or none a root; one belongs to a newer program.
 pub fn missing_members(drives: &mut Drives) -> Result<Vec<uuid::Uuid>, PoolError> {
     let (labels, places, strangers) = read_labels(drives, &ImportOptions::default())?;
     let Some(first) = labels.first() else {
@@ -117,8 +117,12 @@ pub fn missing_members(drives: &mut Drives) -> Result<Vec<uuid::Uuid>, PoolError
     };
     drives.arrange(&places);
     let first = first.clone();
-    let each = (0..drives.len()).flat_map(|drive| roots(drives, drive, &first));
-    let newest = each.max_by_key(|root| root.generation);
+    let mut newest: Option<Root> = None;
+    for drive in 0..drives.len() {
+        let found = roots(drives, drive, &first)?;
+        let all = newest.into_iter().chain(found);
+        newest = all.max_by_key(|root| root.generation);
+    }
     let newest = newest.ok_or_else(|| refuse("no root can be read".to_owned()))?;
     let is_here = |member: &Member| labels.iter().any(|label| label.drive == member.drive);
     let members = newest.members.into_iter();
@@ -251,6 +255,32 @@ pub(super) fn mend_labels(drives: &mut Drives) -> Vec<(usize, bool)> {
     mended
 }
 
+/// Gives labels the features that the pool's roots name by now, one copy after the other. They only have a program
+/// that lacks one say so earlier: a label that cannot be written is no reason to go on without its drive.
+pub(super) fn name_features(drives: &mut Drives, features: Features) {
+    let here = (0..drives.len()).filter(|_| !features.is_empty());
+    for drive in here.collect::<Vec<usize>>() {
+        if !drives.is_here(drive) {
+            continue;
+        }
+        for at in LABEL_AT {
+            let copy = drives.read(drive, at, GRANULE).ok();
+            let Some(Ok(Some(mut label))) = copy.map(|copy| Label::decode(&copy)) else {
+                continue;
+            };
+            if label.features.has(features) {
+                continue;
+            }
+            label.features = label.features.and(features);
+            let written = drives.write(&[(drive, at)], &label.encode());
+            if written.is_err() {
+                drives.take_broken();
+                break;
+            }
+        }
+    }
+}
+
 /// Gives the pool another name, drive by drive: on each one label is whole at every moment, and a name
 /// is not what makes drives one pool. So one that is interrupted does it again.
 pub(super) fn rename(drives: &mut Drives, name: &str) -> Result<(), PoolError> {
@@ -298,11 +328,13 @@ fn check_same_pool(first: &Label, label: &Label) -> Result<(), PoolError> {
 }
 
 /// What each drive says of itself; drive `i` is the one with label `i`.
-fn comebacks(drives: &mut Drives, labels: &[Label]) -> Vec<Comeback> {
-    let read = |(drive, label): (usize, &Label)| Comeback {
-        geometry: drives.geometry(drive),
-        roots: roots(drives, drive, label),
-        label: label.clone(),
+fn comebacks(drives: &mut Drives, labels: &[Label]) -> Result<Vec<Comeback>, PoolError> {
+    let read = |(drive, label): (usize, &Label)| {
+        Ok(Comeback {
+            geometry: drives.geometry(drive),
+            roots: roots(drives, drive, label)?,
+            label: label.clone(),
+        })
     };
     labels.iter().enumerate().map(read).collect()
 }

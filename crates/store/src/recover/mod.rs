@@ -11,6 +11,7 @@
 //!    that have rotted are written again.
 
 mod comeback;
+mod features;
 mod members;
 mod replay;
 mod replicas;
@@ -147,6 +148,7 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
     if !options.degraded {
         check_segments(&parts, &missing)?;
     }
+    parts.root.features = parts.root.features.and(features::in_use(&parts));
     parts.remembered = store_before(&options.memory, &parts.root)?;
     // Last of all: it leaves members out for good, and an operator who is refused can still bring them.
     write_root(drives, &parts.label, &parts.root)?;
@@ -154,6 +156,8 @@ fn attempt(drives: &mut Drives, options: &ImportOptions) -> Result<Parts, PoolEr
         parts.bad.push(drive);
         parts.repaired += u64::from(written);
     }
+    members::name_features(drives, parts.root.features);
+    parts.label.features = parts.root.features;
     // Nothing of what they hold counts yet, but they are drives of the pool.
     drives.put_back();
     let old_name = returning.iter().map(|one| one.member);

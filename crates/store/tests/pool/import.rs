@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Medium, Seen, fill, small_sizes};
 use ashlar_block::ErrorKind;
-use ashlar_store::format::{Label, MemberState};
+use ashlar_store::format::{Features, Label, MemberState};
 use ashlar_store::sizes::LABEL_AT;
 use ashlar_store::{Grain, ImportOptions, Layout, Manage, Sizes};
 
@@ -124,7 +124,7 @@ fn labels_of_newer_programs_and_of_drives_left_out_stay_as_they_are() {
     media[2].borrow_mut()[LABEL_AT[0] as usize + 200] ^= 4;
     let newer = copy_of(&media[1], LABEL_AT[0], 4096);
     let newer = Label {
-        incompatible: 1 << 5,
+        features: Features::of_bits(1 << 5),
         ..Label::decode(&newer).unwrap().unwrap()
     };
     let at = LABEL_AT[0] as usize;

@@ -8,6 +8,7 @@ mod common;
 mod discard;
 mod engine;
 mod evict;
+mod features;
 mod full;
 mod grain;
 mod half;

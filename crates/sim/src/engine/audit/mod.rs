@@ -5,6 +5,7 @@
 //! | file | what must be so |
 //! |-|-|
 //! | `logs` | tails begin batches that verify, or are the log's end; no batch of a term that no root knows, none behind a log's end; no record of the ring is older than what the map has let go |
+//! | here | the root names the features that are used |
 //! | `space` | extents, places and slots are each used once, or free |
 //! | `homes` | every copy verifies; parity fits its data |
 
@@ -17,8 +18,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_store::format::{
-    ChunkCopy, FormatError, Label, Leaf, Member, PLACE_NONE, PageId, Root, SegmentEntry,
-    SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
+    ChunkCopy, Feature, Features, FormatError, Label, Leaf, Member, PLACE_NONE, PageId, Root,
+    SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
 };
 use ashlar_store::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
 
@@ -176,11 +177,30 @@ impl Found {
     }
 
     fn check(&self, media: &Media<'_>) -> Result<(), String> {
+        self.check_features()?;
         self.check_logs(media)?;
         self.check_places()?;
         self.check_extents()?;
         self.check_slots()?;
         self.check_homes(media)
+    }
+
+    /// The root names what a program must know to read what is there.
+    fn check_features(&self) -> Result<(), String> {
+        let volumes = self.volumes.values();
+        let used = volumes.flat_map(|entry| {
+            let tiers = entry.hot.map(|_| Feature::Tiers);
+            tiers
+                .into_iter()
+                .chain(entry.is_cache.then_some(Feature::Caches))
+        });
+        let (used, named): (Features, _) = (used.collect(), self.pool.root.features);
+        match named.has(used) {
+            true => Ok(()),
+            false => Err(format!(
+                "the pool uses the features {used}, and its root names {named}"
+            )),
+        }
     }
 
     /// Reads everything that the newest root names. Its logs are empty: the pool has settled.

@@ -76,6 +76,18 @@ fn with(change: impl FnOnce(&mut Found)) -> String {
 }
 
 #[test]
+fn a_feature_that_no_root_names_is_noticed() {
+    let said = with(|found| {
+        let volume = found.volumes.values_mut().next().unwrap();
+        volume.is_cache = true;
+    });
+    assert_eq!(
+        said,
+        "the pool uses the features caches, and its root names none"
+    );
+}
+
+#[test]
 fn a_settled_pool_is_right() {
     let found = audit(&settled()).unwrap();
     let kinds: BTreeSet<u8> = found.segments.values().map(|s| s.kind as u8).collect();

@@ -23,13 +23,13 @@ use super::invariant::invariant;
 use super::manage::refuse;
 use super::map::{Change, FIRST_VOLUME, REPLICAS};
 use super::{Engine, Op};
-use crate::Canary;
-use crate::format::{PageId, PlaneShape, ReplicaEntry};
+use crate::format::{Feature, Features, PageId, PlaneShape, ReplicaEntry};
 use crate::replica::{
     Committed, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaTag, Till,
 };
 use crate::ring::GranuleKey;
 use crate::sizes::GRANULE;
+use crate::{Canary, Manage};
 
 /// The part of a log that a copy may keep from being written again.
 const HOLDS: u64 = 8;
@@ -182,6 +182,12 @@ impl Engine {
         if !self.has_places_for(u64::from(pages)) {
             let why = format!("volume {volume}: the pool has no room for {pages} pages of planes");
             return Err(IoError::new(ErrorKind::NoSpace, why));
+        }
+        let features = Features::NONE.with(Feature::Replicas);
+        if !self.may_use(features) {
+            let what = Manage::MakeReplica { volume, identity };
+            self.use_when_named(id, features, what);
+            return Ok(());
         }
         let entry = ReplicaEntry {
             volume,

@@ -22,11 +22,11 @@ pub fn any_label() -> impl Strategy<Value = Label> {
         "[A-Za-z0-9._-]{1,64}",
         0..64u16,
         class,
-        (64u64 << 20)..(64 << 40),
+        ((64u64 << 20)..(64 << 40), any_features()),
     )
         .prop_map(
-            |((pool, drive, salt), pool_name, index, class, bytes)| Label {
-                incompatible: 0,
+            |((pool, drive, salt), pool_name, index, class, (bytes, features))| Label {
+                features,
                 pool: Uuid::from_u128(pool),
                 pool_name,
                 drive: Uuid::from_u128(drive),
@@ -37,6 +37,10 @@ pub fn any_label() -> impl Strategy<Value = Label> {
                 sizes: Sizes::for_drive(bytes).unwrap(),
             },
         )
+}
+
+fn any_features() -> impl Strategy<Value = Features> {
+    (0..1u64 << Feature::ALL.len()).prop_map(Features::of_bits)
 }
 
 const MEMBERS: u16 = 8;
@@ -116,7 +120,7 @@ pub fn any_root() -> impl Strategy<Value = Root> {
     let meta = btree_map(any::<u32>(), any_copies(), 1..20);
     let scrub = option::of((any::<u32>(), any::<u64>()));
     let scrub = scrub.prop_map(|at| at.map(|(volume, granule)| ScrubAt { volume, granule }));
-    let reserve = (any_reserve(), scrub);
+    let reserve = (any_reserve(), scrub, any_features());
     let counters = (
         10..COUNTER_LIMIT,
         0..COUNTER_LIMIT,
@@ -138,12 +142,13 @@ pub fn any_root() -> impl Strategy<Value = Root> {
         .prop_map(
             |(
                 (term, generation, sequence, pool),
-                (members, (reserve, scrub)),
+                (members, (reserve, scrub, features)),
                 meta,
                 (ring, map),
                 tops,
             )| {
                 Root {
+                    features,
                     pool: Uuid::from_u128(pool),
                     generation,
                     term,

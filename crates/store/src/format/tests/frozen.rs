@@ -103,6 +103,53 @@ fn a_root_s_bytes() {
     assert_eq!(print(&bytes), 0xf750_c3c5);
 }
 
+/// Features are at the end, so that all before may change; without one, every byte is as it was before there were any.
+#[test]
+fn the_bytes_of_features() {
+    let replicas = b"\0replicas\0\0\0\0\0\0\0";
+    let tiers = b"\x01tiers\0\0\0\0\0\0\0\0\0\0";
+    let caches = b"\x02caches\0\0\0\0\0\0\0\0\0";
+    let features: Features = Feature::ALL.into_iter().collect();
+    let bytes = Label {
+        features,
+        ..label()
+    }
+    .encode();
+    expect(
+        &bytes,
+        &[
+            (16, &[7, 0, 0, 0, 0, 0, 0, 0]),
+            (160, &[0; 2912]),
+            (3072, replicas),
+            (3088, tiers),
+            (3104, caches),
+            (3120, &[0; 976]),
+        ],
+    );
+    let bytes = Root { features, ..root() }.encode(SALT).unwrap();
+    assert_eq!(bytes.len(), 4096);
+    expect(
+        &bytes,
+        &[
+            (0, b"ASHLROOT\x01\0\x03\0"),
+            (464, &[0; 3584]),
+            (4048, replicas),
+            (4064, tiers),
+            (4080, caches),
+        ],
+    );
+    let some = Features::NONE.with(Feature::Tiers);
+    let bytes = Root {
+        features: some,
+        ..root()
+    };
+    let bytes = bytes.encode(SALT).unwrap();
+    expect(
+        &bytes,
+        &[(8, &[1, 0, 1, 0]), (464, &[0; 3616]), (4080, tiers)],
+    );
+}
+
 #[test]
 fn a_batch_s_bytes() {
     let bytes = bytes_of(&batch());

@@ -187,3 +187,57 @@ fn root_bytes_that_claim_too_much() {
     let padded = "unusable root: its length is not that of its parts";
     assert_eq!(refusal(Root::decode(&longer, SALT)), padded);
 }
+
+/// Why a newer program's root is not read that has these features.
+fn root_named(entries: &[&[u8; 16]]) -> (String, bool) {
+    let mut bytes = root().encode(SALT).unwrap();
+    bytes[10] = entries.len() as u8;
+    // Whatever else has changed.
+    bytes[20..24].fill(0xff);
+    let at = bytes.len() - 16 * entries.len();
+    let entries: Vec<u8> = entries.iter().copied().flatten().copied().collect();
+    bytes[at..].copy_from_slice(&entries);
+    SALT.seal(&mut bytes, 12);
+    let newer = Root::is_of_another_version(&bytes, SALT);
+    (refusal(Root::decode(&bytes, SALT)), newer)
+}
+
+#[test]
+fn roots_with_features_of_newer_programs() {
+    let replicas = b"\0replicas\0\0\0\0\0\0\0";
+    let dedup = b"\x03dedup\0\0\0\0\0\0\0\0\0\0";
+    let lacking = "unusable root: it needs features that this program lacks: dedup (bit 3)";
+    assert_eq!(root_named(&[replicas, dedup]), (lacking.to_owned(), true));
+    let malformed = "unusable root: its list of features is malformed";
+    assert_eq!(root_named(&[dedup, replicas]), (malformed.to_owned(), true));
+    assert_eq!(root_named(&[dedup, dedup]), (malformed.to_owned(), true));
+    let beyond = b"\x40dedup\0\0\0\0\0\0\0\0\0\0";
+    assert_eq!(root_named(&[beyond]), (malformed.to_owned(), true));
+    assert_eq!(root_bytes_with(10, &[0xff, 0xff]), malformed);
+    // What this program knows is no reason, and what does not verify says nothing.
+    let members = "unusable root: too many members";
+    assert_eq!(root_named(&[replicas]), (members.to_owned(), false));
+    let mut bytes = root().encode(SALT).unwrap();
+    bytes[8] = 2;
+    assert!(!Root::is_of_another_version(&bytes, SALT));
+    SALT.seal(&mut bytes, 12);
+    assert!(Root::is_of_another_version(&bytes, SALT));
+}
+
+/// The names take what room they need behind the parts, and none of it is padding.
+#[test]
+fn a_root_s_features_never_overlap_its_parts() {
+    let features: Features = Feature::ALL.into_iter().collect();
+    for tops in 100..130u32 {
+        let mut root = root();
+        root.features = features;
+        root.tops = (0..tops)
+            .map(|index| TopEntry {
+                index,
+                ..root.tops[0]
+            })
+            .collect();
+        let bytes = root.encode(SALT).unwrap();
+        assert_eq!(Root::decode(&bytes, SALT), Ok(root));
+    }
+}

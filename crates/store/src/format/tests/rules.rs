@@ -18,7 +18,7 @@ fn labels_that_say_too_much() {
     let newer = "unusable label: format version 2; this program reads version 1";
     assert_eq!(label_with(8, &2u32.to_le_bytes()), newer);
     let features = (1u64 << 3 | 1 << 17).to_le_bytes();
-    let lacking = "unusable label: it needs features that this program lacks (bits 3, 17)";
+    let lacking = "unusable label: it needs features that this program lacks: bit 3, bit 17";
     assert_eq!(label_with(16, &features), lacking);
     for (at, value, why) in [
         (68, &[64u8, 0][..], "its member number is out of bounds"),
@@ -30,6 +30,8 @@ fn labels_that_say_too_much() {
         (72, &[0xff], "the pool's name is malformed"),
         (137, &[1], "its padding must be zero"),
         (160, &[1], "its padding must be zero"),
+        (3071, &[1], "its padding must be zero"),
+        (3072, &[1], "its padding must be zero"),
         (136, &[27], "the pool's extent size is out of bounds"),
         (
             144,
@@ -45,6 +47,41 @@ fn labels_that_say_too_much() {
             format!("unusable label: {why}"),
             "{at} {value:?}"
         );
+    }
+}
+
+/// A newer program's label: bits, and their names.
+fn label_named(bits: u64, names: &[&[u8]]) -> String {
+    let mut bytes = label().encode();
+    bytes[16..24].copy_from_slice(&bits.to_le_bytes());
+    // What else it says is not looked at.
+    bytes[160] = 1;
+    for (name, at) in names.iter().zip((3072..).step_by(16)) {
+        bytes[at..at + name.len()].copy_from_slice(name);
+    }
+    Salt(0).seal(&mut bytes, 12);
+    refusal(Label::decode(&bytes))
+}
+
+#[test]
+fn labels_with_features_of_newer_programs() {
+    for (bits, names, why) in [
+        (1 << 3, &[&b"\x03dedup"[..]][..], "dedup (bit 3)"),
+        (
+            1 | 1 << 63,
+            &[&b"\0replicas"[..], &b"\x3fa-name-of-15-ch"[..]],
+            "a-name-of-15-ch (bit 63)",
+        ),
+        // Another feature under a number that this program uses.
+        (1, &[b"\0snapshots"], "snapshots (bit 0)"),
+        // What would harm a terminal, is too much, or is another bit's.
+        (1 << 3, &[b"\x03\x1b[2J"], "bit 3"),
+        (1 << 3, &[b"\x03a\0b"], "bit 3"),
+        (1 << 3, &[b"\x04dedup"], "bit 3"),
+        (1 | 1 << 3, &[b"\0replicas"], "bit 0, bit 3"),
+    ] {
+        let lacking = "unusable label: it needs features that this program lacks";
+        assert_eq!(label_named(bits, names), format!("{lacking}: {why}"));
     }
 }
 

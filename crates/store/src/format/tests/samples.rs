@@ -11,7 +11,7 @@ pub const LIMIT: usize = 1 << 20;
 
 pub fn label() -> Label {
     Label {
-        incompatible: 0,
+        features: Features::NONE,
         pool: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
         pool_name: "tank".to_owned(),
         drive: Uuid::from_u128(0x1112_1314_1516_1718_191a_1b1c_1d1e_1f20),
@@ -64,6 +64,7 @@ pub fn root() -> Root {
         lost: 0,
     };
     Root {
+        features: Features::NONE,
         pool: label().pool,
         generation: 17,
         term: 3,

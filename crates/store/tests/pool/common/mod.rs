@@ -337,6 +337,11 @@ impl Bench {
         })
     }
 
+    /// A drive as imports get it.
+    pub fn device(medium: &Medium) -> Box<dyn BlockDevice> {
+        device(0, medium, &Seen::default())
+    }
+
     /// A drive with the label of the next member.
     fn enlist(&mut self, drive: Uuid, medium: Medium) -> (Medium, Drives) {
         let bytes = medium.borrow().len();
