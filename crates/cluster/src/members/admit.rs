@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::document::{ETCD_MEMBERS, MemberNode, Membership, TokenEntry, Witness};
 use super::home::FileNode;
 use super::joining::{Answer, Request, Role, Welcome};
-use super::secret::{Secret, Token, now};
+use super::secret::{Secret, Token, hex_hash, now};
 use crate::cluster::Cluster;
 use crate::config::check_name;
 use crate::join::PROTOCOL;
@@ -117,11 +117,8 @@ impl Shared {
         let identity = config.trust.identity().ok_or_else(|| self.no_joining())?;
         let authority = AuthorityHash::of_pem(identity.authority()?.certificate())?;
         let secret = Secret::random();
-        let entry = TokenEntry {
-            hash: secret.hash(),
-            expires: now().saturating_add(lasts.as_secs()),
-            used_by: None,
-        };
+        let expires = now().saturating_add(lasts.as_secs());
+        let entry = TokenEntry::new(secret.hash(), expires);
         let add = |members: &mut Membership| {
             if !members.tokens.contains(&entry) {
                 members.put_token(entry.clone());
@@ -163,11 +160,15 @@ impl Shared {
         if place.runs_etcd
             && let Err(why) = self.add_to_etcd(request.etcd.peers).await
         {
+            let why = format!("{} cannot become a member of etcd: {why}", request.name);
+            // What was in the list before this request stays there.
+            if !wanted.is_new {
+                return Err(Problem::environment(why));
+            }
             self.change(|members| leave_again(members, &request))
                 .await?;
             return Err(Problem::environment(format!(
-                "{} cannot become a member of etcd: {why}; it has not joined, and the token is still good",
-                request.name
+                "{why}; it has not joined, and the token is still good"
             )));
         }
         let subject = Subject {
@@ -222,33 +223,24 @@ impl Shared {
                 format!("cluster {} has given no such token, or long ago: make a new one with `ashlar cluster token`", self.name),
             )
         })?;
-        if let Some(by) = &token.used_by {
-            // The list was changed, and the answer lost.
-            let own = members.nodes.iter().find(|node| is_same(node, request));
-            if let Some(own) = own.filter(|_| by == name) {
-                return Ok(Entered {
-                    id: own.id,
-                    runs_etcd: own.etcd.is_some(),
-                });
-            }
-            let mut witnesses = members.witnesses.iter();
-            if by == name && witnesses.any(|own| own.name == *name && own.etcd == request.etcd) {
-                return Ok(Entered {
-                    id: NodeId(0),
-                    runs_etcd: true,
-                });
-            }
-            return Err(Problem::conflict(format!(
-                "the token was used already, by {by}: a token is good once; make a new one with `ashlar cluster token`"
-            )));
-        }
         let late = now().saturating_sub(token.expires);
         if late > 0 {
             return Err(Problem::conflict(format!(
                 "the token is too late: it was good until {late} s ago; make a new one with `ashlar cluster token`"
             )));
         }
+        let key = Some(hex_hash(&request.public_key));
+        if let Some(by) = &token.used_by {
+            let used = format!(
+                "the token was used already, by {by}: a token is good once; make a new one with `ashlar cluster token`"
+            );
+            // The list was changed, and the answer lost. Who has read the token has another key.
+            let is_same = by == name && token.used_key == key;
+            let place = is_same.then(|| place_of(members, request)).flatten();
+            return place.ok_or_else(|| Problem::conflict(used));
+        }
         token.used_by = Some(name.clone());
+        token.used_key = key;
         let witness = members
             .witnesses
             .iter()
@@ -279,6 +271,7 @@ impl Shared {
                 Ok(Entered {
                     id: NodeId(0),
                     runs_etcd,
+                    is_new: true,
                 })
             }
             Role::Node => {
@@ -291,7 +284,11 @@ impl Shared {
                     portal: request.portal,
                     etcd: runs_etcd.then_some(request.etcd),
                 });
-                Ok(Entered { id, runs_etcd })
+                Ok(Entered {
+                    id,
+                    runs_etcd,
+                    is_new: true,
+                })
             }
         }
     }
@@ -302,12 +299,29 @@ impl Shared {
 pub(super) struct Entered {
     pub(super) id: NodeId,
     pub(super) runs_etcd: bool,
+    /// It was not there before.
+    is_new: bool,
 }
 
-fn is_same(node: &MemberNode, request: &Request) -> bool {
-    node.name == request.name
-        && node.replication == request.replication
-        && node.portal == request.portal
+/// As what this request has put itself into the list already, if it has.
+fn place_of(members: &Membership, request: &Request) -> Option<Entered> {
+    let (id, runs_etcd) = match request.role {
+        Role::Node => {
+            let node = members.node(&request.name)?;
+            let is_same = node.replication == request.replication && node.portal == request.portal;
+            is_same.then_some((node.id, node.etcd.is_some()))?
+        }
+        Role::Witness => {
+            let mut witnesses = members.witnesses.iter();
+            witnesses.find(|one| one.name == request.name && one.etcd == request.etcd)?;
+            (NodeId(0), true)
+        }
+    };
+    Some(Entered {
+        id,
+        runs_etcd,
+        is_new: false,
+    })
 }
 
 /// No two listen at one address.
@@ -349,6 +363,7 @@ fn leave_again(members: &mut Membership, request: &Request) -> Result<(), Proble
     let token = members.tokens.iter_mut().find(|token| token.hash == hash);
     if let Some(token) = token {
         token.used_by = None;
+        token.used_key = None;
     }
     Ok(())
 }

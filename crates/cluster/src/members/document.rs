@@ -49,6 +49,21 @@ pub(crate) struct TokenEntry {
     /// In seconds since 1970.
     pub(crate) expires: u64,
     pub(crate) used_by: Option<String>,
+    /// SHA-256 of the public key that it was used with, in hexadecimal digits. Lists of older versions do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) used_key: Option<String>,
+}
+
+impl TokenEntry {
+    /// Of a token that was not used yet.
+    pub(crate) fn new(hash: String, expires: u64) -> Self {
+        Self {
+            hash,
+            expires,
+            used_by: None,
+            used_key: None,
+        }
+    }
 }
 
 /// Who is in the cluster: the value of one key in the quorum, for people too.
