@@ -10,11 +10,10 @@ use serde::Serialize;
 use super::document::{ETCD_MEMBERS, MemberNode, Membership, TokenEntry, Witness};
 use super::home::FileNode;
 use super::joining::{Answer, Request, Role, Welcome};
-use super::secret::{Secret, Token, hex_hash, now};
+use super::secret::{Secret, Token, now};
 use crate::cluster::Cluster;
 use crate::config::check_name;
-use crate::join::PROTOCOL;
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 use crate::shared::{Shared, members_key};
 use crate::store::Swap;
 use crate::trust::{AuthorityHash, Place, PublicKey, Subject};
@@ -52,6 +51,11 @@ pub(crate) async fn take(shared: &Arc<Shared>, request: Request) -> Answer {
         Ok(welcome) => {
             tracing::info!("{name:?} has joined the cluster, version {version}");
             Answer::Welcome(Box::new(welcome))
+        }
+        // Anyone can say anything, as often as they like: that fills no log.
+        Err(problem) if problem.kind == Kind::Unauthorized => {
+            tracing::debug!("{name:?} wanted to join the cluster, and has no token: {problem}");
+            Answer::Problem(problem)
         }
         Err(problem) => {
             tracing::warn!("{name:?} wanted to join the cluster, and was refused: {problem}");
@@ -143,13 +147,14 @@ impl Shared {
     }
 
     async fn admit(self: &Arc<Self>, request: Request) -> Result<Welcome, Problem> {
-        let _turn = self.turn.lock().await;
         let config = self.config();
         let identity = config.trust.identity().ok_or_else(|| self.no_joining())?;
+        self.screen(&request).await?;
         let authority = identity.authority()?;
         check_name("node", &request.name).map_err(Problem::usage)?;
         let key = PublicKey::new(&request.public_key)
             .ok_or_else(|| Problem::usage("what joins has sent no public key of P-256"))?;
+        let _turn = self.take_turn().await?;
         let (members, _) = self.members().await?;
         // Everything that can be wrong is found before anything is changed.
         let wanted = self.enter(&mut members.clone(), &request)?;
@@ -201,46 +206,11 @@ impl Shared {
         members: &mut Membership,
         request: &Request,
     ) -> Result<Entered, Problem> {
+        if let Some(place) = self.judge_token(members, request)? {
+            return Ok(place);
+        }
         let name = &request.name;
-        if request.cluster != self.id {
-            return Err(Problem::conflict(format!(
-                "the token is of cluster {}, this is {} ({})",
-                request.cluster, self.name, self.id
-            )));
-        }
-        if request.protocol != members.protocol || members.protocol != PROTOCOL {
-            return Err(Problem::conflict(format!(
-                "{name} (version {}) speaks protocol {} between nodes, cluster {} speaks {}: install the same version \
-                 on all",
-                request.version, request.protocol, self.name, members.protocol
-            )));
-        }
-        let hash = request.secret.hash();
-        let token = members.tokens.iter_mut().find(|token| token.hash == hash);
-        let token = token.ok_or_else(|| {
-            Problem::new(
-                crate::problem::Kind::Unauthorized,
-                format!("cluster {} has given no such token, or long ago: make a new one with `ashlar cluster token`", self.name),
-            )
-        })?;
-        let late = now().saturating_sub(token.expires);
-        if late > 0 {
-            return Err(Problem::conflict(format!(
-                "the token is too late: it was good until {late} s ago; make a new one with `ashlar cluster token`"
-            )));
-        }
-        let key = Some(hex_hash(&request.public_key));
-        if let Some(by) = &token.used_by {
-            let used = format!(
-                "the token was used already, by {by}: a token is good once; make a new one with `ashlar cluster token`"
-            );
-            // The list was changed, and the answer lost. Who has read the token has another key.
-            let is_same = by == name && token.used_key == key;
-            let place = is_same.then(|| place_of(members, request)).flatten();
-            return place.ok_or_else(|| Problem::conflict(used));
-        }
-        token.used_by = Some(name.clone());
-        token.used_key = key;
+        members.use_token(request);
         let witness = members
             .witnesses
             .iter()
@@ -303,25 +273,29 @@ pub(super) struct Entered {
     is_new: bool,
 }
 
-/// As what this request has put itself into the list already, if it has.
-fn place_of(members: &Membership, request: &Request) -> Option<Entered> {
-    let (id, runs_etcd) = match request.role {
-        Role::Node => {
-            let node = members.node(&request.name)?;
-            let is_same = node.replication == request.replication && node.portal == request.portal;
-            is_same.then_some((node.id, node.etcd.is_some()))?
-        }
-        Role::Witness => {
-            let mut witnesses = members.witnesses.iter();
-            witnesses.find(|one| one.name == request.name && one.etcd == request.etcd)?;
-            (NodeId(0), true)
-        }
-    };
-    Some(Entered {
-        id,
-        runs_etcd,
-        is_new: false,
-    })
+impl Entered {
+    /// As what this request has put itself into the list already, if it has.
+    pub(super) fn already(members: &Membership, request: &Request) -> Option<Self> {
+        let (id, runs_etcd) = match request.role {
+            Role::Node => {
+                let node = members.node(&request.name)?;
+                let is_same =
+                    node.replication == request.replication && node.portal == request.portal;
+                is_same.then_some((node.id, node.etcd.is_some()))?
+            }
+            Role::Witness => {
+                let mut witnesses = members.witnesses.iter();
+                witnesses.find(|one| one.name == request.name && one.etcd == request.etcd)?;
+                (NodeId(0), true)
+            }
+        };
+        let is_new = false;
+        Some(Self {
+            id,
+            runs_etcd,
+            is_new,
+        })
+    }
 }
 
 /// No two listen at one address.
@@ -359,11 +333,6 @@ fn check_places(members: &Membership, request: &Request, runs_etcd: bool) -> Res
 fn leave_again(members: &mut Membership, request: &Request) -> Result<(), Problem> {
     members.nodes.retain(|node| node.name != request.name);
     members.witnesses.retain(|one| one.name != request.name);
-    let hash = request.secret.hash();
-    let token = members.tokens.iter_mut().find(|token| token.hash == hash);
-    if let Some(token) = token {
-        token.used_by = None;
-        token.used_key = None;
-    }
+    members.release_token(request);
     Ok(())
 }
