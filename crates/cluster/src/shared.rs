@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::cluster::Local;
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::join::Joined;
-use crate::members::MembersView;
+use crate::members::{LastLook, MembersView};
 use crate::peer::{
     CallError, Called, Hello, NameHash, Nonce, Peer, Purpose, Refusal, Target, VERSIONS, call,
 };
@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) look_again: Notify,
     /// Who joins or leaves does so one after the other.
     pub(crate) turn: Turn<()>,
+    /// For who asks to join with a token that this node does not know.
+    pub(crate) last_look: LastLook,
     pub(crate) view: RwLock<MembersView>,
 }
 
@@ -70,6 +72,7 @@ impl Shared {
             orders: Semaphore::new(ORDERS_AT_ONCE),
             look_again: Notify::new(),
             turn: Turn::new(()),
+            last_look: LastLook::default(),
             view: RwLock::default(),
         })
     }

@@ -13,8 +13,7 @@ use super::joining::{Answer, Request, Role, Welcome};
 use super::secret::{Secret, Token, now};
 use crate::cluster::Cluster;
 use crate::config::check_name;
-use crate::join::PROTOCOL;
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 use crate::shared::{Shared, members_key};
 use crate::store::Swap;
 use crate::trust::{AuthorityHash, Place, PublicKey, Subject};
@@ -52,6 +51,11 @@ pub(crate) async fn take(shared: &Arc<Shared>, request: Request) -> Answer {
         Ok(welcome) => {
             tracing::info!("{name:?} has joined the cluster, version {version}");
             Answer::Welcome(Box::new(welcome))
+        }
+        // Anyone can say anything, as often as they like: that fills no log.
+        Err(problem) if problem.kind == Kind::Unauthorized => {
+            tracing::debug!("{name:?} wanted to join the cluster, and has no token: {problem}");
+            Answer::Problem(problem)
         }
         Err(problem) => {
             tracing::warn!("{name:?} wanted to join the cluster, and was refused: {problem}");
@@ -117,11 +121,8 @@ impl Shared {
         let identity = config.trust.identity().ok_or_else(|| self.no_joining())?;
         let authority = AuthorityHash::of_pem(identity.authority()?.certificate())?;
         let secret = Secret::random();
-        let entry = TokenEntry {
-            hash: secret.hash(),
-            expires: now().saturating_add(lasts.as_secs()),
-            used_by: None,
-        };
+        let expires = now().saturating_add(lasts.as_secs());
+        let entry = TokenEntry::new(secret.hash(), expires);
         let add = |members: &mut Membership| {
             if !members.tokens.contains(&entry) {
                 members.put_token(entry.clone());
@@ -146,13 +147,14 @@ impl Shared {
     }
 
     async fn admit(self: &Arc<Self>, request: Request) -> Result<Welcome, Problem> {
-        let _turn = self.turn.lock().await;
         let config = self.config();
         let identity = config.trust.identity().ok_or_else(|| self.no_joining())?;
+        self.screen(&request).await?;
         let authority = identity.authority()?;
         check_name("node", &request.name).map_err(Problem::usage)?;
         let key = PublicKey::new(&request.public_key)
             .ok_or_else(|| Problem::usage("what joins has sent no public key of P-256"))?;
+        let _turn = self.take_turn().await?;
         let (members, _) = self.members().await?;
         // Everything that can be wrong is found before anything is changed.
         let wanted = self.enter(&mut members.clone(), &request)?;
@@ -163,11 +165,15 @@ impl Shared {
         if place.runs_etcd
             && let Err(why) = self.add_to_etcd(request.etcd.peers).await
         {
+            let why = format!("{} cannot become a member of etcd: {why}", request.name);
+            // What was in the list before this request stays there.
+            if !wanted.is_new {
+                return Err(Problem::environment(why));
+            }
             self.change(|members| leave_again(members, &request))
                 .await?;
             return Err(Problem::environment(format!(
-                "{} cannot become a member of etcd: {why}; it has not joined, and the token is still good",
-                request.name
+                "{why}; it has not joined, and the token is still good"
             )));
         }
         let subject = Subject {
@@ -200,55 +206,11 @@ impl Shared {
         members: &mut Membership,
         request: &Request,
     ) -> Result<Entered, Problem> {
+        if let Some(place) = self.judge_token(members, request)? {
+            return Ok(place);
+        }
         let name = &request.name;
-        if request.cluster != self.id {
-            return Err(Problem::conflict(format!(
-                "the token is of cluster {}, this is {} ({})",
-                request.cluster, self.name, self.id
-            )));
-        }
-        if request.protocol != members.protocol || members.protocol != PROTOCOL {
-            return Err(Problem::conflict(format!(
-                "{name} (version {}) speaks protocol {} between nodes, cluster {} speaks {}: install the same version \
-                 on all",
-                request.version, request.protocol, self.name, members.protocol
-            )));
-        }
-        let hash = request.secret.hash();
-        let token = members.tokens.iter_mut().find(|token| token.hash == hash);
-        let token = token.ok_or_else(|| {
-            Problem::new(
-                crate::problem::Kind::Unauthorized,
-                format!("cluster {} has given no such token, or long ago: make a new one with `ashlar cluster token`", self.name),
-            )
-        })?;
-        if let Some(by) = &token.used_by {
-            // The list was changed, and the answer lost.
-            let own = members.nodes.iter().find(|node| is_same(node, request));
-            if let Some(own) = own.filter(|_| by == name) {
-                return Ok(Entered {
-                    id: own.id,
-                    runs_etcd: own.etcd.is_some(),
-                });
-            }
-            let mut witnesses = members.witnesses.iter();
-            if by == name && witnesses.any(|own| own.name == *name && own.etcd == request.etcd) {
-                return Ok(Entered {
-                    id: NodeId(0),
-                    runs_etcd: true,
-                });
-            }
-            return Err(Problem::conflict(format!(
-                "the token was used already, by {by}: a token is good once; make a new one with `ashlar cluster token`"
-            )));
-        }
-        let late = now().saturating_sub(token.expires);
-        if late > 0 {
-            return Err(Problem::conflict(format!(
-                "the token is too late: it was good until {late} s ago; make a new one with `ashlar cluster token`"
-            )));
-        }
-        token.used_by = Some(name.clone());
+        members.use_token(request);
         let witness = members
             .witnesses
             .iter()
@@ -279,6 +241,7 @@ impl Shared {
                 Ok(Entered {
                     id: NodeId(0),
                     runs_etcd,
+                    is_new: true,
                 })
             }
             Role::Node => {
@@ -291,7 +254,11 @@ impl Shared {
                     portal: request.portal,
                     etcd: runs_etcd.then_some(request.etcd),
                 });
-                Ok(Entered { id, runs_etcd })
+                Ok(Entered {
+                    id,
+                    runs_etcd,
+                    is_new: true,
+                })
             }
         }
     }
@@ -302,12 +269,33 @@ impl Shared {
 pub(super) struct Entered {
     pub(super) id: NodeId,
     pub(super) runs_etcd: bool,
+    /// It was not there before.
+    is_new: bool,
 }
 
-fn is_same(node: &MemberNode, request: &Request) -> bool {
-    node.name == request.name
-        && node.replication == request.replication
-        && node.portal == request.portal
+impl Entered {
+    /// As what this request has put itself into the list already, if it has.
+    pub(super) fn already(members: &Membership, request: &Request) -> Option<Self> {
+        let (id, runs_etcd) = match request.role {
+            Role::Node => {
+                let node = members.node(&request.name)?;
+                let is_same =
+                    node.replication == request.replication && node.portal == request.portal;
+                is_same.then_some((node.id, node.etcd.is_some()))?
+            }
+            Role::Witness => {
+                let mut witnesses = members.witnesses.iter();
+                witnesses.find(|one| one.name == request.name && one.etcd == request.etcd)?;
+                (NodeId(0), true)
+            }
+        };
+        let is_new = false;
+        Some(Self {
+            id,
+            runs_etcd,
+            is_new,
+        })
+    }
 }
 
 /// No two listen at one address.
@@ -345,10 +333,6 @@ fn check_places(members: &Membership, request: &Request, runs_etcd: bool) -> Res
 fn leave_again(members: &mut Membership, request: &Request) -> Result<(), Problem> {
     members.nodes.retain(|node| node.name != request.name);
     members.witnesses.retain(|one| one.name != request.name);
-    let hash = request.secret.hash();
-    let token = members.tokens.iter_mut().find(|token| token.hash == hash);
-    if let Some(token) = token {
-        token.used_by = None;
-    }
+    members.release_token(request);
     Ok(())
 }

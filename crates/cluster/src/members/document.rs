@@ -3,6 +3,8 @@ use std::net::SocketAddr;
 use ashlar_replica::NodeId;
 use serde::{Deserialize, Serialize};
 
+use super::joining::Request;
+use super::secret::hex_hash;
 use crate::config::{ClusterConfig, NodeConfig, QuorumConfig};
 use crate::join::PROTOCOL;
 use crate::problem::Problem;
@@ -49,6 +51,21 @@ pub(crate) struct TokenEntry {
     /// In seconds since 1970.
     pub(crate) expires: u64,
     pub(crate) used_by: Option<String>,
+    /// SHA-256 of the public key that it was used with, in hexadecimal digits. Lists of older versions do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) used_key: Option<String>,
+}
+
+impl TokenEntry {
+    /// Of a token that was not used yet.
+    pub(crate) fn new(hash: String, expires: u64) -> Self {
+        Self {
+            hash,
+            expires,
+            used_by: None,
+            used_key: None,
+        }
+    }
 }
 
 /// Who is in the cluster: the value of one key in the quorum, for people too.
@@ -177,5 +194,26 @@ impl Membership {
         // The oldest go.
         let surplus = self.tokens.len().saturating_sub(TOKENS);
         self.tokens.drain(..surplus);
+    }
+
+    /// The request's token is good for it alone from now on.
+    pub(super) fn use_token(&mut self, request: &Request) {
+        if let Some(token) = self.token_of(request) {
+            token.used_by = Some(request.name.clone());
+            token.used_key = Some(hex_hash(&request.public_key));
+        }
+    }
+
+    /// Nothing has come of the request: its token is as it was before.
+    pub(super) fn release_token(&mut self, request: &Request) {
+        if let Some(token) = self.token_of(request) {
+            token.used_by = None;
+            token.used_key = None;
+        }
+    }
+
+    fn token_of(&mut self, request: &Request) -> Option<&mut TokenEntry> {
+        let hash = request.secret.hash();
+        self.tokens.iter_mut().find(|token| token.hash == hash)
     }
 }

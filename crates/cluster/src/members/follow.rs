@@ -23,6 +23,14 @@ pub struct MembersView {
     list: Option<Membership>,
 }
 
+#[cfg(test)]
+impl MembersView {
+    /// As before anything was taken up.
+    pub(super) fn forget_list(&mut self) {
+        self.list = None;
+    }
+}
+
 impl Shared {
     pub(crate) fn view(&self) -> MembersView {
         // Whole after every statement.

@@ -17,7 +17,7 @@ use super::home::{File, FileEtcd, FileNode};
 use super::secret::{Secret, Token};
 use crate::config::check_name;
 use crate::join::PROTOCOL;
-use crate::peer::{JOIN_MAGIC, connected, hear, prepare, tell};
+use crate::peer::{JOIN_MAGIC, LONGEST_ANSWER, connected, hear, prepare, tell};
 use crate::problem::Problem;
 use crate::remembered::Remembered;
 use crate::trust::{
@@ -191,7 +191,7 @@ fn ask(token: &Token, request: &Request) -> Result<Welcome, Problem> {
             Ok::<_, String>(
                 async move {
                     tell(&mut line, request).await.map_err(said)?;
-                    let answer = timeout(ANSWER, hear::<Answer>(&mut line)).await;
+                    let answer = timeout(ANSWER, hear::<Answer>(&mut line, LONGEST_ANSWER)).await;
                     let late = |_| Lost(format!("no answer within {ANSWER:?}"));
                     answer.map_err(late)?.map_err(said)
                 }

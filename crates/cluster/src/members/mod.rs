@@ -8,9 +8,10 @@ mod founding;
 mod home;
 mod joining;
 mod remove;
+mod screen;
 mod secret;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use etcd::{QuorumMember, QuorumRole};
 pub use follow::MembersView;
@@ -21,3 +22,4 @@ pub use joining::{Joined, Newcomer, Role, join};
 pub use admit::NewToken;
 pub(crate) use admit::take;
 pub(crate) use document::{EtcdPlace, MemberNode, Membership};
+pub(crate) use screen::LastLook;

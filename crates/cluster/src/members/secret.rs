@@ -29,9 +29,14 @@ impl Secret {
 
     /// All that the quorum is told of it.
     pub(super) fn hash(&self) -> String {
-        let hash = Sha256::digest(self.0.as_bytes());
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex_hash(self.0.as_bytes())
     }
+}
+
+/// SHA-256 in hexadecimal digits.
+pub(super) fn hex_hash(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl fmt::Debug for Secret {

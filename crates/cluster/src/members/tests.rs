@@ -1,17 +1,20 @@
 //! What a machine that joins may be refused for, by the list of members alone.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use super::document::{EtcdPlace, Membership, TokenEntry};
 use super::joining::{Answer, Request, Role};
 use super::secret::{Secret, now};
-use super::{Founding, Home, found, take};
+use super::{Founding, Home, MembersView, found, take};
 use crate::cluster::Cluster;
 use crate::config::QuorumConfig;
-use crate::problem::Kind;
+use crate::problem::{Kind, Problem};
+use crate::shared::Shared;
+use crate::store::Memory;
 use crate::trust::key_pair;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -20,7 +23,7 @@ fn at(host: u8, port: u16) -> SocketAddr {
     ([127, 77, (std::process::id() % 250) as u8, host], port).into()
 }
 
-fn cluster(host: u8) -> (TempDir, Cluster) {
+pub(crate) fn cluster(host: u8) -> (TempDir, Cluster) {
     let dir = tempfile::tempdir().expect("a folder");
     let plan = Founding {
         cluster: "prod".into(),
@@ -62,11 +65,7 @@ fn request(cluster: &Cluster, secret: &Secret, name: &str) -> Request {
 }
 
 fn token(secret: &Secret) -> TokenEntry {
-    TokenEntry {
-        hash: secret.hash(),
-        expires: now() + 100,
-        used_by: None,
-    }
+    TokenEntry::new(secret.hash(), now() + 100)
 }
 
 #[test]
@@ -189,7 +188,7 @@ fn three_members_of_etcd_are_enough_and_a_lost_answer_is_found_again() {
             (again.id, again.runs_etcd),
             "{name}"
         );
-        Ok::<_, crate::problem::Problem>((first.id.0, first.runs_etcd))
+        Ok::<_, Problem>((first.id.0, first.runs_etcd))
     };
     assert_eq!(enter("b", Role::Node), Ok((2, true)));
     assert_eq!(enter("w", Role::Witness), Ok((0, true)));
@@ -201,4 +200,177 @@ fn three_members_of_etcd_are_enough_and_a_lost_answer_is_found_again() {
     );
     let taken = enter("w", Role::Node).expect_err("a witness's name");
     assert!(taken.message.contains("has w already"), "{taken}");
+}
+
+/// Another machine that has read the token, and what the node it was for says of itself.
+fn thief(request: &Request) -> Request {
+    Request {
+        cluster: request.cluster,
+        secret: request.secret.clone(),
+        name: request.name.clone(),
+        version: request.version.clone(),
+        public_key: key_pair().expect("a key").public_key_raw().to_vec(),
+        ..*request
+    }
+}
+
+fn refused(cluster: &Cluster, request: Request) -> Problem {
+    let shared = cluster.0.shared.clone();
+    let answer = cluster.wait(LONG, async move { take(&shared, request).await });
+    match answer.expect("in time") {
+        Answer::Problem(problem) => problem,
+        Answer::Welcome(_) => panic!("it was given a certificate"),
+    }
+}
+
+fn change(cluster: &Cluster, edit: impl Fn(&mut Membership) + Send + Sync + 'static) {
+    let shared = cluster.0.shared.clone();
+    let changed = cluster.wait(LONG, async move {
+        let edit = |members: &mut Membership| {
+            edit(members);
+            Ok(())
+        };
+        shared.change(edit).await.map(drop)
+    });
+    changed.expect("in time").expect("changed");
+}
+
+#[test]
+fn a_used_token_gives_nothing_to_another_key() {
+    let (_dir, cluster) = cluster(3);
+    let secret = Secret::random();
+    let entry = token(&secret);
+    change(&cluster, move |members| members.put_token(entry.clone()));
+    let right = || request(&cluster, &secret, "b");
+    let (first, stolen) = (right(), thief(&right()));
+    let same = || Request {
+        public_key: first.public_key.clone(),
+        ..right()
+    };
+    let (shared, once) = (cluster.0.shared.clone(), same());
+    let answer = cluster.wait(LONG, async move { take(&shared, once).await });
+    assert!(matches!(answer, Ok(Answer::Welcome(_))), "{answer:?}");
+    let used = refused(&cluster, stolen);
+    assert_eq!(used.kind, Kind::Conflict, "{used}");
+    for says in ["used already, by b", "`ashlar cluster token`"] {
+        assert!(used.message.contains(says), "{used}");
+    }
+    // Its own key does not make a node of a witness, nor the other way round.
+    let role = Role::Witness;
+    let other = refused(&cluster, Request { role, ..same() });
+    assert!(other.message.contains("used already, by b"), "{other}");
+    // A list from before keys were remembered does not say whose it was.
+    change(&cluster, |members| {
+        let text = String::from_utf8(members.encode().expect("JSON")).expect("text");
+        let (before, rest) = text.split_once(",\"used_key\":\"").expect("a key");
+        let (_, after) = rest.split_once('"').expect("its end");
+        *members = Membership::decode(format!("{before}{after}").as_bytes()).expect("an old list");
+    });
+    let unknown = refused(&cluster, same());
+    assert!(unknown.message.contains("used already, by b"), "{unknown}");
+}
+
+#[test]
+fn a_token_that_is_too_late_gives_nothing_to_its_own_key() {
+    let (_dir, cluster) = cluster(4);
+    let secret = Secret::random();
+    let entry = token(&secret);
+    change(&cluster, move |members| members.put_token(entry.clone()));
+    let first = request(&cluster, &secret, "b");
+    let again = Request {
+        public_key: first.public_key.clone(),
+        ..request(&cluster, &secret, "b")
+    };
+    let shared = cluster.0.shared.clone();
+    let answer = cluster.wait(LONG, async move { take(&shared, first).await });
+    assert!(matches!(answer, Ok(Answer::Welcome(_))), "{answer:?}");
+    change(&cluster, |members| members.tokens[0].expires = now() - 10);
+    let late = refused(&cluster, again);
+    assert!(late.message.contains("too late"), "{late}");
+}
+
+fn memory(cluster: &Cluster) -> Memory {
+    match &cluster.config().quorum {
+        QuorumConfig::Memory(memory) => memory.clone(),
+        QuorumConfig::Etcd(_) => panic!("it has none in memory"),
+    }
+}
+
+/// What so many are told that ask at once, each with a token of its own.
+fn ask(cluster: &Cluster, requests: Vec<Request>) -> Vec<Answer> {
+    let shared = cluster.0.shared.clone();
+    let answers = cluster.wait(LONG, async move {
+        let ask = |request| {
+            let shared: Arc<Shared> = shared.clone();
+            tokio::spawn(async move { take(&shared, request).await })
+        };
+        let asked: Vec<_> = requests.into_iter().map(ask).collect();
+        let mut answers = Vec::new();
+        for answer in asked {
+            answers.push(answer.await.expect("no panic"));
+        }
+        answers
+    });
+    answers.expect("in time")
+}
+
+#[test]
+fn who_has_no_token_waits_for_none_and_holds_up_none() {
+    let (_dir, cluster) = cluster(5);
+    let secret = Secret::random();
+    let entry = token(&secret);
+    change(&cluster, move |members| members.put_token(entry.clone()));
+    let shared = cluster.0.shared.clone();
+    // Another joins, and etcd takes long.
+    let (ends, end) = tokio::sync::oneshot::channel::<()>();
+    let busy = shared.clone();
+    let turn = cluster.0.shared.clone();
+    let other = std::thread::spawn(move || {
+        let turn = turn.turn.blocking_lock();
+        let _ = end.blocking_recv();
+        drop(turn);
+    });
+    while busy.turn.try_lock().is_ok() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let memory = memory(&cluster);
+    let before = memory.reads();
+    let strangers = (0..100).map(|_| request(&cluster, &Secret::random(), "b"));
+    let began = Instant::now();
+    for answer in ask(&cluster, strangers.collect()) {
+        let Answer::Problem(problem) = answer else {
+            panic!("let in");
+        };
+        assert!(problem.message.contains("no such token"), "{problem}");
+    }
+    let took = began.elapsed();
+    // The cluster itself looks now and then.
+    let (reads, looks) = (memory.reads() - before, took.as_millis() as u64 / 200 + 2);
+    assert!(reads <= 2 * looks, "{reads} of the quorum in {took:?}");
+    assert!(
+        took < Duration::from_secs(10),
+        "each waits for the others: {took:?}"
+    );
+    // A token that another node has made just now is found; its turn comes.
+    let fresh = Secret::random();
+    let entry = token(&fresh);
+    change(&cluster, move |members| members.put_token(entry.clone()));
+    shared.change_view(MembersView::forget_list);
+    ends.send(()).expect("it waits");
+    other.join().expect("no panic");
+    let answers = ask(&cluster, vec![request(&cluster, &fresh, "b")]);
+    assert!(matches!(answers[..], [Answer::Welcome(_)]), "{answers:?}");
+}
+
+#[test]
+fn who_has_no_token_is_told_of_a_quorum_that_is_silent() {
+    let (_dir, cluster) = cluster(6);
+    memory(&cluster).set_away(true);
+    let strangers = (0..50).map(|_| request(&cluster, &Secret::random(), "b"));
+    for answer in ask(&cluster, strangers.collect()) {
+        let Answer::Problem(problem) = answer else {
+            panic!("let in");
+        };
+        assert!(problem.message.contains("does not answer"), "{problem}");
+    }
 }

@@ -82,12 +82,13 @@ enum Admitted {
 
 async fn serve(shared: &Arc<Shared>, stream: TcpStream, pass: Pass) -> io::Result<()> {
     let guest = timeout(HANDSHAKE_TIMEOUT, admit(shared, stream)).await?;
-    drop(pass);
     let guest = match guest? {
         Admitted::Node(guest) => guest,
+        // It has shown nothing yet, and keeps its place until it is answered.
         Admitted::Newcomer(line) => return newcomer::take(shared, line).await,
         Admitted::Refused => return Ok(()),
     };
+    drop(pass);
     let Guest {
         line,
         session,
@@ -267,5 +268,54 @@ impl Shared {
         if catch_unwind(AssertUnwindSafe(|| call(&**local))).is_err() {
             tracing::error!("what a peer wanted has panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::members::tests::cluster;
+    use crate::trust::{ANY_NODE, AuthorityHash, by_hash};
+
+    #[test]
+    fn who_says_that_it_joins_keeps_its_place_among_strangers_until_it_is_answered() {
+        let (_dir, cluster) = cluster(7);
+        let shared = cluster.0.shared.clone();
+        let config = shared.config();
+        let identity = config.trust.identity().expect("certificates");
+        let authority = identity.authority().expect("an authority");
+        let authority = AuthorityHash::of_pem(authority.certificate()).expect("a hash");
+        let long = Duration::from_secs(60);
+        let stranger = std::net::IpAddr::from([10, 0, 0, 9]);
+        let done = cluster.wait(long, async move {
+            let gate = Gate::new();
+            let pass = gate.enter(stranger, false).expect("a place");
+            let others: Vec<Pass> = std::iter::from_fn(|| gate.enter(stranger, false)).collect();
+            let is_full = || gate.enter(stranger, false).is_none();
+            assert!(is_full());
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let at = listener.local_addr().expect("its address");
+            let stream = TcpStream::connect(at).await.expect("a connection");
+            let (served, _) = listener.accept().await.expect("the same");
+            let task = tokio::spawn(async move { serve(&shared, served, pass).await });
+            let name = ANY_NODE.try_into().expect("a name");
+            let client = by_hash(authority).expect("a client");
+            let line = Line::within_tls(client, stream, name).await;
+            let mut line = line.expect("TLS");
+            line.say(&JOIN_MAGIC).await.expect("said");
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(500) {
+                assert!(is_full(), "its place is free after {:?}", began.elapsed());
+                sleep(Duration::from_millis(5)).await;
+            }
+            drop(line);
+            let ended = task.await.expect("no panic");
+            assert!(ended.is_err(), "it has asked for nothing");
+            assert!(!is_full());
+            drop(others);
+        });
+        done.expect("in time");
     }
 }

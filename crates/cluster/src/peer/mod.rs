@@ -12,7 +12,7 @@ mod wire;
 
 pub(crate) use call::{CallError, Called, Target, call, connected, prepare};
 pub(crate) use listen::listen;
-pub(crate) use newcomer::{JOIN_MAGIC, hear, tell};
+pub(crate) use newcomer::{JOIN_MAGIC, LONGEST_ANSWER, hear, tell};
 pub(crate) use order::{MAX_ORDER, give};
 pub(crate) use refusal::Refusal;
 pub(crate) use state::Peer;

@@ -16,8 +16,10 @@ use crate::trust::Line;
 
 /// What such a connection begins with; the same in all versions.
 pub(crate) const JOIN_MAGIC: [u8; PREFIX_BYTES] = *b"ASHJ\x01\0\0\0";
-/// Bytes of a request or an answer, at most.
-const LONGEST: usize = 256 << 10;
+/// Bytes of an answer, at most: it names all nodes.
+pub(crate) const LONGEST_ANSWER: usize = 256 << 10;
+/// Bytes of a request, at most. Anyone can send one.
+const LONGEST_REQUEST: usize = 8 << 10;
 /// How long a request may take to arrive, or an answer to leave.
 const TRANSFER: Duration = Duration::from_secs(5);
 
@@ -30,10 +32,10 @@ pub(crate) async fn tell(line: &mut Line, what: &impl Serialize) -> io::Result<(
     line.say(&bytes).await
 }
 
-/// Receives one.
-pub(crate) async fn hear<T: DeserializeOwned>(line: &mut Line) -> io::Result<T> {
+/// Receives one of so many bytes at most.
+pub(crate) async fn hear<T: DeserializeOwned>(line: &mut Line, longest: usize) -> io::Result<T> {
     let length = line.read_u32_le().await? as usize;
-    if length > LONGEST {
+    if length > longest {
         return Err(io::Error::other(format!("{length} bytes are too many")));
     }
     let mut text = vec![0; length];
@@ -47,8 +49,8 @@ pub(super) async fn take(shared: &Arc<Shared>, mut line: Line) -> io::Result<()>
             "a node that joins is answered within TLS only",
         ));
     }
-    let request = timeout(TRANSFER, hear(&mut line)).await??;
+    let request = timeout(TRANSFER, hear(&mut line, LONGEST_REQUEST)).await??;
     let answer = members::take(shared, request).await;
     timeout(TRANSFER, tell(&mut line, &answer)).await??;
-    line.shutdown().await
+    timeout(TRANSFER, line.shutdown()).await?
 }

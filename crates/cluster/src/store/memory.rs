@@ -18,6 +18,7 @@ struct Inner {
     revision: u64,
     is_away: bool,
     loses_answers: bool,
+    reads: u64,
 }
 
 impl Memory {
@@ -29,6 +30,11 @@ impl Memory {
     /// Whether it makes swaps from now on, and does not answer.
     pub fn set_loses_answers(&self, loses_answers: bool) {
         lock(&self.0).loses_answers = loses_answers;
+    }
+
+    /// How often keys were read.
+    pub fn reads(&self) -> u64 {
+        lock(&self.0).reads
     }
 
     /// As after an accident: all keys are gone.
@@ -53,7 +59,10 @@ impl Memory {
         }
         let held = inner.keys.get(key).cloned();
         let outcome = match wish {
-            Wish::Read => Outcome::Held(held),
+            Wish::Read => {
+                inner.reads += 1;
+                Outcome::Held(held)
+            }
             Wish::List => {
                 let all = inner.keys.iter();
                 let found = all.filter(|(name, _)| name.starts_with(key));
