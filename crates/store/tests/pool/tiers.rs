@@ -433,3 +433,28 @@ fn drives_of_the_mirror_that_are_full_stop_nothing() {
         assert_eq!(read, fill(1, slot as u8 + 1), "slot {slot}");
     }
 }
+
+/// What cannot be read now may be read, or mended, later: a slot with such a block stays where it is, also when something
+/// else of it is written.
+#[test]
+fn a_slot_does_not_move_away_from_a_block_that_cannot_be_read() {
+    let classes = [Hdd, Hdd, Nvme, Nvme];
+    let mut bench = Bench::of_classes(&classes, 24 << 20, small_sizes());
+    let volume = over_disks(&mut bench, 4096);
+    let mut cold = fill(16, 1);
+    cold[5 * 4096..6 * 4096].fill(99);
+    bench.write(volume, 0, &cold).expect("write");
+    rest(&mut bench);
+    bench.manage(Manage::Settle).expect("settle");
+    assert_eq!(tier(&bench, volume).hot_bytes, 0);
+    let copies = bench.places(&fill(1, 99));
+    assert_eq!(copies.len(), 2);
+    bench.seen.unreadable.borrow_mut().extend(copies);
+    bench.write(volume, 9, &fill(1, 98)).expect("write");
+    rest(&mut bench);
+    bench.manage(Manage::Settle).expect("settle");
+    assert_eq!(bench.read(volume, 9, 1).expect("read"), fill(1, 98));
+    assert!(bench.read(volume, 5, 1).is_err(), "not now");
+    bench.seen.unreadable.borrow_mut().clear();
+    assert_eq!(bench.read(volume, 5, 1).expect("read"), fill(1, 99));
+}

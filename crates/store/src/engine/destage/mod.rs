@@ -6,6 +6,7 @@
 mod choose;
 mod whole;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
@@ -43,6 +44,8 @@ pub(crate) struct Destage {
     /// While records are read: they may be superseded meanwhile, and their place in the ring must
     /// not be written to again before they have been.
     guard: Option<Guard>,
+    /// Slots whose homes keep what cannot be read now: what the ring has goes to these homes next.
+    in_place: BTreeSet<SlotKey>,
     /// I/Os on their way in this phase.
     pending: usize,
     /// Map changes that are not published yet.
@@ -143,7 +146,8 @@ impl Engine {
             return self.let_job_go(key, true);
         };
         let is_hot = self.is_hot_home(home) && self.is_readable(segment_and_slot(home).0);
-        let fresh = if is_hot { None } else { self.take_hot(key) };
+        let stays = self.destage.in_place.remove(&key) || is_hot;
+        let fresh = if stays { None } else { self.take_hot(key) };
         if let Some(fresh) = fresh {
             return self.collect_whole(key, (home, fresh), true);
         }
@@ -397,7 +401,7 @@ impl Engine {
             .iter()
             .map(|job| segment_and_slot(job.location).0);
         let columns = locations.flat_map(|segment| self.written_columns(segment));
-        let drives: std::collections::BTreeSet<u16> = columns.map(|copy| copy.drive).collect();
+        let drives: BTreeSet<u16> = columns.map(|copy| copy.drive).collect();
         for drive in drives {
             self.destage.pending += 1;
             self.send(

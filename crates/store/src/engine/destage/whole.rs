@@ -7,6 +7,7 @@ use ashlar_block::{Durability, IoBuffer};
 use super::{Engine, Job};
 use crate::Canary;
 use crate::engine::append::{StagedChange, Then};
+use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
 use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
@@ -25,7 +26,7 @@ pub(super) struct Whole {
     crcs: [u32; UNIT_GRANULES as usize],
     /// Its change of place is staged.
     pub(super) placed: bool,
-    /// Something that it keeps cannot be read, and nothing says that it has to move.
+    /// Something that it keeps cannot be read, and it does not have to move.
     stays: bool,
     pub(super) is_locked: bool,
 }
@@ -132,13 +133,35 @@ impl Engine {
                 state.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes);
             }
         }
+        let (key, old) = (state.key, state.whole.as_ref().map_or(0, |whole| whole.old));
         let lost = found.lost() as u64;
-        match &mut state.whole {
-            // Its old home may yet be read, or mended.
-            Some(whole) if lost > 0 && recorded.is_empty() => whole.stays = true,
+        // Its old home may yet be read, or mended.
+        let in_place = lost > 0 && self.goes_in_place(key, old);
+        let stays = lost > 0 && recorded.is_empty() || in_place;
+        if in_place && !recorded.is_empty() {
+            self.destage.in_place.insert(key);
+        }
+        match self
+            .destage
+            .jobs
+            .get_mut(job)
+            .and_then(|job| job.whole.as_mut())
+        {
+            Some(whole) if stays => whole.stays = true,
             _ => self.counters.lost += lost,
         }
         self.write_jobs_if_read();
+    }
+
+    /// Whether what the ring has of a slot can go to the home that it has.
+    fn goes_in_place(&self, key: SlotKey, home: u32) -> bool {
+        let segment = segment_and_slot(home).0;
+        let is_mirror = |class: &Class| !class.has_parity();
+        let has_mirrors = self.class_of(key.volume).as_ref().is_some_and(is_mirror);
+        home != 0
+            && self.is_readable(segment)
+            && self.segment_classes.get(&segment).is_some_and(is_mirror)
+            && (has_mirrors || self.is_hot_home(home))
     }
 
     /// Writes them to their fresh homes, those side by side together.
