@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::LEAF_GRANULES;
 use crate::digest::Digest;
-use crate::lent::Lent;
+use crate::memory::Memory;
 use crate::names::Names;
 
 /// Bytes of a granule.
@@ -93,8 +93,7 @@ pub struct Copy {
     /// node has heard of copies before can be old.
     has_third: bool,
     entry: Entry,
-    buffers: BufferPool,
-    lent: Lent,
+    memory: Memory,
     names: Names,
     /// The next operation's number.
     next: u64,
@@ -109,7 +108,8 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// The copy that a volume of a pool is; none if it is none. Buffers for what it writes and reads are from `buffers`.
+    /// The copy that a volume of a pool is; none if it is none. Buffers for what it writes and reads are from `buffers`,
+    /// as long as there are some; two commands at a time go on without.
     pub fn new(engine: &Engine, volume: u32, buffers: BufferPool) -> Option<Self> {
         let promise = engine.replica_promise(volume)?;
         let (_, identity) = engine.replicas().into_iter().find(|one| one.0 == volume)?;
@@ -119,8 +119,7 @@ impl Copy {
             position: Position::new(identity.position.into())?,
             has_third: true,
             entry: entry_of(promise),
-            buffers,
-            lent: Lent::default(),
+            memory: Memory::new(buffers, PIECE as usize * GRANULE),
             names: Names::new(volume),
             next: 0,
             doing: BTreeMap::new(),
@@ -252,7 +251,7 @@ impl Copy {
     /// # Errors
     /// The bytes, then.
     pub fn take_buffer(&mut self, bytes: Bytes) -> Result<IoBuffer, Bytes> {
-        self.lent.take_back(bytes)
+        self.memory.take_back(bytes)
     }
 
     pub(crate) fn prove(&mut self, token: Token, extent: Extent) {
@@ -316,7 +315,7 @@ impl Copy {
         let bytes = piece.extent.count() as usize * GRANULE;
         let (buffer, op, tag) = match &piece.what {
             Wanted::Write(data, tag) => {
-                let mut buffer = self.buffers.get(bytes)?;
+                let mut buffer = self.memory.get(bytes)?;
                 buffer.copy_from_slice(data);
                 let op = Operation::Write(Durability::Durable);
                 (Some(buffer), op, *tag)
@@ -328,7 +327,7 @@ impl Copy {
                 };
                 (None, op, *tag)
             }
-            Wanted::Read => (Some(self.buffers.get(bytes)?), Operation::Read, None),
+            Wanted::Read => (Some(self.memory.get(bytes)?), Operation::Read, None),
         };
         let name = self.names.next();
         let mut piece = self.waiting.pop_front()?;
@@ -374,7 +373,7 @@ impl Copy {
             });
             return;
         }
-        self.events.push_back(done.event(&mut self.lent));
+        self.events.push_back(done.event(&mut self.memory));
     }
 
     /// The engine has answered one of this copy's orders.
@@ -416,7 +415,7 @@ impl What {
 }
 
 impl Doing {
-    fn event(self, lent: &mut Lent) -> Event {
+    fn event(self, memory: &mut Memory) -> Event {
         let token = self.token;
         let outcome = self.error.map_or(Ok(()), Err);
         match self.what {
@@ -427,7 +426,7 @@ impl Doing {
             What::Read(arrived, _) => Event::Read {
                 token,
                 result: outcome.map(|()| match arrived {
-                    Arrived::Whole(Some(buffer)) => lent.lend(buffer),
+                    Arrived::Whole(Some(buffer)) => memory.pass_on(buffer),
                     Arrived::Whole(None) => unreachable!("a read that succeeded has a buffer"),
                     Arrived::Pieces(bytes) => bytes.freeze(),
                 }),
@@ -467,3 +466,6 @@ fn entry_of(promise: ReplicaPromise) -> Entry {
         absent: Positions::from_bits(promise.absent).unwrap_or(Positions::NONE),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,7 @@ mod copy;
 mod digest;
 mod lent;
 mod local;
+mod memory;
 mod names;
 
 pub use copy::Copy;

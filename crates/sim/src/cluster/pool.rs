@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use ashlar_block::{BlockDevice, BlockSize, Completion, ErrorKind, IoError, Moment};
+use ashlar_block::{BlockDevice, BlockSize, BufferPool, Completion, ErrorKind, IoError, Moment};
 use ashlar_copy::{Copy, EngineLocal, volume_of};
 use ashlar_replica::{
     Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position,
@@ -23,12 +23,15 @@ use super::store::GRANULE_BYTES;
 use crate::chance::Chance;
 use crate::engine::{
     Drive, Handle, Pace, PoolShape, Rig, Running, SMALL, Shared, Subject, Wait, Wish, memory,
+    used_up,
 };
 
 const GRANULE: usize = 4096;
 const SALT: u32 = 11;
 /// Bytes of a drive.
 const DRIVE: u64 = 24 << 20;
+/// Steps until a read has ended, at most: of 100 ns.
+const MOST_STEPS: usize = 10_000_000;
 /// Turns of one moment, at most.
 const MOST_TURNS: usize = 10_000;
 
@@ -39,6 +42,8 @@ pub(crate) struct PoolStore {
     engine: Engine,
     devices: Vec<Option<Box<dyn BlockDevice>>>,
     copy: Copy,
+    /// Of which the copy takes buffers.
+    memory: BufferPool,
     volume: u32,
     out: Outbox,
     events: VecDeque<Event>,
@@ -148,13 +153,19 @@ impl PoolStore {
         let Fresh {
             engine, devices, ..
         } = pool;
-        let copy = Copy::new(&engine, volume, memory()).ok_or("the volume is no copy")?;
+        // Some copies never get any of the core's memory: hosts' commands have it.
+        let memory = match pace.pieces {
+            true => memory(),
+            false => used_up(),
+        };
+        let copy = Copy::new(&engine, volume, memory.clone()).ok_or("the volume is no copy")?;
         let mut store = Self {
             rig,
             drives,
             engine,
             devices,
             copy,
+            memory,
             volume,
             out: Outbox::default(),
             events: VecDeque::new(),
@@ -337,13 +348,20 @@ impl PoolStore {
         self.out = Outbox::default();
         self.events.clear();
         self.posted = false;
-        self.copy = Copy::new(&self.engine, self.volume, memory()).ok_or("the copy is gone")?;
+        let memory = self.memory.clone();
+        self.copy = Copy::new(&self.engine, self.volume, memory).ok_or("the copy is gone")?;
         // What the invariants look at must be in memory.
         self.local()
             .read(Token(0), Extent::new(0, 1).ok_or("no granule")?);
-        while self.events.is_empty() {
+        for _ in 0..MOST_STEPS {
+            if !self.events.is_empty() {
+                break;
+            }
             self.posted = true;
             self.step()?;
+        }
+        if self.events.is_empty() {
+            return Err("a copy that was imported never reads".into());
         }
         self.events.clear();
         self.version += 1 << 20;

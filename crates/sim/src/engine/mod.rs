@@ -53,4 +53,4 @@ pub use report::Summary;
 pub(crate) use rig::Rig;
 pub(crate) use run::panicked;
 pub use run::{run, run_case, run_crashes, run_every_crash, run_traced};
-pub(crate) use seam::{Running, Shape as PoolShape, Subject, Wait, Wish, memory};
+pub(crate) use seam::{Running, Shape as PoolShape, Subject, Wait, Wish, memory, used_up};

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use ashlar_block::{BlockDevice, BufferPool, Moment};
+use ashlar_block::{BlockDevice, BufferPool, IoBuffer, Moment, REGION_BYTES};
 use ashlar_store::format::{DriveClass, Label, Member, MemberState, Reserve, Salt};
 use ashlar_store::{
     Cage, Canary, DrivePlan, Drives, Engine, HomeStatus, ImportOptions, Layout, NodeMemory,
@@ -191,12 +191,22 @@ const ENGINE_BYTES: usize = 128 << 20;
 
 thread_local! {
     static MEMORY: BufferPool = BufferPool::new(2 * ENGINE_BYTES);
+    static USED_UP: (BufferPool, Option<IoBuffer>) = {
+        let pool = BufferPool::new(REGION_BYTES);
+        let all = pool.get(REGION_BYTES);
+        (pool, all)
+    };
 }
 
 /// Memory for engines and users, the same for all worlds that a thread lives through: to make it
 /// anew for each would take longer than their lives.
 pub(crate) fn memory() -> BufferPool {
     MEMORY.with(BufferPool::clone)
+}
+
+/// Memory that others have, all of it, and do not give back.
+pub(crate) fn used_up() -> BufferPool {
+    USED_UP.with(|(pool, _)| pool.clone())
 }
 
 impl Subject for Engine {
