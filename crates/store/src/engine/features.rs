@@ -2,26 +2,28 @@
 //! that it would misread: so an order that brings such bytes waits until both roots of the drives name the feature. Both,
 //! for where the newer root cannot be read, the older one counts. What a root has named, all later ones do.
 
-use ashlar_block::{ErrorKind, IoError};
-
-use super::Engine;
-use crate::format::{Feature, Features, Root};
+use crate::format::{Feature, Features};
 use crate::manage::{Manage, VolumePlan};
 
-/// What roots say that the pool uses.
+/// What roots say that the pool uses, and orders that wait for roots that say more.
 #[derive(Debug)]
 pub(super) struct FeatureRoots {
     /// What every root says from now on.
     wanted: Features,
-    /// What the root before the last durable one says, if that is on the drives: after an import, nothing is sure.
+    /// What the last durable root says.
+    durable: Features,
+    /// What the root before that says, if that is on the drives: after an import, nothing is sure.
     before: Features,
+    waiting: Vec<(u64, Manage)>,
 }
 
 impl FeatureRoots {
-    pub(super) const fn new(wanted: Features) -> Self {
+    pub(super) const fn new(durable: Features) -> Self {
         Self {
-            wanted,
+            wanted: durable,
+            durable,
             before: Features::NONE,
+            waiting: Vec::new(),
         }
     }
 
@@ -30,21 +32,45 @@ impl FeatureRoots {
         self.wanted
     }
 
-    /// Another root is durable now, and this is what the one before says.
-    pub(super) const fn overtaken(&mut self, before: Features) {
-        self.before = before;
+    /// What the last durable root says.
+    pub(super) const fn durable(&self) -> Features {
+        self.durable
+    }
+
+    /// Another root is durable, which says this.
+    pub(super) const fn are_durable(&mut self, named: Features) {
+        self.before = self.durable;
+        self.durable = named;
     }
 
     /// Whether one of the two roots does not say all of it.
-    pub(super) const fn are_due(&self, durable: &Root) -> bool {
-        !self.before.has(self.wanted) || !durable.features.has(self.wanted)
+    pub(super) const fn are_due(&self) -> bool {
+        !self.have(self.wanted)
     }
-}
 
-/// Orders that wait for roots.
-#[derive(Debug, Default)]
-pub(crate) struct FeatureOrders {
-    waiting: Vec<(u64, Manage)>,
+    /// Whether bytes that need these features may be written.
+    pub(super) const fn have(&self, features: Features) -> bool {
+        self.before.has(features) && self.durable.has(features)
+    }
+
+    /// Keeps an order until both roots name what it needs.
+    pub(super) fn keep(&mut self, features: Features, (id, what): (u64, Manage)) {
+        self.wanted = self.wanted.and(features);
+        self.waiting.push((id, what));
+    }
+
+    /// Orders that have waited long enough.
+    pub(super) fn take_ready(&mut self) -> Vec<(u64, Manage)> {
+        match self.are_due() {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.waiting),
+        }
+    }
+
+    /// The engine has stopped: whose orders have waited.
+    pub(super) fn take_asked(&mut self) -> Vec<u64> {
+        self.waiting.drain(..).map(|(id, _)| id).collect()
+    }
 }
 
 impl Features {
@@ -53,45 +79,5 @@ impl Features {
         let tiers = plan.hot.map(|_| Feature::Tiers);
         let caches = plan.is_cache.then_some(Feature::Caches);
         tiers.into_iter().chain(caches).collect()
-    }
-}
-
-impl Engine {
-    /// Whether bytes that need these features may be written.
-    pub(super) fn may_use(&self, features: Features) -> bool {
-        let roots = &self.roots.features;
-        roots.wanted.has(features) && !roots.are_due(self.roots.durable())
-    }
-
-    /// What the pool's roots name, by the last durable one.
-    pub(super) const fn features(&self) -> Features {
-        self.roots.durable().features
-    }
-
-    /// Obeys an order when both roots name what it needs.
-    pub(super) fn use_when_named(&mut self, id: u64, features: Features, what: Manage) {
-        let roots = &mut self.roots.features;
-        roots.wanted = roots.wanted.and(features);
-        self.feature_orders.waiting.push((id, what));
-    }
-
-    /// Obeys what has waited.
-    pub(super) fn advance_features(&mut self) {
-        if self.feature_orders.waiting.is_empty()
-            || self.roots.features.are_due(self.roots.durable())
-        {
-            return;
-        }
-        for (id, what) in std::mem::take(&mut self.feature_orders.waiting) {
-            self.manage(id, what);
-        }
-    }
-
-    /// The engine has stopped: what waits is refused.
-    pub(super) fn fail_features(&mut self, why: &str) {
-        for (id, _) in std::mem::take(&mut self.feature_orders.waiting) {
-            let error = IoError::new(ErrorKind::Latched, why.to_owned());
-            self.out.managed.push((id, Err(error)));
-        }
     }
 }

@@ -78,6 +78,13 @@ impl Engine {
         }
     }
 
+    /// Obeys what has waited for roots.
+    pub(super) fn advance_features(&mut self) {
+        for (id, what) in self.roots.features.take_ready() {
+            self.manage(id, what);
+        }
+    }
+
     pub(super) fn create_volume(&mut self, id: u64, plan: VolumePlan) -> Result<(), IoError> {
         check_name(&plan.name)?;
         check_granules(plan.granules)?;
@@ -110,8 +117,9 @@ impl Engine {
             .or_else(|| self.default_media(plan.layout.drives()));
         self.check_hot(&plan, class, grain)?;
         let features = Features::of_plan(&plan);
-        if !self.may_use(features) {
-            self.use_when_named(id, features, Manage::CreateVolume(plan));
+        if !self.roots.features.have(features) {
+            let what = Manage::CreateVolume(plan);
+            self.roots.features.keep(features, (id, what));
             return Ok(());
         }
         let mut entry = VolumeEntry {

@@ -94,7 +94,7 @@ impl Roots {
     }
 
     /// The last one that every member in service holds.
-    pub(super) const fn durable(&self) -> &Root {
+    pub(super) fn durable(&self) -> &Root {
         &self.durable
     }
 
@@ -570,7 +570,7 @@ impl Engine {
                 ..self.roots.durable.clone()
             };
             self.write_root(root, Purpose::Scrub);
-        } else if self.roots.features.are_due(&self.roots.durable) {
+        } else if self.roots.features.are_due() {
             let root = Root {
                 next_sequence: self.sequence,
                 ..self.roots.durable.clone()
@@ -635,10 +635,10 @@ impl Engine {
         };
         self.roots.parting.retain(stays);
         trace!(generation = root.generation, ?purpose, "root durable");
-        let before = std::mem::replace(&mut self.roots.durable, root);
-        self.roots.features.overtaken(before.features);
+        self.roots.features.are_durable(root.features);
         // What drives are given that join.
-        self.label.features = self.features();
+        self.label.features = root.features;
+        self.roots.durable = root;
         self.ring.log.held = false;
         self.map_log.log.held = false;
         self.hand_membership();

@@ -15,7 +15,6 @@ use super::class::Class;
 use super::destage::Destage;
 use super::discard::Discards;
 use super::extents::Extents;
-use super::features::FeatureOrders;
 use super::flights::Flights;
 use super::guard::Guards;
 use super::locks::{Locks, SlotKey};
@@ -126,7 +125,6 @@ pub struct Engine {
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) add_log_copies: AddLogCopies,
-    pub(super) feature_orders: FeatureOrders,
     pub(super) kept: Kept,
     pub(super) release: Release,
     pub(super) discards: Discards,
@@ -253,7 +251,6 @@ impl Engine {
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             add_log_copies: AddLogCopies::default(),
-            feature_orders: FeatureOrders::default(),
             flights: Flights::new(parts.drive_timeout),
             waits: Waits::default(),
             unsent: Vec::new(),

@@ -160,7 +160,7 @@ impl Engine {
             next_member: self.next_member(),
             members: members.collect(),
             label: self.label.clone(),
-            features: self.features(),
+            features: self.roots.features.durable(),
             volumes: self.volumes(),
             homes: self.homes(),
             stripes: self.stripe_status(),

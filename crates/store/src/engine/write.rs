@@ -504,7 +504,6 @@ impl Engine {
         self.fail_clears(&why);
         self.fail_raw(&why);
         self.fail_log_copies(&why);
-        self.fail_features(&why);
         let writes = self.ops.iter().filter(|(_, op)| matches!(op, Op::Write(_)));
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
@@ -522,6 +521,7 @@ impl Engine {
         waiting.append(&mut self.rebuild.returns.take_asked());
         waiting.append(&mut self.take_asked());
         waiting.append(&mut self.take_held_for_discard());
+        waiting.append(&mut self.roots.features.take_asked());
         for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());
             self.out.managed.push((id, Err(error)));

@@ -184,9 +184,9 @@ impl Engine {
             return Err(IoError::new(ErrorKind::NoSpace, why));
         }
         let features = Features::NONE.with(Feature::Replicas);
-        if !self.may_use(features) {
+        if !self.roots.features.have(features) {
             let what = Manage::MakeReplica { volume, identity };
-            self.use_when_named(id, features, what);
+            self.roots.features.keep(features, (id, what));
             return Ok(());
         }
         let entry = ReplicaEntry {
