@@ -124,6 +124,9 @@ fn head(pool: &PoolStatus) -> Vec<(&'static str, String)> {
             ),
         ),
     ];
+    if !pool.features.is_empty() {
+        pairs.push(("features", pool.features.join(", ")));
+    }
     if counters.bad_copy_bytes > 0 {
         let text = format!(
             "{} found, {} repaired, {} lost",

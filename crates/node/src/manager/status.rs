@@ -72,6 +72,7 @@ fn failed_status(name: &str, id: uuid::Uuid, why: String) -> PoolStatus {
         layouts: Vec::new(),
         work: Vec::new(),
         log_fill: LogFill::default(),
+        features: Vec::new(),
         counters: PoolCounters::default(),
         lost: Vec::new(),
         warnings: vec![way_out],
@@ -115,6 +116,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
             data_ring: status.ring_fill,
             map_log: status.map_fill,
         },
+        features: status.features.names(),
         counters: PoolCounters {
             user_read_bytes: view.traffic.user_read_bytes,
             user_written_bytes: view.traffic.user_written_bytes,

@@ -290,6 +290,9 @@ pub struct PoolStatus {
     pub work: Vec<WorkStatus>,
     /// How full its logs are.
     pub log_fill: LogFill,
+    /// Features of the format that it uses, or has used, by name: a program that lacks one refuses the pool.
+    #[serde(default)]
+    pub features: Vec<String>,
     /// What has happened since it was imported.
     pub counters: PoolCounters,
     /// What is lost, as far as the pool knows it: a scrub finds what else is.

@@ -38,6 +38,7 @@ pub(super) fn pool(request: &CreatePool) -> PoolStatus {
             data_ring: 0.25,
             map_log: 0.0,
         },
+        features: Vec::new(),
         counters: PoolCounters::default(),
         lost: Vec::new(),
         warnings: Vec::new(),

@@ -177,8 +177,8 @@ fn the_json_of_a_pool_is_stable() {
     assert_eq!(
         keys(&pool),
         [
-            "name", "id", "state", "drives", "space", "layouts", "work", "log_fill", "counters",
-            "warnings"
+            "name", "id", "state", "drives", "space", "layouts", "work", "log_fill", "features",
+            "counters", "warnings"
         ]
     );
     assert_eq!(
