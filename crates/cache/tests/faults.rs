@@ -522,6 +522,10 @@ fn a_hosts_flush_says_that_a_flush_before_has_lost_its_writes() {
             world.turn(8);
         }
         world.backing.flushes = Flushes::Served;
+        assert!(world.cache().status().is_untold);
+        // Who mends a device opens the cache again.
+        world.reopen();
+        world.quiet();
         assert!(!hosts_flush(&mut world), "{mode:?}");
         // It is told once, and the host writes all of it again.
         write_around(&mut world);
@@ -550,6 +554,19 @@ fn a_flush_that_fails_beside_another_fails_that_too() {
     world.answer_late();
     world.quiet();
     assert_eq!(world.failed.len(), 2);
+    world.backing.flushes = Flushes::Served;
+    assert!(hosts_flush(&mut world));
+}
+
+/// A write of the life before may be in the device's cache yet.
+#[test]
+fn the_first_flush_after_a_start_goes_to_the_device() {
+    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+    write_around(&mut world);
+    world.reopen();
+    world.quiet();
+    world.backing.flushes = Flushes::Fail;
+    assert!(!hosts_flush(&mut world), "it was asked");
     world.backing.flushes = Flushes::Served;
     assert!(hosts_flush(&mut world));
 }

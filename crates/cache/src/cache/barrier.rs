@@ -435,8 +435,12 @@ impl Cache {
     }
 
     /// The backing device has not done what a task needs: who waits for that is told.
-    fn mark_failed(&mut self, task: Task, error: &IoError) {
-        self.flush_failed(error);
+    fn mark_failed(&mut self, (task, step): (Task, Step), error: &IoError) {
+        if matches!(step, Step::FlushMark | Step::FlushBack) {
+            self.flush_failed(error);
+        } else {
+            self.in_trouble(error);
+        }
         match task {
             Task::Restore(id) => {
                 self.draining = self.awaits_flush();
@@ -456,7 +460,9 @@ impl Cache {
             Task::Zero(whole, _) => {
                 self.piece_over(whole, Err(again(error)));
             }
-            task if barrier.step.is_at_the_backing_device() => self.mark_failed(task, error),
+            task if barrier.step.is_at_the_backing_device() => {
+                self.mark_failed((task, barrier.step), error)
+            }
             Task::Arm if barrier.step == Step::ReadBacking => self.fail_held(error),
             task => {
                 self.tasks.push_front(task);

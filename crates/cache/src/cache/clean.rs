@@ -401,13 +401,18 @@ impl Cache {
         }
     }
 
+    /// The backing device does not do what it is asked: it is asked again after a while.
+    pub(super) fn in_trouble(&mut self, error: &IoError) {
+        self.trouble = Some(error.to_string());
+        self.counters.backing_errors += 1;
+        self.cleaning.retry_at = Some(self.now + RETRY);
+    }
+
     /// A flush of the backing device has failed, a host's or ours: what it had may be gone, and all of it is written
     /// again. One of ours that is under way stays so until its answer comes, which has nothing to record then.
     pub(super) fn flush_failed(&mut self, error: &IoError) {
-        self.trouble = Some(error.to_string());
-        self.counters.backing_errors += 1;
+        self.in_trouble(error);
         self.around.may_be_lost();
-        self.cleaning.retry_at = Some(self.now + RETRY);
         self.cleaning.unflushed = true;
         self.cleaning.unsettled_since = None;
         self.cleaning.fresh = true;

@@ -27,6 +27,21 @@ pub(super) struct Sent {
 }
 
 impl Around {
+    /// In the cache's life before there may have been some.
+    pub(super) const fn may_have_been(&mut self) {
+        self.written = 1;
+    }
+
+    /// A flush has failed in its life before, and no host was told.
+    pub(super) const fn may_have_lost(&mut self) {
+        self.failures = 1;
+    }
+
+    /// Whether a flush has failed of which no host was told.
+    pub(super) const fn is_untold(&self) -> bool {
+        self.failures > self.told
+    }
+
     /// One more: durable ones count, too, for they may lie over older ones that are not.
     pub(super) fn wrote(&mut self) {
         self.written += 1;

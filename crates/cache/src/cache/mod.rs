@@ -96,6 +96,8 @@ pub struct Status {
     pub backing_errors: u64,
     /// What the backing device has failed last, of flushes of it and of its mark, until it has done it: it is tried again.
     pub trouble: Option<String>,
+    /// A flush has failed over writes that went around, and no host was told yet.
+    pub is_untold: bool,
     /// Bytes of memory that the policy takes.
     pub policy_bytes: usize,
     /// What is kept out by hand.
@@ -286,6 +288,7 @@ impl Cache {
             written_back_bytes: self.counters.written_back * GRANULE as u64,
             backing_errors: self.counters.backing_errors,
             trouble: self.trouble.clone(),
+            is_untold: self.around.is_untold(),
             policy_bytes: self.policy.bytes(),
             rules: self.rules.status(),
         }

@@ -74,6 +74,7 @@ impl Cache {
     ) -> Result<Self, IoError> {
         let mut cache = Self::new(layout, backing, now);
         cache.check_backing(name)?;
+        cache.around.may_have_been();
         cache.begin_opening(Wanted::Known(id, name.to_owned()));
         Ok(cache)
     }
@@ -91,6 +92,15 @@ impl Cache {
         if let Some(opening) = &mut self.opening {
             opening.found = Some(found);
             opening.other = other;
+        }
+        self
+    }
+
+    /// In its life before a flush has failed of which no host was told: the first that a host orders says so.
+    #[must_use]
+    pub fn after_loss(mut self, is_untold: bool) -> Self {
+        if is_untold {
+            self.around.may_have_lost();
         }
         self
     }

@@ -475,6 +475,7 @@ impl World {
 
     /// The cache is taken off its devices, which do what they were asked, and taken up again.
     pub fn reopen(&mut self) {
+        let is_untold = self.cache().status().is_untold;
         self.cache = None;
         for disk in [&mut self.fast, &mut self.backing] {
             while !disk.pending.is_empty() {
@@ -485,6 +486,7 @@ impl World {
         }
         self.flying.clear();
         self.start();
+        self.cache = self.cache.take().map(|cache| cache.after_loss(is_untold));
     }
 
     pub fn start(&mut self) {

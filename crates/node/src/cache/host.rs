@@ -42,6 +42,8 @@ pub(crate) enum Start {
         /// What tells that device from others, and what becomes of another.
         identity: Identity,
         other: Other,
+        /// A flush has failed of which no host was told.
+        is_untold: bool,
     },
 }
 
@@ -64,9 +66,11 @@ impl Start {
                 backing: name,
                 identity,
                 other,
+                is_untold,
             } => {
                 let cache = Cache::open(id, (layout, backing), &name, now)?;
-                Ok(cache.seen_in(blocks).over(identity, other))
+                let cache = cache.seen_in(blocks).over(identity, other);
+                Ok(cache.after_loss(is_untold))
             }
         }
     }

@@ -57,6 +57,8 @@ pub(super) struct CacheVolume {
     pub(super) number: u32,
     pub(super) uuid: Uuid,
     pub(super) name: String,
+    /// A flush has failed in its life before, and no host was told.
+    is_untold: bool,
 }
 
 impl CacheVolume {
@@ -65,6 +67,7 @@ impl CacheVolume {
             number: volume.number,
             uuid: volume.uuid,
             name: format!("{pool}/{}", volume.name),
+            is_untold: false,
         }
     }
 }
@@ -240,7 +243,13 @@ impl PoolManager {
         let (uuid, name) = (plan.uuid, format!("{pool}/{}", plan.name));
         let made = link.manage(Manage::CreateVolume(plan)).map_err(engine);
         if let Ok(Managed::Volume(number)) = made {
-            return Ok(CacheVolume { number, uuid, name });
+            let is_untold = false;
+            return Ok(CacheVolume {
+                number,
+                uuid,
+                name,
+                is_untold,
+            });
         }
         self.state
             .update(|state| state.forget_volume(access.pool, access.volume))?;
@@ -415,6 +424,7 @@ impl PoolManager {
             blocks: header.blocks,
             backing: text.to_owned(),
             identity: identity(backing.as_ref(), text),
+            is_untold: volume.is_untold,
             other: match request.other_device {
                 true => Other::TakenUp,
                 false => Other::Refused,
@@ -461,13 +471,14 @@ impl PoolManager {
         let mut pools = self.lock();
         let pool = live(&pools, &name.pool)?;
         let info = self.find_cache(pool, name)?;
-        let volume = CacheVolume::of(&info, &name.pool);
+        let mut volume = CacheVolume::of(&info, &name.pool);
         let known = pool.caches.get(&info.number);
         if let Some(header) = known.and_then(|cached| cached.header.as_ref()) {
             check_other(request, header, &volume.name)?;
         }
         if let Ok(link) = link_of(pool, info.number, name) {
             let view = link.view().map_err(engine)?;
+            volume.is_untold = view.status.is_untold;
             let is_served = pool.volumes.contains_key(&info.number);
             let in_order = view.status.failure.is_none() && view.status.trouble.is_none();
             if in_order && is_served {
