@@ -27,7 +27,8 @@ const FIRST: u32 = 1 << 31;
 /// A walk through all leaves.
 #[derive(Debug)]
 pub(super) struct Audit {
-    /// Who is compared, from the beginning until now.
+    /// Who was compared at the beginning, and who is from then until now.
+    began: Positions,
     with: Positions,
     next: Leaf,
     is_asked: bool,
@@ -124,8 +125,10 @@ impl Owner {
 
     fn begin_audit(&mut self, turn: &mut Turn<'_>, is_asked: bool) {
         self.proven_at = turn.now;
+        let with = self.comparable();
         self.audit = Some(Audit {
-            with: self.comparable(),
+            began: with,
+            with,
             next: Leaf(0),
             is_asked,
             hurries: is_asked || self.proves_at_once,
@@ -263,10 +266,14 @@ impl Owner {
             return;
         };
         self.proven_at = turn.now;
-        self.proves_at_once = false;
+        // One whose session has ended meanwhile was not compared in full, and may be back.
+        let others = self.stored.key.in_sync.without(turn.config.position);
+        self.proves_at_once &= audit.with != audit.began || !others.within(audit.began);
         let diverged: Positions = audit.differences.iter().map(|one| one.position).collect();
         for peer in self.peers.iter_mut().flatten() {
-            peer.has_failed |= diverged.has(peer.position);
+            // The others have left since, and are proven by themselves.
+            let is_open = audit.with.has(peer.position);
+            peer.has_failed |= is_open && diverged.has(peer.position);
         }
         turn.out.push(Effect::Proven(Proof {
             is_asked: audit.is_asked,

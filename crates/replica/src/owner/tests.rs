@@ -101,8 +101,12 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
+        Self::after(Epoch(1))
+    }
+
+    fn after(epoch: Epoch) -> Self {
         let key = Key {
-            epoch: Epoch(1),
+            epoch,
             owner: OwnerId {
                 node: member(0).node,
                 incarnation: Incarnation(0),
@@ -130,7 +134,7 @@ impl Rig {
         };
         let imported = Imported {
             entry: Entry {
-                promised: Epoch(1),
+                promised: epoch,
                 session: SessionId(0),
                 absent: Positions::NONE.with(at(1)),
             },
@@ -269,7 +273,11 @@ impl Rig {
             for said in said.into_iter().filter(|said| said.session == newest) {
                 if matches!(said.message, Message::Join(_)) {
                     self.number = 0;
-                    self.hear_in(&said, Message::Attach(attach()));
+                    let answer = match self.in_sync().has(at(1)) {
+                        true => Message::Joined(attach()),
+                        false => Message::Attach(attach()),
+                    };
+                    self.hear_in(&said, answer);
                     continue;
                 }
                 let answer = match &said.message {
@@ -356,4 +364,27 @@ fn a_key_from_a_backup_adds_no_copy_that_the_owner_has_not_added() {
     let tells =
         |said: &Envelope| matches!(said.message, Message::Join(join) if !join.absent.has(at(1)));
     assert!(!rig.said.iter().any(tells), "it stays absent");
+}
+
+/// What may have come back as it was at another time is compared in full before it is given anything.
+#[test]
+fn a_copy_whose_session_ends_meanwhile_is_not_proven() {
+    let mut rig = Rig::after(Epoch(5));
+    assert!(rig.replica.is_unproven());
+    let both = Positions::first(2);
+    while rig.in_sync() != both {
+        rig.obey(TICK);
+    }
+    rig.said.clear();
+    rig.pass(TICK * 4);
+    let asks = |said: &Envelope| matches!(said.message, Message::DigestAsk { .. });
+    assert!(rig.said.iter().any(asks), "it is being compared");
+    rig.handle(Event::PeerGone { peer: at(1) });
+    assert!(rig.replica.is_unproven());
+    rig.handle(Event::Move { to: at(1) });
+    let is_handed = |said: &Envelope| matches!(said.message, Message::Handoff);
+    assert!(!rig.said.iter().any(is_handed));
+    rig.obey(LONG);
+    assert_eq!(rig.in_sync(), both);
+    assert!(!rig.replica.is_unproven(), "now it is");
 }

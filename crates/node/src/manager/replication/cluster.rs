@@ -223,6 +223,9 @@ impl PoolManager {
     }
 
     fn no_heir(&self, view: &ReplicaView) -> ControlError {
+        if view.is_unproven {
+            return unproven();
+        }
         let name = |node| match &self.replication {
             Some(replication) => replication.node_name(node),
             None => node.to_string(),
@@ -331,8 +334,16 @@ fn advice(is_local: bool, members: &[MemberOfQuorum]) -> Option<String> {
     }
 }
 
+/// Why nothing is handed over for a while.
+pub(super) fn unproven() -> ControlError {
+    ControlError::conflict(
+        "its copies are being compared, for its owner has heard of none before it: a copy may have come back as it was at \
+         another time, and must not serve. Try again when that is done (`volume show` says when it was)",
+    )
+}
+
 /// Who can take a volume over at once.
 pub(super) fn heir(view: &ReplicaView) -> Option<Position> {
-    let can = |at: &Position| !view.absent.has(*at) && view.connected.has(*at);
+    let can = |at: &Position| !view.is_unproven && !view.absent.has(*at) && view.connected.has(*at);
     Position::all().find(can)
 }

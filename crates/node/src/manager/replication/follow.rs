@@ -74,6 +74,7 @@ impl PoolManager {
         let place = self.place_of(volume)?;
         let (id, members) = self.with_copy(volume, |pool, number| {
             let view = self.replica_view(pool, number)?;
+            let view = view.filter(|view| !view.is_unproven);
             let members = view.map_or(Seats::NONE, |view| view.members);
             Ok((pool.id, members))
         })?;

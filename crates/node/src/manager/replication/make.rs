@@ -12,6 +12,7 @@ use ashlar_store::{Manage, Managed, ReplicaIdentity, VolumeInfo};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::cluster::unproven;
 use super::orders::{Order, not_here};
 use super::{CopyVolume, LOOK_EVERY, Replication, refused, told};
 use crate::VolumeAccess;
@@ -501,23 +502,29 @@ impl PoolManager {
 
     /// Hands a volume over, if this node owns it.
     pub(super) fn give_copy(&self, volume: Uuid, to: NodeId) -> Result<(), ControlError> {
+        let place = self.may_give(volume, to)?;
+        self.with_copy(volume, |pool, number| {
+            pool.link
+                .post_to_replica(number, ReplicaMail::Move { to: place });
+            Ok(())
+        })
+    }
+
+    /// Where the copy is that a volume could be handed to.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub(super) fn may_give(&self, volume: Uuid, to: NodeId) -> Result<Position, ControlError> {
         self.with_copy(volume, |pool, number| {
             let view = self.replica_view(pool, number)?;
             let view = view.filter(|view| view.serves).ok_or_else(|| {
                 ControlError::conflict("this node does not serve the volume any more")
             })?;
             if view.is_unproven {
-                return Err(ControlError::conflict(
-                    "all of the volume's copies were restarted, and are being compared: one that came back as it was at \
-                     another time must not serve. Try again when that is done (`ashlar events`, `volume show`)",
-                ));
+                return Err(unproven());
             }
             let place = view.members.find(|node| node == to);
-            let place = place
-                .ok_or_else(|| ControlError::conflict(format!("{to} has no copy of the volume")))?;
-            pool.link
-                .post_to_replica(number, ReplicaMail::Move { to: place });
-            Ok(())
+            place.ok_or_else(|| ControlError::conflict(format!("{to} has no copy of the volume")))
         })
     }
 }

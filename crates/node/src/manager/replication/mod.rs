@@ -443,6 +443,7 @@ impl PoolManager {
     pub(super) fn hand_over(&self, pool: &LivePool) {
         let begun = Instant::now();
         let mut owned = self.owned(pool);
+        owned.retain(|(_, view)| !view.is_unproven);
         for (number, view) in &owned {
             if let Some(to) = heir(view) {
                 pool.link.post_to_replica(*number, ReplicaMail::Move { to });
@@ -451,7 +452,7 @@ impl PoolManager {
         while !owned.is_empty() && begun.elapsed() < HAND_OVER_WAIT {
             std::thread::sleep(LOOK_EVERY);
             owned = self.owned(pool);
-            owned.retain(|(_, view)| !view.connected.is_empty());
+            owned.retain(|(_, view)| !view.connected.is_empty() && !view.is_unproven);
         }
     }
 

@@ -218,6 +218,9 @@ impl Ownership for ClusterNodes {
         let copies = self.all_copies(volumes).ok_or_else(|| one_copy(volumes))?;
         // All at once: what has moved is of no use without the others.
         for copy in &copies {
+            self.manager.may_give(copy.volume, to.id)?;
+        }
+        for copy in &copies {
             self.manager.give_copy(copy.volume, to.id)?;
         }
         let begun = Instant::now();

@@ -4,9 +4,10 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use ashlar_cluster::{Cluster, ClusterConfig, Key, Memory, NodeConfig, QuorumConfig, Trust};
+use ashlar_reactor::Opener;
 use ashlar_replica::quorum::Question;
 use ashlar_replica::{NodeId, Position, ReplicaUuid, Revision, Seats};
-use ashlar_store::Manage;
+use ashlar_store::{Manage, ReplicaIdentity};
 
 use super::make::{NewCopy, first_key};
 use super::{CopyPlace, CopyVolume};
@@ -17,7 +18,7 @@ use crate::model::{
     ControlError, CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState,
     ReplicateVolume, RunAlone, SetHosts, VolumeName, VolumeStatus,
 };
-use crate::pool::ReplicaMail;
+use crate::pool::{ReplicaMail, VolumeOpener};
 
 const SIZE: u64 = 8 << 20;
 
@@ -366,9 +367,21 @@ fn a_volume_that_cannot_become_a_copy_stays_as_it_was() {
         granules: before + 1,
     };
     pool.link.manage(larger).expect("resized");
+    let identity = ReplicaIdentity {
+        position: u8::MAX,
+        uuid: volume.uuid,
+    };
+    let copy = Manage::MakeReplica {
+        volume: volume.number,
+        identity,
+    };
+    assert!(pool.link.manage(copy).is_err(), "there is no such place");
     let why = ControlError::environment("no room for its planes");
     let said = manager.stay_alone(pool, &volume, before, why);
     assert_eq!(said.message, "no room for its planes");
+    let opener = VolumeOpener::new(pool.link.clone(), volume.number, volume.name.clone());
+    let blocks = opener.expect("opened").geometry().blocks;
+    assert_eq!(blocks, before, "hosts have all of it");
     assert!(pool.volumes.contains_key(&volume.number));
     assert!(manager.state.read().replica(pool.id, volume.uuid).is_none());
     drop(pools);
