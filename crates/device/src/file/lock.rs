@@ -64,7 +64,6 @@ fn holder(stat: &Stat) -> Option<u32> {
     })
 }
 
-/// Whether a process is there and has not ended: one that nobody has waited for is a zombie.
 fn describe(pid: u32) -> String {
     if pid == std::process::id() {
         return "this process already".into();

@@ -100,13 +100,13 @@ impl ApiTcp {
     /// # Errors
     /// Environment: the address is not ours, or taken.
     pub(crate) fn listen(address: SocketAddr) -> Result<Self, ControlError> {
-        let cannot = |error: &dyn std::fmt::Display| {
-            ControlError::environment(format!("the API cannot listen on {address}: {error}"))
-        };
-        let (socket, address) = ashlar_reactor::listen(address).map_err(|error| cannot(&error))?;
+        let cannot = |error: String| ControlError::environment(format!("the API {error}"));
+        let listening = ashlar_reactor::listen(address).map_err(|error| cannot(error.to_string()));
+        let (socket, address) = listening?;
         let listener = TcpListener::from(socket);
         let nonblocking = listener.set_nonblocking(true);
-        nonblocking.map_err(|error| cannot(&error))?;
+        nonblocking
+            .map_err(|error| cannot(format!("cannot use its socket at {address}: {error}")))?;
         Ok(Self { listener, address })
     }
 }

@@ -135,6 +135,8 @@ pub struct EngineDriver {
     replicas: BTreeMap<u32, Replicated>,
     /// Volumes that are copies, in service or not.
     copies: BTreeSet<u32>,
+    /// Orders that make copies of volumes, without an answer.
+    making: BTreeMap<u64, u32>,
     /// What remembers which drives serve, if anything does.
     memory: Option<Memory>,
 }
@@ -165,6 +167,7 @@ impl EngineDriver {
         let copies = engine.replicas().into_iter().map(|(volume, _)| volume);
         let driver = Rc::new(RefCell::new(Self {
             copies: copies.collect(),
+            making: BTreeMap::new(),
             engine,
             drives: opened,
             flying,
@@ -365,10 +368,12 @@ impl EngineDriver {
                         self.end_replica(volume);
                         self.copies.remove(&volume);
                     }
-                    if let Manage::MakeReplica { volume, .. } = what {
-                        self.copies.insert(volume);
-                    }
                     let id = self.waiting.insert(reply) as u64;
+                    if let Manage::MakeReplica { volume, .. } = what
+                        && self.copies.insert(volume)
+                    {
+                        self.making.insert(id, volume);
+                    }
                     self.post(Event::Manage { id, what });
                 }
                 Mail::AddDrive {
@@ -534,6 +539,12 @@ impl EngineDriver {
                     replica.managed(id, answer);
                 }
                 continue;
+            }
+            if let Some(volume) = self.making.remove(&id)
+                && answer.is_err()
+            {
+                // The engine has refused: it is a volume of hosts as before.
+                self.copies.remove(&volume);
             }
             if let Some(reply) = self.waiting.try_remove(id as usize) {
                 // Whoever asked may have gone.

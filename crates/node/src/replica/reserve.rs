@@ -102,10 +102,15 @@ impl Reserve {
         match asker {
             Asker::Here(answer) => self.send(petition, answer),
             Asker::There(_) => {
-                self.give(asker, Verdict::of(Status::ANA_INACCESSIBLE));
+                self.refuse(asker);
                 None
             }
         }
+    }
+
+    /// This node neither decides nor knows which does.
+    pub(super) fn refuse(&mut self, asker: Asker) {
+        self.give(asker, Verdict::of(Status::ANA_INACCESSIBLE));
     }
 
     fn send(&mut self, petition: Petition, answer: Answer) -> Option<Event> {

@@ -15,6 +15,10 @@ impl Replicated {
     }
 
     fn reserve_for(&mut self, petition: Petition, asker: Asker, ground: &mut Ground<'_>) {
+        if self.is_over {
+            // Nothing would answer it.
+            return self.reserve.refuse(asker);
+        }
         if let Some(event) = self.reserve.take(petition, asker) {
             self.hear(event, ground);
         }
