@@ -169,13 +169,19 @@ sectors_written() { awk '{ print $7 }' "/sys/block/$(basename "$1")/stat"; }
 fio_on() {
     fio_device=$1 fio_block=$2 fio_size=$3
     shift 3
-    fio --name=job --filename="$fio_device" --rw=randwrite --bs="$fio_block" --size="$fio_size" \
-        --direct=1 --ioengine=libaio --iodepth=16 --thread --fallocate=none --output=/tmp/fio.out \
-        --verify=crc32c --do_verify=1 --verify_fatal=1 --verify_dump=0 --verify_state_save=0 \
-        --randrepeat=1 "$@"
+    # Linux sends SIGPIPE to a program whose request finds the connection closed, and sends the request again by itself.
+    (
+        trap '' PIPE
+        exec fio --name=job --filename="$fio_device" --rw=randwrite --bs="$fio_block" --size="$fio_size" \
+            --direct=1 --ioengine=libaio --iodepth=16 --thread --fallocate=none --output=/tmp/fio.out \
+            --verify=crc32c --do_verify=1 --verify_fatal=1 --verify_dump=0 --verify_state_save=0 \
+            --randrepeat=1 "$@"
+    )
     fio_status=$?
     grep BW= /tmp/fio.out
     grep err= /tmp/fio.out
+    # Why it has ended so is what it said first.
+    [ $fio_status = 0 ] || head -n 5 /tmp/fio.out
     return $fio_status
 }
 
@@ -198,7 +204,7 @@ busy_during() {
 }
 keep_busy() {
     until [ -e /tmp/busy.over ]; do
-        fio_on "$1" 8k "$2" --rate_iops=,200 || return 1
+        fio_on "$1" 8k "$2" --rate_iops=,200 || { echo "fio has ended with status $fio_status"; return 1; }
         grep -E ' clat .*max' /tmp/fio.out
     done
 }
