@@ -53,7 +53,7 @@ etcd-client        etcdctl, to look at that quorum
 patroni            keeps the lab's availability group
 python3-etcd       Patroni speaks to etcd with it
 haproxy            the listener of groups and services
-python3            the recording proxy and free port numbers
+python3            the recording proxy, free port numbers, a process that is killed
 LIST
 }
 

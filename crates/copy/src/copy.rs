@@ -113,12 +113,22 @@ impl Copy {
     pub fn new(engine: &Engine, volume: u32, buffers: BufferPool) -> Option<Self> {
         let promise = engine.replica_promise(volume)?;
         let (_, identity) = engine.replicas().into_iter().find(|one| one.0 == volume)?;
+        let granules = engine.geometry(volume)?.blocks;
+        let position = Position::new(identity.position.into())?;
+        let entry = entry_of(promise);
         Some(Self {
+            entry,
+            ..Self::idle((volume, granules), position, buffers)
+        })
+    }
+
+    fn idle((volume, granules): (u32, u64), position: Position, buffers: BufferPool) -> Self {
+        Self {
             volume,
-            granules: engine.geometry(volume)?.blocks,
-            position: Position::new(identity.position.into())?,
+            granules,
+            position,
             has_third: true,
-            entry: entry_of(promise),
+            entry: Entry::default(),
             memory: Memory::new(buffers, PIECE as usize * GRANULE),
             names: Names::new(volume),
             next: 0,
@@ -129,7 +139,7 @@ impl Copy {
             proofs: Vec::new(),
             events: VecDeque::new(),
             failure: None,
-        })
+        }
     }
 
     /// The volume's number in its pool.

@@ -104,7 +104,7 @@ pub enum Canary {
     WishKept,
     /// Copies are changed although others are in sync than when it was looked at whether they may be.
     WishUnchecked,
-    /// A copy that differs stays in sync until all of it was compared.
+    /// A copy that differs stays in sync.
     DivergedStays,
 }
 

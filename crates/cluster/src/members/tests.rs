@@ -214,10 +214,14 @@ fn thief(request: &Request) -> Request {
     }
 }
 
-fn refused(cluster: &Cluster, request: Request) -> Problem {
+fn answer(cluster: &Cluster, request: Request) -> Answer {
     let shared = cluster.0.shared.clone();
     let answer = cluster.wait(LONG, async move { take(&shared, request).await });
-    match answer.expect("in time") {
+    answer.expect("in time")
+}
+
+fn refused(cluster: &Cluster, request: Request) -> Problem {
+    match answer(cluster, request) {
         Answer::Problem(problem) => problem,
         Answer::Welcome(_) => panic!("it was given a certificate"),
     }
@@ -247,9 +251,7 @@ fn a_used_token_gives_nothing_to_another_key() {
         public_key: first.public_key.clone(),
         ..right()
     };
-    let (shared, once) = (cluster.0.shared.clone(), same());
-    let answer = cluster.wait(LONG, async move { take(&shared, once).await });
-    assert!(matches!(answer, Ok(Answer::Welcome(_))), "{answer:?}");
+    assert!(matches!(answer(&cluster, same()), Answer::Welcome(_)));
     let used = refused(&cluster, stolen);
     assert_eq!(used.kind, Kind::Conflict, "{used}");
     for says in ["used already, by b", "`ashlar cluster token`"] {
@@ -281,9 +283,7 @@ fn a_token_that_is_too_late_gives_nothing_to_its_own_key() {
         public_key: first.public_key.clone(),
         ..request(&cluster, &secret, "b")
     };
-    let shared = cluster.0.shared.clone();
-    let answer = cluster.wait(LONG, async move { take(&shared, first).await });
-    assert!(matches!(answer, Ok(Answer::Welcome(_))), "{answer:?}");
+    assert!(matches!(answer(&cluster, first), Answer::Welcome(_)));
     change(&cluster, |members| members.tokens[0].expires = now() - 10);
     let late = refused(&cluster, again);
     assert!(late.message.contains("too late"), "{late}");

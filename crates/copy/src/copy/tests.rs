@@ -7,21 +7,12 @@ const GRANULES: u64 = 4096;
 
 fn copy(buffers: BufferPool) -> Copy {
     Copy {
-        volume: 1,
-        granules: GRANULES,
-        position: Position::new(0).expect("a position"),
         has_third: false,
-        entry: Entry::default(),
-        memory: Memory::new(buffers, PIECE as usize * GRANULE),
-        names: Names::new(1),
-        next: 0,
-        doing: BTreeMap::new(),
-        waiting: VecDeque::new(),
-        flying: BTreeMap::new(),
-        orders: BTreeMap::new(),
-        proofs: Vec::new(),
-        events: VecDeque::new(),
-        failure: None,
+        ..Copy::idle(
+            (1, GRANULES),
+            Position::new(0).expect("a position"),
+            buffers,
+        )
     }
 }
 

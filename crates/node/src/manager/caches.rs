@@ -243,12 +243,11 @@ impl PoolManager {
         let (uuid, name) = (plan.uuid, format!("{pool}/{}", plan.name));
         let made = link.manage(Manage::CreateVolume(plan)).map_err(engine);
         if let Ok(Managed::Volume(number)) = made {
-            let is_untold = false;
             return Ok(CacheVolume {
                 number,
                 uuid,
                 name,
-                is_untold,
+                is_untold: false,
             });
         }
         self.state

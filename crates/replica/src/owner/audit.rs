@@ -269,12 +269,6 @@ impl Owner {
         // One whose session has ended meanwhile was not compared in full, and may be back.
         let others = self.stored.key.in_sync.without(turn.config.position);
         self.proves_at_once &= audit.with != audit.began || !others.within(audit.began);
-        let diverged: Positions = audit.differences.iter().map(|one| one.position).collect();
-        for peer in self.peers.iter_mut().flatten() {
-            // The others have left since, and are proven by themselves.
-            let is_open = audit.with.has(peer.position);
-            peer.has_failed |= is_open && diverged.has(peer.position);
-        }
         turn.out.push(Effect::Proven(Proof {
             is_asked: audit.is_asked,
             leaves: audit.leaves,

@@ -125,9 +125,9 @@ impl Nodes {
             .lines()
             .filter(|line| !line.trim().is_empty())
             .collect();
-        match lines.split_at_checked(lines.len().saturating_sub(LAST_LINES)) {
-            Some((_, last)) if !last.is_empty() => last.join("\n"),
-            _ => "nothing".to_owned(),
+        match &lines[lines.len().saturating_sub(LAST_LINES)..] {
+            [] => "nothing".to_owned(),
+            last => last.join("\n"),
         }
     }
 }
