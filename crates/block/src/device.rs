@@ -139,7 +139,7 @@ pub trait BlockDevice {
         false
     }
 
-    /// The label of what may be sent from now on by an association whose socket is found empty afterwards.
+    /// The label of an association's commands once its host is known to use it still.
     /// `None` while the device knows none. Asked often; never blocks.
     fn label(&self, _host: HostId, _association: AssociationId) -> Option<Label> {
         None

@@ -6,8 +6,8 @@ pub struct HostId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AssociationId(pub u64);
 
-/// How old a command may be: what was known when its connection's socket was last seen empty, which was
-/// before the command came. Never made fresh again.
+/// How old a command may be: what was known at a time after which its host is known to have used the association.
+/// Never made fresh again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The epoch of the device's owner.

@@ -52,6 +52,7 @@ pub(crate) fn shared(arguments: &SharedArguments) -> Result<Option<Shared>, Fail
         portals: arguments.portals.clone(),
         // What two targets have of one device in flight, neither knows of the other.
         is_fenced: false,
+        core: None,
         quiesce: Duration::ZERO,
     }))
 }

@@ -76,6 +76,9 @@ pub struct Shared {
     /// target (Cross-Controller Reset) is told that it has come; otherwise that this target cannot tell,
     /// and the host waits until the keep-alive must have run out there.
     pub is_fenced: bool,
+    /// The core, counted from 0, that the I/O queues of its hosts go to, where only one may have them: a device that
+    /// labels writes does so on one core.
+    pub core: Option<usize>,
     /// How long what was begun may go on after the keep-alive of an association has run out, as hosts are
     /// told (CQT); zero says nothing of it.
     pub quiesce: Duration,

@@ -12,6 +12,7 @@ use ashlar_nvme::reservation::Notification;
 use tracing::info;
 
 use crate::namespace::Namespace;
+use crate::pulse::Pulse;
 use crate::reservation::Known;
 use crate::subsystem::{Host, Subsystem};
 
@@ -81,6 +82,7 @@ pub(crate) struct Controller {
     /// What its host may do to each namespace, as it was found out last.
     known: Box<[Known]>,
     last_seen: AtomicU64,
+    pub(crate) pulse: Pulse,
     state: Mutex<State>,
 }
 
@@ -102,6 +104,8 @@ pub(crate) struct State {
     events: VecDeque<AsyncEvent>,
     /// Events it was told and has not looked into: not told again until it has.
     told: Vec<AsyncEvent>,
+    /// An event is to come, whether or not anything has changed: the request behind it proves that the host is there.
+    wants_proof: bool,
     /// Namespaces that changed since the host last looked.
     changed: BTreeSet<u32>,
     /// What others have done to the host's reservations, and it has not read.
@@ -140,6 +144,7 @@ impl Controller {
             write_cache: AtomicBool::new(true),
             keep_alive_ms: AtomicU32::new(keep_alive_ms),
             last_seen: AtomicU64::new(now.as_nanos()),
+            pulse: Pulse::default(),
             state: Mutex::default(),
         }
     }
@@ -250,6 +255,7 @@ impl Controller {
             state.event_mask = 0;
             state.events.clear();
             state.told.clear();
+            state.wants_proof = false;
             state.changed.clear();
             state.notifications.clear();
             state.notification_masks.clear();
@@ -343,6 +349,9 @@ impl Controller {
         let mut state = self.state();
         let event = state.events.pop_front()?;
         state.told.push(event);
+        if event == AsyncEvent::AnaChange {
+            state.wants_proof = false;
+        }
         Some(event)
     }
 
@@ -361,6 +370,21 @@ impl Controller {
         let mut state = self.state();
         state.told.retain(|event| event.log_page() != log);
         state.events.retain(|event| event.log_page() != log);
+        if log == AsyncEvent::AnaChange.log_page() && state.wants_proof {
+            state.raise(AsyncEvent::AnaChange);
+        }
+    }
+
+    /// Has the host told that paths may have changed, if it has not been since the last call. True if an event waits
+    /// for it.
+    pub(crate) fn want_proof(&self) -> bool {
+        let mut state = self.state();
+        if state.wants_proof {
+            return false;
+        }
+        state.wants_proof = true;
+        state.raise(AsyncEvent::AnaChange);
+        state.events.contains(&AsyncEvent::AnaChange)
     }
 
     /// Whether the host may send this command to the namespace now.

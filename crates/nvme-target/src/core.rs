@@ -41,17 +41,22 @@ pub type ConnectionId = u32;
 pub enum Action {
     /// The connection has output, or takes input again.
     Attend(ConnectionId),
-    /// A Connect has arrived: choose a core for this queue, then [`Core::connect`] it here, or
+    /// A Connect has arrived: choose a core for its queue, then [`Core::connect`] it here, or
     /// [`Core::hand_off`] it and [`Core::adopt`] it there.
-    Place(ConnectionId, u16),
+    Place(ConnectionId, Placing),
     /// Close the socket, then call [`Core::closed`].
     Close(ConnectionId),
-    /// Call [`Core::about_to_look`], and then, if the socket is empty and nothing that was read of it is on
-    /// its way here, [`Core::seen_empty`]. A driver that serves no device that [labels
-    /// writes](BlockDevice::labels_writes) need not.
-    Look(ConnectionId),
     /// Tell every core, this one too.
     Notify(Notice),
+}
+
+/// What a core is chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placing {
+    /// The queue's number: 0 for an admin queue.
+    pub queue: u16,
+    /// The only core that an I/O queue may go to, if there is one ([`Shared::core`](crate::Shared::core)).
+    pub only: Option<usize>,
 }
 
 /// News between cores.
@@ -249,9 +254,7 @@ impl Core {
                 let host = queue.controller.clone();
                 host.join();
                 connection.attach(queue);
-                // The host is not connected before it is told, and sends nothing until then.
-                connection.ask_labels(&mut ctx);
-                connection.seen_empty();
+                connection.ask_first_labels(&mut ctx);
                 connection.complete(index, Status::SUCCESS, cntlid);
                 connection.connect = None;
                 self.open_account(id, &host);
@@ -313,8 +316,8 @@ impl Core {
         if let Err(fatal) = connection.receive(&mut ctx, input) {
             connection.terminate(fatal);
         }
-        if let Some(qid) = connection.take_placement() {
-            self.actions.push_back(Action::Place(id, qid));
+        if let Some(placing) = connection.take_placement(ctx.target) {
+            self.actions.push_back(Action::Place(id, placing));
         }
         self.after(id);
     }
@@ -453,10 +456,7 @@ impl Core {
     /// Numbers are used again: what was asked for one connection must not befall the next.
     fn forget_actions(&mut self, id: ConnectionId) {
         self.actions.retain(|action| match *action {
-            Action::Attend(other)
-            | Action::Place(other, _)
-            | Action::Look(other)
-            | Action::Close(other) => other != id,
+            Action::Attend(other) | Action::Place(other, _) | Action::Close(other) => other != id,
             Action::Notify(_) => true,
         });
     }
@@ -469,7 +469,7 @@ impl Core {
             let idle = done.is_empty();
             self.finished += done.len();
             for completion in done.drain(..) {
-                self.completed(completion);
+                self.completed(now, completion);
             }
             self.done = done;
             self.feed(now);
@@ -489,16 +489,18 @@ impl Core {
         std::mem::take(&mut self.finished)
     }
 
-    fn completed(&mut self, completion: Completion) {
+    fn completed(&mut self, now: Moment, completion: Completion) {
         let id = (completion.tag >> 32) as ConnectionId;
         let Some(connection) = self.connections.get_mut(id as usize) else {
             return;
         };
         if connection.completed(completion) {
-            self.remove_if_gone(id);
-        } else {
-            self.after(id);
+            return self.remove_if_gone(id);
         }
+        if connection.take_path_refused() {
+            self.ask_for_proof(now, id);
+        }
+        self.after(id);
     }
 
     /// Serves those that wait for buffers, in rounds of one command each: first those that give back what
@@ -638,7 +640,7 @@ impl Core {
         let before = |age: Duration| {
             Moment::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
         };
-        self.look_around();
+        self.ask_labels(now);
         self.refuse_waiting(now, before(timeouts.handshake));
         self.evict(now);
         for (id, connection) in &mut self.connections {
@@ -653,6 +655,7 @@ impl Core {
                 || connection.is_loitering(before(timeouts.handshake))
                 || connection.is_stalled(now, timeouts.stall)
                 || connection.is_overdue(now, FAREWELL)
+                || connection.lacks_proof(now)
             {
                 self.actions.push_back(Action::Close(id as ConnectionId));
             }
@@ -683,10 +686,10 @@ impl Core {
     }
 
     /// Takes news from any core.
-    pub fn notice(&mut self, notice: Notice) {
+    pub fn notice(&mut self, now: Moment, notice: Notice) {
         if notice == Notice::Events {
-            // Paths may have changed, and labels with them: hosts that come for that are told afterwards.
-            self.look_around();
+            // Paths may have changed, and labels with them: hosts prove themselves by what they are told now.
+            self.ask_labels(now);
         }
         let ids: Vec<ConnectionId> = self.connections.iter().map(|(id, _)| id as u32).collect();
         for id in ids {

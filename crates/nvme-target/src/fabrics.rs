@@ -12,6 +12,7 @@ use crate::connection::{Connection, Context, Queue};
 use crate::controller::{Claim, Controller, Role};
 use crate::io::{Transfer, check_data_pointer};
 use crate::subsystem::Subsystem;
+use crate::target::Target;
 
 /// Entries of the longest queue we accept.
 pub(crate) const MAX_QUEUE_ENTRIES: u16 = 1024;
@@ -186,6 +187,12 @@ fn connect_admin(
         0,
         parameters.sqsize + 1,
     )))
+}
+
+/// The only core to which the I/O queue of this Connect may go.
+pub(crate) fn only_core(target: &Target, data: &[u8]) -> Option<usize> {
+    let data = ConnectData::parse(data)?;
+    target.subsystem(&data.subnqn())?.core
 }
 
 fn find_subsystem(ctx: &Context<'_>, nqn: &str) -> Result<Arc<Subsystem>, Verdict> {

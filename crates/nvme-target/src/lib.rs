@@ -66,6 +66,7 @@ mod fabrics;
 mod io;
 mod namespace;
 mod path;
+mod pulse;
 mod reservation;
 mod roster;
 pub mod server;
@@ -76,7 +77,7 @@ mod subsystem;
 mod target;
 
 pub use config::{HostAccess, NamespaceConfig, Shared, SubsystemConfig, Timeouts};
-pub use core::{Action, ConnectionId, Core, Handoff, Notice};
+pub use core::{Action, ConnectionId, Core, Handoff, Notice, Placing};
 pub use reservation::{
     Answer, DecidedReservations, KeptReservations, News, Petition, ReservationDecider,
     ReservationKeeper, Reservations, Table, TableError, Ticket, Verdict, Wants, answer_to,

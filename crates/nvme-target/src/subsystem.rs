@@ -146,6 +146,8 @@ pub(crate) struct Subsystem {
     pub(crate) paths: Option<Paths>,
     /// No late command can do harm, and those of other targets' associations neither.
     pub(crate) is_fenced: bool,
+    /// The only core that its I/O queues may go to.
+    pub(crate) core: Option<usize>,
     /// CQT.
     pub(crate) quiesce: Duration,
     /// Where those do.
@@ -193,6 +195,7 @@ impl Subsystem {
             guests: Mutex::new(guests),
             paths: shared.map(|_| Paths::new()),
             is_fenced: shared.is_some_and(|shared| shared.is_fenced),
+            core: shared.and_then(|shared| shared.core),
             quiesce: shared.map_or(Duration::ZERO, |shared| shared.quiesce),
             portals: Mutex::new(config.shared.map_or_else(Vec::new, |shared| shared.portals)),
             work: Mutex::default(),

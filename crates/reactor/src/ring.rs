@@ -293,11 +293,6 @@ impl Ring {
         }
     }
 
-    /// Whether the kernel holds completions for which the ring had no room.
-    pub(crate) fn is_behind(&mut self) -> bool {
-        self.uring.submission().cq_overflow()
-    }
-
     /// Whether a completion, deferred work or mail is waiting; looks at shared memory only.
     pub(crate) fn is_ready(&mut self) -> bool {
         let mut completions = self.uring.completion();

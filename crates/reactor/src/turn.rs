@@ -49,11 +49,6 @@ impl Handle {
         Clock.now()
     }
 
-    /// Whether completions of before the last turn may not be in their ports: there were too many.
-    pub fn is_behind(&self) -> bool {
-        self.0.ring.borrow_mut().is_behind()
-    }
-
     pub(crate) fn submit(&self, op: Op, target: Target, key: u64, events: &Rc<Events>) {
         self.0.ring.borrow_mut().submit(op, target, key, events);
     }

@@ -150,7 +150,7 @@ pub enum HostOperation {
         content: Content,
         /// Whose.
         origin: Origin,
-        /// What was known when its socket was last seen empty.
+        /// What was known when its host was last known to use the association.
         label: Label,
     },
     /// Read.
@@ -164,7 +164,7 @@ pub enum HostOperation {
         content: Content,
         /// Whose command.
         origin: Origin,
-        /// What was known when its socket was last seen empty.
+        /// What was known when its host was last known to use the association.
         label: Label,
     },
     /// Read the register.
@@ -175,7 +175,7 @@ pub enum HostOperation {
         question: Bytes,
         /// Whose command.
         origin: Origin,
-        /// What was known when its socket was last seen empty.
+        /// What was known when its host was last known to use the association.
         label: Label,
     },
 }

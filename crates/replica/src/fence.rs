@@ -2,8 +2,9 @@
 //!
 //! Epochs do not stop a late duplicate of one write from overwriting a newer one: hosts try again by another
 //! association as soon as one is gone, and what the old one still carries may arrive at any time. So a command carries a
-//! *label*: what was known when its association's socket was last seen empty, which was before the command was sent. It
-//! is refused if there was another epoch then, or if *another association of the same host* has written since.
+//! *label*: what was known when its host was last known to use its association. What another association had written
+//! by then the host has sent beside the command, not after it. The command is refused if there was another epoch then,
+//! or if *another association of the same host* has written since.
 //!
 //! A label is never made fresh again: a command that is refused goes back to its host.
 
@@ -44,7 +45,7 @@ impl Fence {
         Self { epoch, hosts, cage }
     }
 
-    /// The label for what may now be sent by an association whose socket was just seen empty.
+    /// The label of an association's commands, once its host is known to use it after now.
     pub fn label(&self, origin: Origin) -> Label {
         Label {
             epoch: self.epoch.0,

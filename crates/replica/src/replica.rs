@@ -413,8 +413,8 @@ impl Replica {
         self.owner.as_ref().map(Owner::epoch)
     }
 
-    /// The label for what may now be sent by an association whose socket was just seen empty; of a copy that does not
-    /// own the volume, what its owner has said last ([`Event::LabelWanted`]).
+    /// The label of an association's commands once its host is known to use it after now; of a copy that does not own
+    /// the volume, what its owner has said last ([`Event::LabelWanted`]).
     pub fn label(&self, origin: Origin) -> Option<Label> {
         match &self.owner {
             Some(owner) => Some(owner.label(origin)),

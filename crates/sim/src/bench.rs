@@ -189,8 +189,7 @@ impl Bench {
             }
             Action::Place(id, _) => self.core.connect(self.now, id),
             Action::Close(id) => self.closed_by_target(id),
-            Action::Look(_) => return false,
-            Action::Notify(notice) => self.core.notice(notice),
+            Action::Notify(notice) => self.core.notice(self.now, notice),
         }
         true
     }

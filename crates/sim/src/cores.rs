@@ -184,7 +184,7 @@ impl Cores {
         while let Some(first) = worker.mail.first_entry().filter(|e| e.key().0 <= env.now) {
             news = true;
             match first.remove() {
-                Mail::Notice(notice) => worker.core.notice(notice),
+                Mail::Notice(notice) => worker.core.notice(env.now, notice),
                 Mail::Adopt(link, handoff, early) => {
                     let connection = worker.core.adopt(env.now, handoff);
                     env.trace.say(env.now, || {
@@ -208,10 +208,8 @@ impl Cores {
     fn act(&mut self, env: &mut Env<'_>, index: usize, action: Action) -> bool {
         match action {
             Action::Attend(id) => return self.attend(env, index, id),
-            Action::Place(id, qid) => self.place(env, index, id, qid),
+            Action::Place(id, placing) => self.place(env, index, id, placing.queue),
             Action::Close(id) => self.close(env, index, id),
-            // No device of this world labels writes.
-            Action::Look(_) => return false,
             Action::Notify(notice) => {
                 for to in 0..self.workers.len() {
                     self.post(env, to, Mail::Notice(notice));

@@ -36,17 +36,73 @@ fn has_etcd() -> bool {
     is_there("/usr/bin/etcd", etcd.exists())
 }
 
+/// An admin queue that waits to be told of one kind of event.
+struct Listener {
+    admin: Client,
+    cntlid: u16,
+    notice: u32,
+}
+
+impl Listener {
+    fn to(who: &Who, portal: SocketAddr, notice: u32) -> Self {
+        let (mut admin, cntlid) = Client::admin_as(who, portal);
+        let wants = Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, notice);
+        assert!(admin.call(wants, &[]).0.status().is_success());
+        let mut listener = Self {
+            admin,
+            cntlid,
+            notice,
+        };
+        listener.listen();
+        listener
+    }
+
+    /// Looks at the log page, which lets the next event come, and asks for it.
+    fn listen(&mut self) {
+        let lid = match self.notice {
+            notices::ANA_CHANGE => lid::ANA,
+            _ => lid::DISCOVERY,
+        };
+        let page = GetLogPage {
+            lid,
+            lsp: 0,
+            retain_event: false,
+            bytes: 1024,
+            offset: 0,
+            offset_type: false,
+        };
+        let read = Command::get_log_page(0, page);
+        assert!(self.admin.call(read, &[]).0.status().is_success());
+        self.admin.send(Command::async_event_request(), &[]);
+    }
+
+    /// Goes on listening if an event has come: what this host sends afterwards is known to be new.
+    fn catch_up(&mut self) {
+        if self.admin.has_answer(Duration::from_millis(5)) {
+            self.admin.reply();
+            self.listen();
+        }
+    }
+
+    /// The event comes.
+    fn hears(&mut self, event: AsyncEvent) {
+        let (told, _) = self.admin.reply();
+        assert_eq!(AsyncEvent::from_dw0(told.dw0.get()), event);
+        self.listen();
+    }
+}
+
 /// One queue of a host at one node.
 struct Path {
-    _admin: Client,
+    listener: Listener,
     io: Client,
 }
 
 impl Path {
     fn to(who: &Who, portal: SocketAddr) -> Self {
-        let (admin, cntlid) = Client::admin_as(who, portal);
-        let io = Client::io_as(who, portal, cntlid, 1);
-        Self { _admin: admin, io }
+        let listener = Listener::to(who, portal, notices::ANA_CHANGE);
+        let io = Client::io_as(who, portal, listener.cntlid, 1);
+        Self { listener, io }
     }
 }
 
@@ -84,7 +140,7 @@ impl Host {
                 return status;
             }
             assert!(begun.elapsed() < PATIENCE, "still {status:?}");
-            std::thread::sleep(Duration::from_millis(5));
+            self.paths[at].listener.catch_up();
         }
     }
 
@@ -307,6 +363,7 @@ fn a_write_that_a_stopped_forwarder_holds_does_not_undo_newer_ones() {
         while host.paths[owner].io.has_answer(NOT_NOTICED) {
             let refused = host.paths[owner].io.next_status();
             assert_eq!(refused, Some(Status::ANA_TRANSITION));
+            host.paths[owner].listener.catch_up();
             host.paths[owner].io.send_write(block, &new);
         }
         resume(stopped);
@@ -356,49 +413,6 @@ fn a_write_that_a_stopped_forwarder_holds_does_not_undo_newer_ones() {
                 &found[..2]
             );
         }
-    }
-}
-
-/// An admin queue that waits to be told of one kind of event.
-struct Listener {
-    admin: Client,
-    notice: u32,
-}
-
-impl Listener {
-    fn to(who: &Who, portal: SocketAddr, notice: u32) -> Self {
-        let (mut admin, _) = Client::admin_as(who, portal);
-        let wants = Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, notice);
-        assert!(admin.call(wants, &[]).0.status().is_success());
-        let mut listener = Self { admin, notice };
-        listener.listen();
-        listener
-    }
-
-    /// Looks at the log page, which lets the next event come, and asks for it.
-    fn listen(&mut self) {
-        let lid = match self.notice {
-            notices::ANA_CHANGE => lid::ANA,
-            _ => lid::DISCOVERY,
-        };
-        let page = GetLogPage {
-            lid,
-            lsp: 0,
-            retain_event: false,
-            bytes: 1024,
-            offset: 0,
-            offset_type: false,
-        };
-        let read = Command::get_log_page(0, page);
-        assert!(self.admin.call(read, &[]).0.status().is_success());
-        self.admin.send(Command::async_event_request(), &[]);
-    }
-
-    /// The event comes.
-    fn hears(&mut self, event: AsyncEvent) {
-        let (told, _) = self.admin.reply();
-        assert_eq!(AsyncEvent::from_dw0(told.dw0.get()), event);
-        self.listen();
     }
 }
 

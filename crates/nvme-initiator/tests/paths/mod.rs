@@ -30,6 +30,7 @@ fn serve(listen: SocketAddr, device: &Arc<Memory>, first: u16, state: AnaState) 
         portals: Vec::new(),
         // The test takes a path away only when nothing is under way below, or waits.
         is_fenced: false,
+        core: None,
         quiesce: Duration::ZERO,
     };
     let config = ServerConfig {

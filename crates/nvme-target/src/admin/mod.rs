@@ -19,8 +19,8 @@ use crate::reservation::Waits;
 use crate::slot::Stage;
 use crate::subsystem::MAX_TRANSFER_BYTES;
 
-/// Most asynchronous event requests outstanding.
-const EVENT_REQUESTS: usize = 4;
+/// Most asynchronous event requests outstanding: one, so that another is [proof](crate::pulse) that its end was heard of.
+pub(crate) const EVENT_REQUESTS: usize = 1;
 
 /// What became of an admin command.
 pub(crate) enum Outcome {
@@ -77,7 +77,7 @@ pub(crate) fn execute(
         opcode::admin::GET_FEATURES => return feature::get(controller, &command),
         opcode::admin::SET_FEATURES => return feature::set(controller, &command),
         opcode::admin::ABORT => return abort(connection, &command),
-        opcode::admin::ASYNC_EVENT_REQUEST => return request_event(connection),
+        opcode::admin::ASYNC_EVENT_REQUEST => return request_event(controller, connection),
         cross_reset::OPCODE => return cross_reset::execute(controller, connection, &command),
         // Any command on the admin queue is a sign of life.
         _ => return Outcome::Result(0),
@@ -93,10 +93,11 @@ pub(crate) fn execute(
     }
 }
 
-fn request_event(connection: &Connection) -> Outcome {
+fn request_event(controller: &Controller, connection: &Connection) -> Outcome {
     if connection.event_requests.len() >= EVENT_REQUESTS {
         return Outcome::Done(Status::ASYNC_EVENT_LIMIT_EXCEEDED.with_dnr());
     }
+    controller.pulse.request_received();
     Outcome::Parked
 }
 
@@ -116,7 +117,7 @@ fn abort(connection: &mut Connection, command: &Command) -> Outcome {
         return Outcome::Result(NOT_ABORTED);
     };
     connection.event_requests.retain(|&other| other != slot);
-    connection.complete(slot, Status::ABORT_REQUESTED, 0);
+    connection.end_event_request(slot, Status::ABORT_REQUESTED, 0);
     Outcome::Result(0)
 }
 

@@ -29,7 +29,7 @@ impl Connection {
         }
         let taken = self.slots.take(command);
         let index = taken.ok_or(Fatal::new(FatalStatus::PduSequenceError))?;
-        self.slots.get_mut(index).label = self.labels.of(command.nsid.get());
+        self.slots.get_mut(index).label = self.label_of(command.nsid.get());
         let planned = self.plan(&command).and_then(|transfer| {
             check_capsule(&command, transfer, in_capsule)?;
             Ok(transfer)
@@ -293,7 +293,11 @@ impl Connection {
         match admin::execute(ctx, &controller, self, index) {
             Outcome::Done(status) => self.complete(index, status, 0),
             Outcome::Result(result) => self.complete(index, Status::SUCCESS, result),
-            Outcome::Data(data) => self.respond_with(index, &data),
+            Outcome::Data(data) => {
+                self.respond_with(index, &data);
+                // A log page that was read may have armed an event again.
+                self.deliver_events();
+            }
             Outcome::Parked => {
                 self.slots.get_mut(index).stage = Stage::Parked;
                 self.event_requests.push_back(index);
@@ -328,8 +332,16 @@ impl Connection {
     /// Ends all event requests: the controller is reset, the host will send new ones.
     pub(crate) fn abort_event_requests(&mut self) {
         while let Some(index) = self.event_requests.pop_front() {
-            self.complete(index, Status::ABORT_REQUESTED, 0);
+            self.end_event_request(index, Status::ABORT_REQUESTED, 0);
         }
+    }
+
+    /// Ends an event request that was taken off the list.
+    pub(crate) fn end_event_request(&mut self, index: u16, status: Status, result: u64) {
+        if let Some(queue) = &self.queue {
+            queue.controller.pulse.request_ended();
+        }
+        self.complete(index, status, result);
     }
 
     /// Answers event requests for which there is an event.
@@ -343,7 +355,7 @@ impl Connection {
                 return;
             };
             if let Some(index) = self.event_requests.pop_front() {
-                self.complete(index, Status::SUCCESS, u64::from(event.dw0()));
+                self.end_event_request(index, Status::SUCCESS, u64::from(event.dw0()));
             }
         }
     }

@@ -1,17 +1,50 @@
-//! How old a connection's commands may be: labels, as they were when its socket was last seen empty.
+//! How old a connection's commands may be: labels, as they were when its host is known to have used the association.
 
-use ashlar_block::Label;
+use std::time::Duration;
+
+use ashlar_block::{Label, Moment};
 
 use super::{Connection, Context};
 use crate::controller::Role;
+use crate::pulse::{Beat, Pulse};
+
+/// How long a host whose commands are refused for their labels has to prove that it has not given the association up.
+const PROOF_LIMIT: Duration = Duration::from_secs(3);
+
+/// What a device has said, which counts once the host has used the association afterwards.
+#[derive(Clone, Copy, Debug)]
+struct Unproven {
+    label: Label,
+    asked: Beat,
+}
 
 /// Of one namespace.
 #[derive(Clone, Copy, Debug, Default)]
 struct Labelled {
-    /// What was known when the socket was last seen empty.
     known: Option<Label>,
-    /// What was known before it is looked at again.
-    next: Option<Label>,
+    next: Option<Unproven>,
+}
+
+impl Labelled {
+    /// A device has said this before `asked`.
+    fn heard(&mut self, label: Label, asked: Beat) {
+        let is_the_same = |next: Unproven| next.label == label;
+        if self.known == Some(label) {
+            self.next = None;
+        } else if !self.next.is_some_and(is_the_same) {
+            self.next = Some(Unproven { label, asked });
+        }
+    }
+
+    /// Takes what is proven by now; true if there was something.
+    fn prove(&mut self, pulse: &Pulse) -> bool {
+        let proven = |next: &mut Unproven| pulse.is_proven_after(next.asked);
+        let Some(next) = self.next.take_if(proven) else {
+            return false;
+        };
+        self.known = Some(next.label);
+        true
+    }
 }
 
 /// A connection's labels: none as long as no device of its subsystem wants any.
@@ -19,64 +52,103 @@ struct Labelled {
 pub(super) struct Labels {
     /// By namespace, nsid 1 first.
     by_namespace: Vec<Labelled>,
-    /// They were asked for since the socket was last seen empty.
-    is_asked: bool,
+    /// A command was refused, perhaps for its label, and the core has not heard of it.
+    is_refused: bool,
+    /// Since when commands have been refused, and nothing was proven.
+    refused_since: Option<Moment>,
 }
 
 impl Labels {
     /// The label of a command that begins now.
-    pub(super) fn of(&self, nsid: u32) -> Option<Label> {
+    fn of(&mut self, nsid: u32, pulse: &Pulse) -> Option<Label> {
         let index = (nsid as usize).wrapping_sub(1);
-        self.by_namespace.get(index)?.known
-    }
-
-    /// The socket was empty at some time since labels were asked for: what comes now was not there then.
-    fn confirm(&mut self) {
-        if std::mem::take(&mut self.is_asked) {
-            for one in &mut self.by_namespace {
-                one.known = one.next;
-            }
+        let one = self.by_namespace.get_mut(index)?;
+        if one.prove(pulse) {
+            self.refused_since = None;
         }
+        one.known
     }
 }
 
 impl Connection {
-    /// Asks devices for the labels of what may be sent from now on. They count once the socket is
-    /// [seen empty](Self::seen_empty) afterwards.
+    /// The label of a command to this namespace that has just begun to arrive.
+    pub(super) fn label_of(&mut self, nsid: u32) -> Option<Label> {
+        match &self.queue {
+            Some(queue) => self.labels.of(nsid, &queue.controller.pulse),
+            None => None,
+        }
+    }
+
+    /// Asks devices for labels. They count once the host is known to have used the association afterwards.
     pub(crate) fn ask_labels(&mut self, ctx: &mut Context<'_>) {
+        self.hear_labels(ctx, Labelled::heard);
+    }
+
+    /// The same, before the host is told that it is connected: it sends nothing until then.
+    pub(crate) fn ask_first_labels(&mut self, ctx: &mut Context<'_>) {
+        self.hear_labels(ctx, |one, label, _| one.known = Some(label));
+    }
+
+    fn hear_labels(&mut self, ctx: &mut Context<'_>, hear: impl Fn(&mut Labelled, Label, Beat)) {
         if !ctx.devices.any_labels() {
             return;
         }
         let Some(queue) = self.queue.as_ref().filter(|queue| queue.id > 0) else {
             return;
         };
-        let Role::Io(subsystem) = &queue.controller.role else {
+        let controller = &queue.controller;
+        let Role::Io(subsystem) = &controller.role else {
             return;
         };
-        let (host, association) = (queue.controller.host.name, queue.controller.association());
-        let labels = &mut self.labels;
-        labels.is_asked = false;
-        labels
-            .by_namespace
-            .resize(subsystem.namespaces.len(), Labelled::default());
-        for (namespace, one) in subsystem.namespaces.iter().zip(&mut labels.by_namespace) {
-            let device = ctx.devices.labelling(namespace.device);
-            let label = device.map(|device| device.label(host, association));
-            labels.is_asked |= label.is_some();
-            one.next = label.flatten();
+        let labels = &mut self.labels.by_namespace;
+        labels.resize(subsystem.namespaces.len(), Labelled::default());
+        for (namespace, one) in subsystem.namespaces.iter().zip(labels) {
+            let Some(device) = ctx.devices.labelling(namespace.device) else {
+                continue;
+            };
+            let label = device.label(controller.host.name, controller.association());
+            if let Some(label) = label {
+                // Read behind the label, which is then older than what proves it.
+                hear(one, label, controller.pulse.now());
+            }
         }
     }
 
-    /// The socket was found empty after labels were asked for, and everything that was read of it before
-    /// has been taken. Of a command that has arrived in part, the rest may come later: then nothing counts.
-    pub(crate) fn seen_empty(&mut self) {
-        if !self.receiver.is_inside_header() {
-            self.labels.confirm();
-        }
-    }
-
-    /// Whether it is worth looking whether the socket is empty.
+    /// Whether its commands carry labels.
     pub(crate) fn has_labels(&self) -> bool {
         !self.labels.by_namespace.is_empty()
+    }
+
+    /// A device has answered that the path is changing.
+    pub(super) fn path_refused(&mut self) {
+        self.labels.is_refused = self.has_labels();
+    }
+
+    /// Whether a command was refused since the last call.
+    pub(crate) fn take_path_refused(&mut self) -> bool {
+        std::mem::take(&mut self.labels.is_refused)
+    }
+
+    /// Asks the host, whose commands are refused, for proof that it has not given the association up. True if there
+    /// is an event for it.
+    pub(crate) fn ask_for_proof(&mut self, ctx: &mut Context<'_>) -> bool {
+        self.ask_labels(ctx);
+        self.labels.refused_since.get_or_insert(ctx.now);
+        let queue = self.queue.as_ref();
+        queue.is_some_and(|queue| queue.controller.want_proof())
+    }
+
+    /// Whether the host has been asked for proof, and not given it in time. With another association it begins anew.
+    pub(crate) fn lacks_proof(&mut self, now: Moment) -> bool {
+        let Some(queue) = &self.queue else {
+            return false;
+        };
+        for one in &mut self.labels.by_namespace {
+            if one.prove(&queue.controller.pulse) {
+                self.labels.refused_since = None;
+            }
+        }
+        let since = self.labels.refused_since;
+        since.is_some_and(|since| now.since(since) > PROOF_LIMIT)
     }
 }

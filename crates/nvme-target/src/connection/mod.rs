@@ -20,13 +20,14 @@ use ashlar_nvme::{Command, Status};
 use self::dues::Dues;
 use self::labels::Labels;
 use crate::controller::{Controller, Role};
+use crate::core::Placing;
 use crate::devices::Devices;
-use crate::io;
 use crate::reservation::Waits;
 use crate::shares::{AccountId, Charge, Shares, UNLISTED, Want};
 use crate::slot::{Slots, Stage};
 use crate::subsystem::HostWork;
 use crate::target::Target;
+use crate::{fabrics, io};
 
 /// In-capsule data of I/O queues: writes up to this size need no R2T.
 pub(crate) const IN_CAPSULE_BYTES: u32 = 64 << 10;
@@ -298,12 +299,16 @@ impl Connection {
         self.id = id;
     }
 
-    /// The queue id of a Connect that has just arrived; told once.
-    pub(crate) fn take_placement(&mut self) -> Option<u16> {
-        let index = self
-            .connect
-            .filter(|_| std::mem::take(&mut self.unplaced))?;
-        Some(self.command_of(index).connect_parameters().qid)
+    /// What a core is to be chosen by for a Connect that has just arrived; told once.
+    pub(crate) fn take_placement(&mut self, target: &Target) -> Option<Placing> {
+        if !std::mem::take(&mut self.unplaced) {
+            return None;
+        }
+        let (_, command, data) = self.pending_connect()?;
+        Some(Placing {
+            queue: command.connect_parameters().qid,
+            only: fabrics::only_core(target, data),
+        })
     }
 
     /// The command in slot `index`.
@@ -358,6 +363,9 @@ impl Connection {
         io::absorb(slot, completion);
         if slot.requests == 0 {
             self.work.count(slot);
+            if slot.status.is(Status::ANA_TRANSITION) {
+                self.path_refused();
+            }
             if self.life == Life::Closed {
                 self.release(index);
             } else {

@@ -2,39 +2,32 @@
 
 use ashlar_block::Moment;
 
-use super::{Action, ConnectionId, Core};
+use super::{Action, ConnectionId, Core, Notice};
 use crate::connection::Queue;
 use crate::controller::Role;
 use crate::devices::Devices;
 
 impl Core {
-    /// The driver is about to receive from the connection's socket, or to look whether it is empty: what is
-    /// not in it when it is found so is sent with what devices know now.
-    pub fn about_to_look(&mut self, now: Moment, id: ConnectionId) {
-        if self.devices.any_labels()
-            && let Some((connection, mut ctx)) = self.split(id, now)
-        {
-            connection.ask_labels(&mut ctx);
+    /// Asks devices for the labels of what hosts may send from now on.
+    pub(super) fn ask_labels(&mut self, now: Moment) {
+        if !self.devices.any_labels() {
+            return;
+        }
+        let labelled = self.connections.iter().filter(|(_, one)| one.has_labels());
+        let ids: Vec<ConnectionId> = labelled.map(|(id, _)| id as ConnectionId).collect();
+        for id in ids {
+            if let Some((connection, mut ctx)) = self.split(id, now) {
+                connection.ask_labels(&mut ctx);
+            }
         }
     }
 
-    /// The connection's socket was found empty after [`about_to_look`](Self::about_to_look), and everything
-    /// that was read of it before was given to [`receive`](Self::receive) and taken.
-    pub fn seen_empty(&mut self, id: ConnectionId) {
-        if self.devices.any_labels()
-            && let Some(connection) = self.connections.get_mut(id as usize)
+    /// A device has refused a command of this connection, perhaps for its label.
+    pub(super) fn ask_for_proof(&mut self, now: Moment, id: ConnectionId) {
+        if let Some((connection, mut ctx)) = self.split(id, now)
+            && connection.ask_for_proof(&mut ctx)
         {
-            connection.seen_empty();
-        }
-    }
-
-    /// Asks the driver to look at the sockets of connections whose commands are labelled: a label of before
-    /// a long pause would be refused for nothing.
-    pub(super) fn look_around(&mut self) {
-        if self.devices.any_labels() {
-            let labelled = self.connections.iter().filter(|(_, one)| one.has_labels());
-            let looks = labelled.map(|(id, _)| Action::Look(id as ConnectionId));
-            self.actions.extend(looks);
+            self.actions.push_back(Action::Notify(Notice::Events));
         }
     }
 

@@ -1,5 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::core::Placing;
+
 /// How many I/O queues each core has.
 pub(super) struct Placement {
     queues: Vec<AtomicUsize>,
@@ -13,14 +15,16 @@ impl Placement {
     }
 
     /// The core for a queue: admin queues, which do little, share the first; an I/O queue goes where
-    /// the fewest are. Counts it until [`leave`](Self::leave).
-    pub(super) fn place(&self, qid: u16) -> usize {
-        if qid == 0 {
+    /// it must, or where the fewest are. Counts it until [`leave`](Self::leave).
+    pub(super) fn place(&self, placing: Placing) -> usize {
+        if placing.queue == 0 {
             return 0;
         }
         let load = |core: &usize| self.queues[*core].load(Ordering::Relaxed);
         // Of equally loaded cores the last: the first has the admin queues.
-        let core = (0..self.queues.len()).rev().min_by_key(load).unwrap_or(0);
+        let freest = || (0..self.queues.len()).rev().min_by_key(load).unwrap_or(0);
+        let only = placing.only.filter(|&core| core < self.queues.len());
+        let core = only.unwrap_or_else(freest);
         self.queues[core].fetch_add(1, Ordering::Relaxed);
         core
     }
@@ -38,12 +42,12 @@ mod tests {
     #[test]
     fn io_queues_spread_and_admin_queues_stay() {
         let placement = Placement::new(2);
-        let cores: Vec<usize> = [0, 1, 2, 0, 1, 2]
-            .iter()
-            .map(|&q| placement.place(q))
-            .collect();
+        let place = |queue, only| placement.place(Placing { queue, only });
+        let cores = [0, 1, 2, 0, 1, 2].map(|queue| place(queue, None));
         assert_eq!(cores, [0, 1, 0, 0, 1, 0]);
         placement.leave(1);
-        assert_eq!(placement.place(3), 1);
+        assert_eq!(place(3, None), 1);
+        assert_eq!([place(4, Some(0)), place(5, Some(0))], [0, 0]);
+        assert_eq!([place(6, None), place(7, None)], [1, 1], "those count");
     }
 }

@@ -21,10 +21,6 @@ pub(super) struct Socket {
     pub(super) frame: Option<Box<RecvFrame>>,
     /// Bytes in the frame's staging that the connection has not taken yet.
     pub(super) staged: Range<usize>,
-    /// Nothing was left in the socket when the last receive had taken what it did.
-    pub(super) left_empty: bool,
-    /// The core was told of a look at the socket while a receive was in flight.
-    pub(super) looked_at: bool,
     /// The last receive filled its staging: more would have come with more room.
     pub(super) cramped: bool,
     /// Absent while a send is in flight.
@@ -49,8 +45,6 @@ impl Socket {
             connection,
             frame: Some(RecvFrame::new(buffers.get(staging_bytes)?)),
             staged: 0..0,
-            left_empty: false,
-            looked_at: false,
             cramped: false,
             batch: Some(SendBatch::new()),
             moving: None,

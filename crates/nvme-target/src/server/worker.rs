@@ -16,7 +16,7 @@ use super::mail::{Mail, Reply};
 use super::placement::Placement;
 use super::resident::{MakeResident, Residents};
 use super::socket::{BUSY_QUEUE_BYTES, GREETING_BYTES, QUEUE_BYTES, Socket};
-use crate::core::{Action, ConnectionId, Core, Handoff};
+use crate::core::{Action, ConnectionId, Core, Handoff, Placing};
 use crate::roster::Listing;
 
 const ACCEPT_KEY: u64 = u64::MAX;
@@ -72,8 +72,6 @@ pub(super) struct Worker {
     /// Connections were closed because the server stops.
     closed_all: bool,
     clearing: Vec<Clearing>,
-    /// Sockets that were found empty in this turn.
-    found_empty: Vec<usize>,
     now: Moment,
     /// There is more to do in the next turn, which does not wait.
     busy: bool,
@@ -99,7 +97,6 @@ impl Worker {
             stopping: None,
             closed_all: false,
             clearing: Vec::new(),
-            found_empty: Vec::new(),
             now: handle.now(),
             busy: false,
             residents: Residents::default(),
@@ -124,7 +121,6 @@ impl Worker {
             while let Some(event) = self.port.next() {
                 self.event(event);
             }
-            self.confirm_empty();
             self.work();
             self.clear();
             self.answer_quiet();
@@ -162,7 +158,7 @@ impl Worker {
         let drains =
             self.stopping.is_some() || !self.clearing.is_empty() || !self.quiescing.is_empty();
         let check = drains.then(|| self.now + DRAIN_CHECK);
-        let at_once = (self.busy || !self.found_empty.is_empty()).then_some(self.now);
+        let at_once = self.busy.then_some(self.now);
         let core = self.core.next_deadline(self.now);
         let residents = self.residents.next_deadline();
         [core, residents, self.accept_again, check, at_once]
@@ -248,7 +244,7 @@ impl Worker {
                     self.adopt(socket, handoff, &early, placed);
                 }
                 Mail::Listen(listener) => self.listen(listener),
-                Mail::Notice(notice) => self.core.notice(notice),
+                Mail::Notice(notice) => self.core.notice(self.now, notice),
                 Mail::Open(devices, reply) => reply.send(self.open(devices)),
                 Mail::Close(listing, reply) => self.close_devices(listing, reply),
                 Mail::SettleIn(name, make, reply) => reply.send(self.settle_in(name, make)),
@@ -377,8 +373,6 @@ impl Worker {
             return;
         };
         let connection = socket.connection;
-        // After a look, what the core was asked for may be newer than the end of this receive.
-        socket.left_empty = !std::mem::take(&mut socket.looked_at) && !more;
         let direct_bytes = result.as_ref().map_or(0, |&bytes| frame.direct_part(bytes));
         let direct = frame.direct.take();
         // Only where the whole staging was on offer: a small one behind a payload fills easily.
@@ -407,9 +401,6 @@ impl Worker {
         let mut input = &frame.staging[socket.staged.clone()];
         self.core.receive(self.now, connection, &mut input);
         socket.staged.start = socket.staged.end - input.len();
-        if socket.staged.is_empty() && std::mem::take(&mut socket.left_empty) {
-            self.core.seen_empty(connection);
-        }
         self.receive(key, expect_idle);
     }
 
@@ -434,7 +425,6 @@ impl Worker {
             limit
         };
         frame.expect_idle = expect_idle;
-        self.core.about_to_look(self.now, socket.connection);
         self.port.recv(&socket.file, frame, key as u64);
     }
 
@@ -462,8 +452,7 @@ impl Worker {
         while let Some(action) = self.core.next_action() {
             match action {
                 Action::Attend(connection) => self.attend(connection),
-                Action::Place(connection, qid) => self.place(connection, qid),
-                Action::Look(connection) => self.look(connection),
+                Action::Place(connection, placing) => self.place(connection, placing),
                 Action::Close(connection) => self.close(connection),
                 Action::Notify(notice) => {
                     for mailbox in &self.common.mailboxes {
@@ -499,39 +488,7 @@ impl Worker {
         }
     }
 
-    /// Looks whether the socket is empty. What it held before may have been received without having come
-    /// here yet: the answer counts if the next turn brings nothing.
-    fn look(&mut self, connection: ConnectionId) {
-        let Some(key) = self.socket_of(connection) else {
-            return;
-        };
-        let socket = &mut self.sockets[key];
-        if socket.frame.is_some() {
-            return;
-        }
-        self.core.about_to_look(self.now, connection);
-        socket.looked_at = true;
-        if matches!(rustix::io::ioctl_fionread(&socket.file), Ok(0)) {
-            self.found_empty.push(key);
-        }
-    }
-
-    /// Tells the core of sockets that were found empty in the turn before.
-    fn confirm_empty(&mut self) {
-        if self.found_empty.is_empty() {
-            return;
-        }
-        let is_behind = self.handle.is_behind();
-        for key in self.found_empty.drain(..) {
-            let socket = self.sockets.get_mut(key);
-            if let Some(socket) = socket.filter(|socket| socket.looked_at && !is_behind) {
-                socket.looked_at = false;
-                self.core.seen_empty(socket.connection);
-            }
-        }
-    }
-
-    fn place(&mut self, connection: ConnectionId, qid: u16) {
+    fn place(&mut self, connection: ConnectionId, placing: Placing) {
         let Some(key) = self.socket_of(connection) else {
             return;
         };
@@ -540,8 +497,8 @@ impl Worker {
             // An earlier Connect of this connection was refused.
             self.common.placement.leave(self.index);
         }
-        let core = self.common.placement.place(qid);
-        socket.placed = qid > 0;
+        let core = self.common.placement.place(placing);
+        socket.placed = placing.queue > 0;
         if core != self.index {
             socket.moving = Some(core);
             if socket.batch.is_some() {
@@ -549,7 +506,7 @@ impl Worker {
             }
             return;
         }
-        if qid > 0 {
+        if placing.queue > 0 {
             self.enlarge_staging(key);
         }
         self.core.connect(self.now, connection);

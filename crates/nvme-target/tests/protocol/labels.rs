@@ -1,15 +1,18 @@
-//! Labels of writes: whose a command is, and what was known when its socket was last seen empty.
+//! Labels of writes: whose a command is, and what was known when its host had last proven that it uses its association.
 
 use std::time::Duration;
 
-use ashlar_block::{BlockSize, HostId, Label, Provenance};
-use ashlar_nvme::Command;
-use ashlar_nvme::command::{DsmRange, SglDescriptor};
+use ashlar_block::{BlockSize, ErrorKind, HostId, Provenance};
+use ashlar_nvme::command::{DsmRange, GetLogPage, SglDescriptor};
+use ashlar_nvme::event::notices;
+use ashlar_nvme::feature::fid;
+use ashlar_nvme::log::{AnaState, lid};
 use ashlar_nvme::pdu::Digests;
-use ashlar_nvme_target::Notice;
+use ashlar_nvme::{Command, Status};
+use ashlar_nvme_target::{Notice, Shared};
 
 use crate::disk::Disk;
-use crate::host::{Host, pattern, queue, read, write_in, write_out};
+use crate::host::{Host, pattern, queue, read, write_in};
 use crate::world::{NQN, Plan, World};
 
 const BLOCK: usize = 4096;
@@ -19,6 +22,14 @@ fn world() -> (World, Disk) {
     let world = World::new(&Plan {
         disks: vec![disk.clone()],
         cores: 2,
+        shared: Some(Shared {
+            controller_ids: 1..=100,
+            state: AnaState::Optimized,
+            portals: Vec::new(),
+            is_fenced: true,
+            core: Some(0),
+            quiesce: Duration::ZERO,
+        }),
         ..Plan::default()
     });
     (world, disk)
@@ -34,78 +45,114 @@ fn call(world: &mut World, host: &mut Host, slba: u64) {
     assert!(host.call(world, command, &data).status().is_success());
 }
 
-/// How many commands were executed when the socket of each of these was last seen empty.
+/// How many commands had been executed as far as the label of each of these knows.
 fn known(provenances: &[Provenance]) -> Vec<u64> {
     let writes = |one: &Provenance| one.label.expect("a label").writes;
     provenances.iter().map(writes).collect()
 }
 
-#[test]
-fn a_label_is_as_old_as_the_last_sight_of_an_empty_socket() {
-    let (mut world, disk) = world();
-    let (_admin, mut io) = Host::pair(&mut world);
-    // The target takes one capsule at a time, and executes it before it takes the next.
-    let (command, data) = write(0);
-    world.wires[io.wire].chunk = io.capsule(&command, &data).len();
-    for slba in 0..3 {
-        let (command, data) = write(slba);
-        io.send(&mut world, command, &data);
-    }
-    io.settle(&mut world);
-    let first = disk.take_provenances();
-    assert_eq!(known(&first), [0, 0, 0], "bytes have waited all the time");
-    assert_eq!(
-        first[0].label,
-        Some(Label {
-            epoch: 1,
-            writes: 0
-        })
-    );
-    // It was seen empty behind the third, by a receive that was begun before the second was executed.
-    call(&mut world, &mut io, 3);
-    call(&mut world, &mut io, 4);
-    assert_eq!(known(&disk.take_provenances()), [1, 2]);
+/// A host that is told of paths that change, and its I/O queue.
+fn told(world: &mut World) -> (Host, Host) {
+    let (mut admin, io) = Host::pair(world);
+    let want = Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, notices::ANA_CHANGE);
+    assert!(admin.call(world, want, &[]).status().is_success());
+    ask(world, &mut admin);
+    (admin, io)
+}
+
+/// Asks for an event.
+fn ask(world: &mut World, admin: &mut Host) {
+    admin.send(world, Command::async_event_request(), &[]);
+    admin.settle(world);
+}
+
+/// Looks into the ANA log, after which a change is told again.
+fn look(world: &mut World, admin: &mut Host) {
+    let log = GetLogPage {
+        lid: lid::ANA,
+        lsp: 0,
+        retain_event: false,
+        bytes: 16,
+        offset: 0,
+        offset_type: false,
+    };
+    let reply = admin.call(world, Command::get_log_page(0, log), &[]);
+    assert!(reply.status().is_success());
+}
+
+fn change_path(world: &mut World, state: AnaState) {
+    assert!(world.target.set_path(NQN, None, state).expect("shared"));
+    world.tell(&[Notice::Events]);
 }
 
 #[test]
-fn half_a_command_is_as_old_as_its_first_byte() {
+fn a_label_is_as_old_as_what_proves_that_the_host_still_uses_its_association() {
     let (mut world, disk) = world();
-    let (_admin, mut io) = Host::pair(&mut world);
+    let (mut admin, mut io) = told(&mut world);
     let (_other_admin, mut other) = Host::pair(&mut world);
-    let (command, data) = write(0);
-    let cid = io.cid();
-    let capsule = io.capsule(&command.with_cid(cid), &data);
-    // The socket is found empty three times while its header arrives.
-    for piece in 0..3 {
-        world.push(io.wire, &capsule[20 * piece..20 * (piece + 1)]);
-        io.settle(&mut world);
-        call(&mut world, &mut other, 1);
+    call(&mut world, &mut io, 0);
+    call(&mut world, &mut other, 1);
+    // Time, a change that the host may not have heard of, and commands that it may have sent before prove nothing.
+    world.pass(Duration::from_secs(2));
+    call(&mut world, &mut io, 2);
+    change_path(&mut world, AnaState::NonOptimized);
+    for _ in 0..2 {
+        assert!(
+            admin
+                .call(&mut world, Command::keep_alive(), &[])
+                .status()
+                .is_success()
+        );
     }
-    world.push(io.wire, &capsule[60..]);
-    io.settle(&mut world);
-    assert_eq!(known(&disk.take_provenances()).last(), Some(&0));
-    // One whose header is there is as old as that, however late its data comes.
-    let executed = || disk.0.borrow().log.len() as u64;
-    let before = executed();
-    let cid = io.cid();
-    let capsule = io.capsule(&command.with_cid(cid), &data);
-    world.push(io.wire, &capsule[..100]);
-    io.settle(&mut world);
-    call(&mut world, &mut other, 3);
-    world.push(io.wire, &capsule[100..]);
-    io.settle(&mut world);
-    let labels = known(&disk.take_provenances());
-    assert!(labels[1] <= before, "{labels:?} after {before}");
-    let before = executed();
-    let cid = io.send(&mut world, write_out(0, BLOCK, BLOCK), &[]);
-    io.settle(&mut world);
+    look(&mut world, &mut admin);
+    call(&mut world, &mut io, 3);
+    assert_eq!(known(&disk.take_provenances()), [0, 0, 0, 0]);
+    // An event request behind the end of another proves what was known before that end.
     call(&mut world, &mut other, 4);
-    call(&mut world, &mut other, 5);
-    io.answer_r2t(&mut world, &data);
-    io.settle(&mut world);
-    assert!(io.replies[&cid].status().is_success());
-    let labels = known(&disk.take_provenances());
-    assert!(labels[2] <= before, "{labels:?} after {before}");
+    ask(&mut world, &mut admin);
+    call(&mut world, &mut io, 5);
+    assert_eq!(known(&disk.take_provenances()), [0, 3]);
+}
+
+#[test]
+fn a_host_that_is_refused_is_asked_for_proof_and_goes_on() {
+    let (mut world, disk) = world();
+    let (mut admin, mut io) = told(&mut world);
+    let (_other_admin, mut other) = Host::pair(&mut world);
+    let refused = |world: &mut World, io: &mut Host| {
+        disk.0.borrow_mut().fail_writes = Some(ErrorKind::PathChanging);
+        let (command, data) = write(0);
+        assert!(
+            io.call(world, command, &data)
+                .status()
+                .is(Status::ANA_TRANSITION)
+        );
+        disk.0.borrow_mut().fail_writes = None;
+    };
+    for so_far in [0, 3] {
+        call(&mut world, &mut other, 1);
+        refused(&mut world, &mut io);
+        admin.settle(&mut world);
+        assert_eq!(admin.outstanding(), 0, "it is told of a change");
+        look(&mut world, &mut admin);
+        ask(&mut world, &mut admin);
+        disk.take_provenances();
+        call(&mut world, &mut io, 2);
+        assert_eq!(known(&disk.take_provenances()), [so_far + 2]);
+    }
+    // It is told again if it looks into an event of before.
+    change_path(&mut world, AnaState::NonOptimized);
+    ask(&mut world, &mut admin);
+    refused(&mut world, &mut io);
+    admin.settle(&mut world);
+    assert_eq!(admin.outstanding(), 1, "it has not looked");
+    look(&mut world, &mut admin);
+    assert_eq!(admin.outstanding(), 0);
+    // Without an answer it is not let in again by this association.
+    world.pass(Duration::from_secs(2));
+    assert!(!world.wires[io.wire].is_closed());
+    world.pass(Duration::from_secs(3));
+    assert!(world.wires[io.wire].is_closed());
 }
 
 #[test]
@@ -147,26 +194,6 @@ fn a_controllers_queues_are_one_association_of_its_host() {
     disk.release();
     world.settle();
     assert_eq!(ended(), [(all[0].host, all[0].association)]);
-}
-
-#[test]
-fn what_a_host_may_send_after_a_pause_is_not_refused_for_its_age() {
-    let (mut world, disk) = world();
-    let (_admin, mut idle) = Host::pair(&mut world);
-    let (_other_admin, mut other) = Host::pair(&mut world);
-    call(&mut world, &mut idle, 0);
-    for slba in 0..5 {
-        call(&mut world, &mut other, slba);
-    }
-    disk.take_provenances();
-    world.pass(Duration::from_secs(1));
-    call(&mut world, &mut idle, 0);
-    assert_eq!(known(&disk.take_provenances()), [6]);
-    // And at once when a path may have changed.
-    call(&mut world, &mut other, 1);
-    world.tell(&[Notice::Events]);
-    call(&mut world, &mut idle, 0);
-    assert_eq!(known(&disk.take_provenances()), [6, 8]);
 }
 
 #[test]

@@ -146,8 +146,9 @@ impl World {
 
     /// Tells every core.
     pub fn tell(&mut self, notices: &[Notice]) {
+        let now = self.now;
         for core in &mut self.cores {
-            notices.iter().for_each(|&notice| core.notice(notice));
+            notices.iter().for_each(|&notice| core.notice(now, notice));
         }
         self.settle();
     }
@@ -274,9 +275,12 @@ impl World {
                     self.attend(wire);
                 }
             }
-            Action::Place(id, qid) => {
+            Action::Place(id, placing) => {
                 self.placements += 1;
-                let to = if qid > 0 { self.io_core } else { 0 };
+                let to = match placing.queue {
+                    0 => 0,
+                    _ => placing.only.unwrap_or(self.io_core),
+                };
                 let wire = self.wire_of(core, id).expect("placed connections exist");
                 if to == core {
                     return self.cores[core].connect(self.now, id);
@@ -291,17 +295,10 @@ impl World {
                     self.close(wire);
                 }
             }
-            Action::Look(id) => {
-                let wire = self.wire_of(core, id).expect("it is there");
-                self.cores[core].about_to_look(self.now, id);
-                if self.wires[wire].input.is_empty() {
-                    self.cores[core].seen_empty(id);
-                }
-            }
             Action::Notify(notice) => {
                 let now = self.now;
                 self.cores.iter_mut().for_each(|core| {
-                    core.notice(notice);
+                    core.notice(now, notice);
                     core.poll(now);
                 });
             }
@@ -359,10 +356,6 @@ impl World {
         let placed = direct.map_or(0, |direct| self.place(wire, direct, &input[..limit]));
         let taken = placed + self.receive(wire, &input[placed..limit]);
         input.drain(..taken);
-        if input.is_empty() {
-            self.cores[core].seen_empty(id);
-        }
-        self.cores[core].about_to_look(self.now, id);
         self.wires[wire].input = input;
         taken > 0
     }

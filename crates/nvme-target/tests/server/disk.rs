@@ -17,9 +17,6 @@ pub struct Disk {
     pub hold: AtomicBool,
     /// Requests that it was given.
     pub taken: AtomicUsize,
-    /// What it labels writes with, or 0: it does not.
-    pub label: AtomicU64,
-    provenances: Mutex<Vec<Provenance>>,
     /// Opened devices.
     pub open: AtomicUsize,
     /// How many more may be opened; then it fails.
@@ -32,17 +29,6 @@ impl Disk {
         disk.openings.store(u64::MAX, Ordering::SeqCst);
         disk.resize(blocks);
         Arc::new(disk)
-    }
-
-    /// While this is held, cores that have something for the disk stand still.
-    pub fn stop_cores(&self) -> MutexGuard<'_, impl Sized> {
-        self.bytes.lock().expect("sound")
-    }
-
-    /// What the last write was labelled with.
-    pub fn last_label(&self) -> Option<u64> {
-        let provenances = self.provenances.lock().expect("sound");
-        Some(provenances.last()?.label?.writes)
     }
 
     pub fn resize(&self, blocks: u64) {
@@ -105,7 +91,6 @@ impl BlockDevice for Queue {
     }
 
     fn poll(&mut self, _: Moment, done: &mut Vec<Completion>) {
-        // A core that has nothing to do must not wait for the bytes: it is to take a request first.
         if self.waiting.is_empty() || self.disk.hold.load(Ordering::SeqCst) {
             return;
         }
@@ -130,21 +115,5 @@ impl BlockDevice for Queue {
 
     fn describe(&self) -> Description {
         Description::leaf("test disk")
-    }
-
-    fn labels_writes(&self) -> bool {
-        self.disk.label.load(Ordering::SeqCst) > 0
-    }
-
-    fn label(&self, _: HostId, _: AssociationId) -> Option<Label> {
-        let writes = self.disk.label.load(Ordering::SeqCst);
-        Some(Label { epoch: 1, writes })
-    }
-
-    fn submit_from(&mut self, request: Request, provenance: Provenance) {
-        let mut provenances = self.disk.provenances.lock().expect("sound");
-        provenances.push(provenance);
-        drop(provenances);
-        self.submit(request);
     }
 }

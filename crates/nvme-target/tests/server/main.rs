@@ -4,7 +4,6 @@ mod access;
 mod changes;
 mod disk;
 mod ends;
-mod labels;
 mod residents;
 mod rig;
 mod strangers;

@@ -52,7 +52,7 @@ pub(crate) struct Writer {
     pub(crate) path: usize,
     /// Its association with that node.
     pub(crate) association: AssociationId,
-    /// What was known when that association's socket was last seen empty, if that node owned the volume then.
+    /// What was known when it last used that association, if that node owned the volume then.
     pub(crate) label: Option<Label>,
 }
 

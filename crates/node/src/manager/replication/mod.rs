@@ -236,8 +236,8 @@ impl PoolManager {
             controller_ids: first..=first + CONTROLLERS - 1,
             state: AnaState::Inaccessible,
             portals: replication.others_portals(members),
-            // Connections of other cores than the pool's are not asked for labels.
-            is_fenced: self.target.cores() == 1,
+            is_fenced: true,
+            core: Some(super::serve::CORE),
             quiesce: Duration::ZERO,
         }
     }

@@ -556,7 +556,7 @@ impl World<'_> {
         let is_seen = self.nodes[node].runs();
         let replica = self.nodes[node].replica.as_ref().filter(|_| is_seen);
         if let Some(replica) = replica {
-            // The process has seen the socket empty before this command was sent.
+            // The host has used its association until now.
             self.hosts.writers[writer].label = replica.label(origin);
             if replica.forwards() {
                 self.at(Duration::ZERO, Happening::LabelWanted { node, origin });
