@@ -59,6 +59,20 @@ pub(crate) enum Op {
     CancelAll,
 }
 
+/// Whether the kernel closes a registered file that is taken off its list. Before 6.13 it first waits for all requests
+/// on registered files that were there before, such as an accept that never ends: sockets and locks on drives would
+/// stay for as long as the process.
+fn lets_go_of_files() -> bool {
+    let name = rustix::system::uname();
+    is_at_least(&name.release().to_string_lossy(), (6, 13))
+}
+
+fn is_at_least(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|digits| digits.parse().ok());
+    (number().unwrap_or(0), number().unwrap_or(0)) >= version
+}
+
 struct InFlight {
     op: Op,
     key: u64,
@@ -96,14 +110,15 @@ impl Ring {
         let submitter = uring.submitter();
         // Both registrations are for speed only; limits on locked memory or open files may refuse.
         let buffers = submitter.register_buffers_sparse(pool.max_regions() as u32);
-        let files = submitter.register_files_sparse(options.files);
-        let free_files = files.map_or(Vec::new(), |()| (0..options.files).rev().collect());
+        let has_files =
+            lets_go_of_files() && submitter.register_files_sparse(options.files).is_ok();
+        let free_files = has_files.then(|| (0..options.files).rev().collect());
         let mut ring = Self {
             uring,
             table: slab::Slab::with_capacity(options.entries as usize),
             registered_regions: buffers.ok().map(|()| 0),
             pool,
-            free_files,
+            free_files: free_files.unwrap_or_default(),
             waker,
             nothing: Rc::default(),
             queued: 0,
@@ -479,5 +494,20 @@ fn file_entry(op: &FileOp, buffer: Option<&mut IoBuffer>, target: Fd, fixed: Opt
             .offset(offset)
             .mode(mode)
             .build(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_at_least;
+
+    #[test]
+    fn kernels_are_told_apart_by_their_first_two_numbers() {
+        for old in ["5.10.0-8-amd64", "6.1.0", "6.12.117+deb13-amd64", "odd", ""] {
+            assert!(!is_at_least(old, (6, 13)), "{old}");
+        }
+        for new in ["6.13.0-rc1", "6.18.3", "7.0"] {
+            assert!(is_at_least(new, (6, 13)), "{new}");
+        }
     }
 }

@@ -55,6 +55,13 @@ impl Extent {
         starts.filter_map(move |first| Self::between(first, self.end().min(first + most)))
     }
 
+    /// The first `most` granules, and what is behind them.
+    pub fn split(self, most: u32) -> (Self, Option<Self>) {
+        let count = self.count.min(most.max(1));
+        let first = Self { count, ..self };
+        (first, Self::new(first.end(), self.count - count))
+    }
+
     /// From `first` to before `end`, in one piece of at most `u32::MAX` granules.
     fn between(first: u64, end: u64) -> Option<Self> {
         let count = end.checked_sub(first)?;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Operation, Request};
-use ashlar_replica::{CommandId, Content, Extent, Outcome};
+use ashlar_replica::{CommandId, Content, Extent, Label, Origin, Outcome, Registrant};
 use bytes::Bytes;
 use slab::Slab;
 
 /// Most granules of a zeroing that the protocol carries at once: 32 MiB.
 const MOST_ZEROES: u32 = 8192;
+/// Most of a command's parts that are asked for at once: one that discards a TiB must not keep the core.
+const MOST_PARTS: usize = 2;
 
 /// A write's data, which the protocol and the connections to peers hold as long as they need it.
 struct Held(Arc<IoBuffer>);
@@ -27,10 +29,24 @@ enum Data {
     Held(Arc<IoBuffer>),
 }
 
+/// Whose a command is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    pub(super) origin: Origin,
+    pub(super) registrant: Registrant,
+    /// How old it may be, as far as this node knew when it came.
+    pub(super) label: Option<Label>,
+    /// It came by NVMe, from a host that may have lost its rights since it was let in.
+    pub(super) is_judged: bool,
+}
+
 struct Command {
     tag: u64,
+    sender: Sender,
     data: Data,
-    /// Parts without an answer.
+    /// What is still to be zeroed and was not asked for.
+    rest: Option<Extent>,
+    /// Parts without an answer that were asked for.
     left: usize,
     error: Option<IoError>,
 }
@@ -41,6 +57,15 @@ pub(super) enum Asked {
     Write(Extent, Content),
     /// Everything that was answered is durable: there is nothing to ask.
     Nothing,
+}
+
+/// What becomes of a command when a part of it has ended.
+pub(super) enum Progress {
+    /// It waits for other parts.
+    Waits,
+    /// The next part is to be asked for.
+    Next(Sender, Asked),
+    Done(Completion),
 }
 
 /// Commands without an answer.
@@ -55,9 +80,11 @@ impl Commands {
     pub(super) fn take(
         &mut self,
         request: Request,
+        sender: Sender,
     ) -> Result<(CommandId, Vec<Asked>), Box<Completion>> {
         let (tag, op, range) = (request.tag, request.op, request.range);
         let extent = Extent::new(range.start.0, range.count);
+        let mut rest = None;
         let (data, asked) = match (op, extent, request.buffer) {
             (Operation::Flush, _, _) => (Data::None, vec![Asked::Nothing]),
             (Operation::Read, Some(extent), Some(buffer)) => {
@@ -69,9 +96,9 @@ impl Commands {
                 (Data::Held(buffer), vec![Asked::Write(extent, content)])
             }
             (Operation::WriteZeroes { .. } | Operation::Deallocate, Some(extent), _) => {
-                let pieces = extent.pieces(MOST_ZEROES);
-                let asked = pieces.map(|piece| Asked::Write(piece, Content::Zeroes));
-                (Data::None, asked.collect())
+                rest = Some(extent);
+                let pieces = (0..MOST_PARTS).map_while(|_| next_zeroes(&mut rest));
+                (Data::None, pieces.collect())
             }
             (_, _, buffer) => {
                 let error = IoError::new(ErrorKind::InvalidRequest, "an empty range");
@@ -84,22 +111,26 @@ impl Commands {
         };
         let command = Command {
             tag,
+            sender,
             data,
+            rest,
             left: asked.len(),
             error: None,
         };
         Ok((CommandId(self.0.insert(command) as u64), asked))
     }
 
-    /// A part has ended; the command's completion, if it was the last.
+    /// A part has ended.
     pub(super) fn answered(
         &mut self,
         command: CommandId,
         outcome: Outcome,
         fresh: impl FnOnce(usize) -> Option<IoBuffer>,
-    ) -> Option<Completion> {
+    ) -> Progress {
         let key = command.0 as usize;
-        let known = self.0.get_mut(key)?;
+        let Some(known) = self.0.get_mut(key) else {
+            return Progress::Waits;
+        };
         match (outcome, &mut known.data) {
             (Outcome::Read(bytes), Data::Own(buffer)) if bytes.len() == buffer.len() => {
                 buffer.copy_from_slice(&bytes);
@@ -110,10 +141,12 @@ impl Commands {
         self.part_ended(key, fresh)
     }
 
-    /// A read has ended with this buffer, which takes the place of the host's: the command's completion.
-    pub(super) fn filled(&mut self, command: CommandId, buffer: IoBuffer) -> Option<Completion> {
+    /// A read has ended with this buffer, which takes the place of the host's.
+    pub(super) fn filled(&mut self, command: CommandId, buffer: IoBuffer) -> Progress {
         let key = command.0 as usize;
-        let known = self.0.get_mut(key)?;
+        let Some(known) = self.0.get_mut(key) else {
+            return Progress::Waits;
+        };
         match &mut known.data {
             Data::Own(own) if own.len() == buffer.len() => *own = buffer,
             _ => {
@@ -128,11 +161,16 @@ impl Commands {
         &mut self,
         key: usize,
         fresh: impl FnOnce(usize) -> Option<IoBuffer>,
-    ) -> Option<Completion> {
-        let known = self.0.get_mut(key)?;
+    ) -> Progress {
+        let known = &mut self.0[key];
+        if known.error.is_none()
+            && let Some(next) = next_zeroes(&mut known.rest)
+        {
+            return Progress::Next(known.sender, next);
+        }
         known.left -= 1;
         if known.left > 0 {
-            return None;
+            return Progress::Waits;
         }
         let command = self.0.remove(key);
         let buffer = match command.data {
@@ -144,7 +182,7 @@ impl Commands {
                 Err(buffer) => fresh(buffer.len()),
             },
         };
-        Some(Completion {
+        Progress::Done(Completion {
             tag: command.tag,
             buffer,
             result: command.error.map_or(Ok(()), Err),
@@ -153,12 +191,22 @@ impl Commands {
 
     /// Ends all: the copy has stopped. One answer ends each, whatever its parts.
     pub(super) fn end(&mut self) -> Vec<CommandId> {
-        self.0.iter_mut().for_each(|(_, command)| command.left = 1);
+        for (_, command) in &mut self.0 {
+            (command.left, command.rest) = (1, None);
+        }
         self.0
             .iter()
             .map(|(key, _)| CommandId(key as u64))
             .collect()
     }
+}
+
+/// Takes the next part off what is to be zeroed.
+fn next_zeroes(rest: &mut Option<Extent>) -> Option<Asked> {
+    let whole = rest.take()?;
+    let (piece, behind) = whole.split(MOST_ZEROES);
+    *rest = behind;
+    Some(Asked::Write(piece, Content::Zeroes))
 }
 
 fn error_of(outcome: &Outcome) -> IoError {
@@ -190,9 +238,30 @@ fn error_of(outcome: &Outcome) -> IoError {
 
 #[cfg(test)]
 mod tests {
-    use ashlar_block::{BlockRange, BufferPool, Durability};
+    use std::collections::VecDeque;
+
+    use ashlar_block::{AssociationId, BlockRange, BufferPool, Durability, HostId};
 
     use super::*;
+
+    fn sender() -> Sender {
+        Sender {
+            origin: Origin {
+                host: HostId(1),
+                association: AssociationId(2),
+            },
+            registrant: Registrant::default(),
+            label: None,
+            is_judged: true,
+        }
+    }
+
+    fn done(progress: Progress) -> Option<Completion> {
+        match progress {
+            Progress::Done(completion) => Some(completion),
+            Progress::Waits | Progress::Next(..) => None,
+        }
+    }
 
     fn pool() -> BufferPool {
         BufferPool::new(1 << 20)
@@ -204,14 +273,14 @@ mod tests {
         let buffer = pool.get(4096).expect("a buffer");
         let range = BlockRange::new(3, 1);
         let request = Request::write(7, range, buffer, Durability::Durable);
-        let (command, mut asked) = commands.take(request).expect("fine");
+        let (command, mut asked) = commands.take(request, sender()).expect("fine");
         let Some(Asked::Write(extent, held)) = asked.pop() else {
             panic!("a write is asked for");
         };
         assert_eq!(extent.granules(), 3..4);
         let fresh = |len| pool.get(len);
-        let done = commands.answered(command, Outcome::Written, fresh);
-        let done = done.expect("the only part");
+        let progress = commands.answered(command, Outcome::Written, fresh);
+        let done = done(progress).expect("the only part");
         assert!(done.result.is_ok() && done.tag == 7);
         assert_eq!(done.buffer.map(|buffer| buffer.len()), Some(4096));
         drop(held);
@@ -222,55 +291,73 @@ mod tests {
         let (pool, mut commands) = (pool(), Commands::default());
         let own = pool.get(4096).expect("a buffer");
         let request = Request::read(5, BlockRange::new(3, 1), own);
-        let (command, _) = commands.take(request).expect("fine");
+        let (command, _) = commands.take(request, sender()).expect("fine");
         let mut read = pool.get(4096).expect("a buffer");
         read.fill(9);
-        let done = commands.filled(command, read).expect("the only part");
+        let done = done(commands.filled(command, read)).expect("the only part");
         assert!(done.result.is_ok() && done.tag == 5);
         assert_eq!(done.buffer.expect("a buffer")[..], [9; 4096]);
     }
 
-    #[test]
-    fn a_large_zeroing_ends_with_its_last_part_and_the_first_error_stays() {
-        let mut commands = Commands::default();
-        let request = Request {
+    fn zeroing(parts: u32) -> Request {
+        Request {
             tag: 9,
             op: Operation::Deallocate,
-            range: BlockRange::new(0, 3 * MOST_ZEROES - 1),
+            range: BlockRange::new(0, parts * MOST_ZEROES - 1),
             buffer: None,
-        };
-        let (command, asked) = commands.take(request).expect("fine");
-        assert_eq!(asked.len(), 3);
-        assert!(
-            commands
-                .answered(command, Outcome::Failed, |_| None)
-                .is_none()
-        );
-        assert!(
-            commands
-                .answered(command, Outcome::Written, |_| None)
-                .is_none()
-        );
-        let done = commands.answered(command, Outcome::Written, |_| None);
-        let error = done.expect("the last part").result.expect_err("one failed");
+        }
+    }
+
+    #[test]
+    fn a_large_zeroing_asks_for_a_few_parts_at_a_time() {
+        let mut commands = Commands::default();
+        let (command, asked) = commands.take(zeroing(5), sender()).expect("fine");
+        let mut open: VecDeque<Asked> = asked.into();
+        let mut zeroed = 0;
+        loop {
+            assert!(open.len() <= MOST_PARTS);
+            let Some(Asked::Write(extent, Content::Zeroes)) = open.pop_front() else {
+                panic!("a zeroing is asked for");
+            };
+            assert_eq!(extent.first(), zeroed);
+            zeroed = extent.end();
+            match commands.answered(command, Outcome::Written, |_| None) {
+                Progress::Next(_, part) => open.push_back(part),
+                Progress::Waits => {}
+                Progress::Done(completion) => {
+                    assert!(completion.result.is_ok() && open.is_empty());
+                    break;
+                }
+            }
+        }
+        assert_eq!(zeroed, u64::from(5 * MOST_ZEROES - 1));
+    }
+
+    #[test]
+    fn a_large_zeroing_asks_for_no_more_once_a_part_has_failed() {
+        let mut commands = Commands::default();
+        let (command, asked) = commands.take(zeroing(5), sender()).expect("fine");
+        assert_eq!(asked.len(), 2);
+        let progress = commands.answered(command, Outcome::Failed, |_| None);
+        assert!(matches!(progress, Progress::Waits));
+        let progress = commands.answered(command, Outcome::Written, |_| None);
+        let error = done(progress)
+            .expect("over")
+            .result
+            .expect_err("one failed");
         assert_eq!(error.kind(), ErrorKind::NoSpace);
     }
 
     #[test]
     fn a_large_zeroing_ends_at_once_when_its_copy_stops() {
         let mut commands = Commands::default();
-        let request = Request {
-            tag: 9,
-            op: Operation::Deallocate,
-            range: BlockRange::new(0, 3 * MOST_ZEROES),
-            buffer: None,
-        };
-        let (command, _) = commands.take(request).expect("fine");
-        let part = commands.answered(command, Outcome::Written, |_| None);
-        assert!(part.is_none());
+        let (command, _) = commands.take(zeroing(5), sender()).expect("fine");
+        let progress = commands.answered(command, Outcome::Written, |_| None);
+        assert!(matches!(progress, Progress::Next(..)));
         assert_eq!(commands.end(), [command]);
-        let done = commands.answered(command, Outcome::PathGone, |_| None);
-        let error = done.expect("all of it").result.expect_err("it has ended");
+        let progress = commands.answered(command, Outcome::PathGone, |_| None);
+        let error = done(progress).expect("all of it").result;
+        let error = error.expect_err("it has ended");
         assert_eq!(error.kind(), ErrorKind::PathChanging);
         assert!(commands.end().is_empty());
     }
@@ -280,9 +367,9 @@ mod tests {
         let (pool, mut commands) = (pool(), Commands::default());
         let buffer = pool.get(4096).expect("a buffer");
         let request = Request::read(1, BlockRange::new(0, 1), buffer);
-        let (command, _) = commands.take(request).expect("fine");
-        let done = commands.answered(command, Outcome::NotOwner, |_| None);
-        let error = done.expect("done").result.expect_err("refused");
+        let (command, _) = commands.take(request, sender()).expect("fine");
+        let progress = commands.answered(command, Outcome::NotOwner, |_| None);
+        let error = done(progress).expect("done").result.expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::PathInaccessible);
     }
 }

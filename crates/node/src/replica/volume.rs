@@ -20,7 +20,7 @@ use ashlar_store::{Engine, Outbox};
 use tracing::{info, warn};
 
 use self::connections::Peer;
-use super::commands::{Asked, Commands};
+use super::commands::{Asked, Commands, Progress, Sender};
 use super::failover::{Cause, Failover};
 use super::follow::Follow;
 use super::reserve::Reserve;
@@ -242,60 +242,69 @@ impl Replicated {
         provenance: Option<Provenance>,
         ground: &mut Ground<'_>,
     ) {
-        let (command, asked) = match self.commands.take(request) {
-            Ok(taken) => taken,
-            Err(completion) => return ground.out.done.push(*completion),
-        };
         let origin = provenance.map_or(UNLABELLED, |known| Origin {
             host: known.host,
             association: known.association,
         });
-        let registrant = provenance.map_or(Registrant::default(), |known| known.registrant);
-        let label = match provenance {
-            Some(known) => known.label,
-            None => self.label(origin),
+        let sender = Sender {
+            origin,
+            registrant: provenance.map_or(Registrant::default(), |known| known.registrant),
+            label: match provenance {
+                Some(known) => known.label,
+                None => self.label(origin),
+            },
+            is_judged: provenance.is_some(),
+        };
+        let (command, asked) = match self.commands.take(request, sender) {
+            Ok(taken) => taken,
+            Err(completion) => return ground.out.done.push(*completion),
         };
         if let Some(follow) = &mut self.follow {
             follow.count(self.me);
         }
-        let takes = self.replica.is_serving() || self.replica.forwards();
         for part in asked {
-            // It may have been let in before this node knew what is reserved.
-            let writes = !matches!(part, Asked::Read(_));
-            if provenance.is_some() && !self.reserve.lets(registrant, writes) {
-                self.answer(command, Outcome::Reserved, ground);
-                continue;
+            self.ask(command, &sender, part, ground);
+        }
+    }
+
+    /// Asks the replica for a part of a command.
+    fn ask(&mut self, command: CommandId, sender: &Sender, part: Asked, ground: &mut Ground<'_>) {
+        let takes = self.replica.is_serving() || self.replica.forwards();
+        let &Sender {
+            origin,
+            registrant,
+            label,
+            is_judged,
+        } = sender;
+        // It may have been let in before this node knew what is reserved.
+        let writes = !matches!(part, Asked::Read(_));
+        if is_judged && !self.reserve.lets(registrant, writes) {
+            return self.answer(command, Outcome::Reserved, ground);
+        }
+        let operation = match part {
+            Asked::Read(extent) => Some(HostOperation::Read { extent }),
+            Asked::Write(extent, content) => label.map(|label| HostOperation::Write {
+                extent,
+                content,
+                origin,
+                label,
+            }),
+            Asked::Nothing if takes => return self.answer(command, Outcome::Written, ground),
+            Asked::Nothing => None,
+        };
+        match operation {
+            Some(operation) => {
+                let event = Event::Host {
+                    command,
+                    registrant,
+                    operation,
+                };
+                self.hear(event, ground);
             }
-            let operation = match part {
-                Asked::Read(extent) => Some(HostOperation::Read { extent }),
-                Asked::Write(extent, content) => label.map(|label| HostOperation::Write {
-                    extent,
-                    content,
-                    origin,
-                    label,
-                }),
-                Asked::Nothing if takes => {
-                    self.answer(command, Outcome::Written, ground);
-                    continue;
-                }
-                Asked::Nothing => None,
-            };
-            match operation {
-                Some(operation) => {
-                    let event = Event::Host {
-                        command,
-                        registrant,
-                        operation,
-                    };
-                    self.hear(event, ground);
-                }
-                // It came when nothing was known here of the volume's owner, and may be older than what has been
-                // written since.
-                None if takes => {
-                    self.answer(command, Outcome::Stale, ground);
-                }
-                None => self.answer(command, Outcome::NotOwner, ground),
-            }
+            // It came when nothing was known here of the volume's owner, and may be older than what has been written
+            // since.
+            None if takes => self.answer(command, Outcome::Stale, ground),
+            None => self.answer(command, Outcome::NotOwner, ground),
         }
     }
 
@@ -325,14 +334,25 @@ impl Replicated {
         } = self;
         let outcome = match outcome {
             Outcome::Read(bytes) => match copy.take_buffer(bytes) {
-                Ok(buffer) => return ground.out.done.extend(commands.filled(command, buffer)),
+                Ok(buffer) => {
+                    let progress = commands.filled(command, buffer);
+                    return self.progressed(command, progress, ground);
+                }
                 Err(bytes) => Outcome::Read(bytes),
             },
             other => other,
         };
         let fresh = |bytes| buffers.get(bytes);
-        let completion = commands.answered(command, outcome, fresh);
-        ground.out.done.extend(completion);
+        let progress = commands.answered(command, outcome, fresh);
+        self.progressed(command, progress, ground);
+    }
+
+    fn progressed(&mut self, command: CommandId, progress: Progress, ground: &mut Ground<'_>) {
+        match progress {
+            Progress::Waits => {}
+            Progress::Next(sender, part) => self.ask(command, &sender, part, ground),
+            Progress::Done(completion) => ground.out.done.push(completion),
+        }
     }
 
     /// The engine has completed a command of this copy.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_reactor::{File, Port, RecvFrame, SendBatch, What, stream_socket};
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::connect_unspec;
 
 use crate::failure::Failure;
 use crate::streams::{Streams, Wish};
@@ -174,7 +174,7 @@ impl Sockets {
         if let Some(file) = &socket.file
             && (!socket.sending || socket.ending.is_some_and(|end| end <= now))
         {
-            abandon_unsent(file);
+            abandon(file);
             file.shutdown();
             socket.ended = true;
         }
@@ -261,11 +261,12 @@ impl Sockets {
     }
 }
 
-/// What the kernel has not got across goes with the socket. A write of a link that was silent would else arrive once the
-/// link is back: after newer ones, which have gone by another path.
-fn abandon_unsent(socket: impl AsFd) {
+/// Ends the connection, and with it what the kernel has not got across. A write of a link that was silent would else
+/// arrive once the link is back: after newer ones, which have gone by another path. This does not wait for the socket's
+/// last user, as closing it would.
+fn abandon(socket: impl AsFd) {
     // An error means that the connection has ended already.
-    let _ = set_socket_linger(socket, Some(Duration::ZERO));
+    let _ = connect_unspec(socket);
 }
 
 fn received(
@@ -314,7 +315,9 @@ mod tests {
             given += bytes;
         }
         lets_go(&host);
-        host.shutdown(std::net::Shutdown::Both).expect("shut down");
+        // As a request of a ring would.
+        let _held = host.try_clone().expect("another");
+        let _ = host.shutdown(std::net::Shutdown::Both);
         drop(host);
         let (mut arrived, mut buffer) = (0, vec![0; 65536]);
         loop {
@@ -330,7 +333,7 @@ mod tests {
     fn what_has_not_left_when_a_connection_is_given_up_never_arrives() {
         let (given, arrived, end) = arrives(|_| {});
         assert_eq!((arrived, end), (given, None), "sockets get it all across");
-        let (given, arrived, end) = arrives(|socket: &TcpStream| abandon_unsent(socket));
+        let (given, arrived, end) = arrives(|socket: &TcpStream| abandon(socket));
         assert!(arrived < given, "{arrived} of {given} arrived");
         assert_eq!(end, Some(ErrorKind::ConnectionReset));
     }
