@@ -133,8 +133,12 @@ impl Queue {
 
     /// Whether its association has ended, or the host has reset the controller since.
     pub(crate) fn must_go(&self) -> bool {
-        let is_reset = self.id > 0 && self.resets != self.controller.resets();
-        is_reset || !self.controller.is_alive()
+        self.is_reset() || !self.controller.is_alive()
+    }
+
+    /// Whether it is an I/O queue, and the host has reset the controller since it was connected.
+    fn is_reset(&self) -> bool {
+        self.id > 0 && self.resets != self.controller.resets()
     }
 
     fn advance(&mut self) {
