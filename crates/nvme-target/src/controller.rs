@@ -83,6 +83,8 @@ pub(crate) struct Controller {
     known: Box<[Known]>,
     last_seen: AtomicU64,
     pub(crate) pulse: Pulse,
+    /// How often the host has disabled or shut down the controller: queues of before must go.
+    resets: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -92,8 +94,6 @@ pub(crate) struct State {
     pub(crate) csts: Csts,
     /// Connected I/O queues; true while one only drains.
     queues: BTreeMap<u16, bool>,
-    /// How often the host has disabled or shut down the controller: queues of before must go.
-    resets: u32,
     /// I/O queues granted by Set Features 07h.
     pub(crate) granted_queues: Option<u16>,
     /// Which asynchronous events the host wants (feature 0Bh).
@@ -145,6 +145,7 @@ impl Controller {
             keep_alive_ms: AtomicU32::new(keep_alive_ms),
             last_seen: AtomicU64::new(now.as_nanos()),
             pulse: Pulse::default(),
+            resets: AtomicU32::new(0),
             state: Mutex::default(),
         }
     }
@@ -262,7 +263,7 @@ impl Controller {
         }
         let must_go = (was_enabled && !cc.enabled()) || shut_down;
         if must_go {
-            state.resets += 1;
+            self.resets.fetch_add(1, Ordering::AcqRel);
             state.queues.values_mut().for_each(|drains| *drains = true);
         }
         must_go
@@ -270,7 +271,7 @@ impl Controller {
 
     /// How often the I/O queues had to go.
     pub(crate) fn resets(&self) -> u32 {
-        self.state().resets
+        self.resets.load(Ordering::Acquire)
     }
 
     /// Claims I/O queue `qid` for a connection.

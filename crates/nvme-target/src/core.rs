@@ -241,7 +241,7 @@ impl Core {
             self.actions.push_back(Action::Close(id));
             return true;
         }
-        let Some((connection, mut ctx)) = self.split(id, now) else {
+        let Some((connection, ctx)) = self.split(id, now) else {
             return true;
         };
         let Some((index, command, data)) = connection.pending_connect() else {
@@ -254,7 +254,7 @@ impl Core {
                 let host = queue.controller.clone();
                 host.join();
                 connection.attach(queue);
-                connection.ask_first_labels(&mut ctx);
+                connection.ask_first_labels(ctx.devices);
                 connection.complete(index, Status::SUCCESS, cntlid);
                 connection.connect = None;
                 self.open_account(id, &host);
@@ -331,7 +331,8 @@ impl Core {
         if std::mem::take(&mut connection.queues_must_go) {
             self.actions.push_back(Action::Notify(Notice::Reap));
         }
-        if std::mem::take(&mut connection.news) {
+        let wants_proof = connection.ask_for_proof(&mut self.devices);
+        if std::mem::take(&mut connection.news) || wants_proof {
             self.actions.push_back(Action::Notify(Notice::Events));
         }
         if connection.is_starved() && !self.starving.contains(&id) {
@@ -469,7 +470,7 @@ impl Core {
             let idle = done.is_empty();
             self.finished += done.len();
             for completion in done.drain(..) {
-                self.completed(now, completion);
+                self.completed(completion);
             }
             self.done = done;
             self.feed(now);
@@ -489,18 +490,16 @@ impl Core {
         std::mem::take(&mut self.finished)
     }
 
-    fn completed(&mut self, now: Moment, completion: Completion) {
+    fn completed(&mut self, completion: Completion) {
         let id = (completion.tag >> 32) as ConnectionId;
         let Some(connection) = self.connections.get_mut(id as usize) else {
             return;
         };
         if connection.completed(completion) {
-            return self.remove_if_gone(id);
+            self.remove_if_gone(id);
+        } else {
+            self.after(id);
         }
-        if connection.take_path_refused() {
-            self.ask_for_proof(now, id);
-        }
-        self.after(id);
     }
 
     /// Serves those that wait for buffers, in rounds of one command each: first those that give back what
@@ -640,7 +639,7 @@ impl Core {
         let before = |age: Duration| {
             Moment::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
         };
-        self.ask_labels(now);
+        self.ask_labels();
         self.refuse_waiting(now, before(timeouts.handshake));
         self.evict(now);
         for (id, connection) in &mut self.connections {
@@ -686,10 +685,10 @@ impl Core {
     }
 
     /// Takes news from any core.
-    pub fn notice(&mut self, now: Moment, notice: Notice) {
+    pub fn notice(&mut self, notice: Notice) {
         if notice == Notice::Events {
             // Paths may have changed, and labels with them: hosts prove themselves by what they are told now.
-            self.ask_labels(now);
+            self.ask_labels();
         }
         let ids: Vec<ConnectionId> = self.connections.iter().map(|(id, _)| id as u32).collect();
         for id in ids {

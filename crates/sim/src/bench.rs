@@ -189,7 +189,7 @@ impl Bench {
             }
             Action::Place(id, _) => self.core.connect(self.now, id),
             Action::Close(id) => self.closed_by_target(id),
-            Action::Notify(notice) => self.core.notice(self.now, notice),
+            Action::Notify(notice) => self.core.notice(notice),
         }
         true
     }

@@ -184,7 +184,7 @@ impl Cores {
         while let Some(first) = worker.mail.first_entry().filter(|e| e.key().0 <= env.now) {
             news = true;
             match first.remove() {
-                Mail::Notice(notice) => worker.core.notice(env.now, notice),
+                Mail::Notice(notice) => worker.core.notice(notice),
                 Mail::Adopt(link, handoff, early) => {
                     let connection = worker.core.adopt(env.now, handoff);
                     env.trace.say(env.now, || {

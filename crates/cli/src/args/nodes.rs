@@ -92,6 +92,17 @@ pub(crate) enum ClusterCommand {
         #[command(flatten)]
         api: ApiOptions,
     },
+    /// Have the etcd of this machine go on without the others', when a majority of them is lost for good. Its node must
+    /// not run, and is started afterwards
+    Recover {
+        /// The node's directory
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// The other machines of the quorum never start again with what they have: else there are two clusters, which
+        /// serve the same volumes
+        #[arg(long)]
+        others_are_lost: bool,
+    },
     /// Show the nodes, the quorum, and who serves which volume with which copies
     Status {
         #[command(flatten)]

@@ -234,9 +234,8 @@ fn of_pool(
         url.push_str(&home(&volume, arguments));
     }
     // All of a stripe is taken from the beginning, and what is written in it nobody notes.
-    // What a copy here has is not what the volume holds, unless it is the copy that serves.
-    let is_known = volume.replication.is_none() || arguments.here;
-    let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. }) && is_known;
+    // What a copy here has may not be what the volume holds.
+    let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. }) && volume.replication.is_none();
     let used_bytes = notes.then_some(volume.used_bytes);
     let is_replicated = volume.replication.is_some();
     let known_hosts = [volume.connected_hosts, volume.allow_hosts].concat();

@@ -26,6 +26,10 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
             listen,
         } => membership::join_as_node(token, place, *listen),
         ClusterCommand::Leave { api } => membership::leave(api),
+        ClusterCommand::Recover {
+            dir,
+            others_are_lost,
+        } => membership::recover(dir, *others_are_lost),
         ClusterCommand::Status { api } => {
             let api = Api::new(api)?;
             api.show(&api.client.cluster()?, show)

@@ -148,6 +148,31 @@ pub(super) fn forget(node: &str, api: &ApiOptions) -> Result<(), Failure> {
     api.show(&(), |()| format!("{node} is in the cluster no more\n"))
 }
 
+/// `ashlar cluster recover`.
+pub(super) fn recover(dir: &Path, others_are_lost: bool) -> Result<(), Failure> {
+    let shown = dir.display();
+    let home = Home::open(dir).map_err(failure)?;
+    let home = home
+        .ok_or_else(|| Failure::usage(format!("{shown} is no node's that has joined a cluster")))?;
+    let Some(member) = home.etcd.as_ref().filter(|_| !home.is_witness) else {
+        return Err(Failure::usage(format!(
+            "{shown} is not of a node that runs a member of etcd: recover on one that does"
+        )));
+    };
+    if !others_are_lost {
+        return Err(Failure::usage(
+            "what the other machines of the quorum have is given up: where one of them runs, or is started again as it \
+             was, two clusters serve the same volumes. --others-are-lost says that this cannot happen",
+        ));
+    }
+    quorum::recover(&home, member, dir)?;
+    print(&format!(
+        "the quorum of cluster {} is this machine alone. Start its node (`ashlar node --dir {shown}`); then `ashlar \
+         cluster status` says what is lost: `ashlar volume replicate` or `node replace`, and `node forget`, take it out\n",
+        home.config.name
+    ))
+}
+
 /// `ashlar witness`.
 pub(crate) fn witness(arguments: &WitnessArguments) -> Result<(), Failure> {
     quorum::check_installed()?;

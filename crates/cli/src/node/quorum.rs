@@ -30,6 +30,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(30);
 /// What has run so long is started again at once.
 const LONG: Duration = Duration::from_secs(60);
+/// Has a member of etcd forget all others, and keep what it knows.
+const ALONE: &str = "--force-new-cluster";
+/// How long that may take.
+const RECOVERY: Duration = Duration::from_secs(30);
 /// How often it is said that the quorum does not answer.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
@@ -225,6 +229,40 @@ pub(super) fn witness(home: &Home, dir: &Path) -> Result<(), Failure> {
     while !wish.within(LONG) {}
     keeping.end();
     Ok(())
+}
+
+/// `ashlar cluster recover`: the member is the only one from now on.
+pub(super) fn recover(home: &Home, member: &EtcdMember, dir: &Path) -> Result<(), Failure> {
+    check_installed()?;
+    if answers(home).is_ok() {
+        return Err(Failure::environment(
+            "the quorum answers: its majority is there, and nothing was changed",
+        ));
+    }
+    let wish = Wish::listen()?;
+    let alone = Member {
+        arguments: [member.arguments(), &[ALONE.to_owned()]].concat(),
+        log: dir.join("etcd.log"),
+        stop: wish.comes.clone(),
+    };
+    let cannot = |why: &str| {
+        let log = alone.log.display();
+        Failure::environment(format!("etcd {why}; {log} says more. Does the node run?"))
+    };
+    let mut child = alone.spawn().map_err(|error| cannot(&error.to_string()))?;
+    let end = Instant::now() + RECOVERY;
+    let mut has_answered = false;
+    while !has_answered && Instant::now() < end && matches!(child.try_wait(), Ok(None)) {
+        if wish.within(LOOK_EVERY) {
+            break;
+        }
+        has_answered = answers(home).is_ok();
+    }
+    finish(&mut child);
+    match has_answered {
+        true => Ok(()),
+        false => Err(cannot("does not answer by itself")),
+    }
 }
 
 /// The parent of a node that brings a member of etcd with it: as long as there are a daemon and an operator who wants

@@ -88,6 +88,29 @@ impl Machines {
         ok(&mut self.to(name, &["pool", "create", "tank", "--drive", &drive]));
     }
 
+    /// A witness that joins; three vote when it has.
+    fn witness(&self, token: &str) -> Running {
+        let mut witness = self.place(&["witness", "--join", token], "w");
+        let witness = self.run("w", &mut witness);
+        eventually_within(2 * PATIENCE, "three vote", || {
+            let quorum = self.quorum();
+            let votes = quorum
+                .iter()
+                .filter(|one| !one.ends_with("learner") && !one.ends_with("unreachable"));
+            votes.count() == 3
+        });
+        witness
+    }
+
+    /// A volume with a copy on each node.
+    fn volume(&self) {
+        self.pool("a");
+        self.pool("b");
+        let words = "volume create tank/db --size 16MiB --layout mirror:1 --replicas 2";
+        let words: Vec<&str> = words.split(' ').collect();
+        ok(&mut self.to("a", &words));
+    }
+
     /// The owner of `tank/db`, if all copies are in sync.
     fn owner(&self, asked: &str) -> Option<String> {
         let volume = self.json(asked, &["volume", "show", "tank/db"]);
@@ -139,29 +162,8 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
     );
     assert!(!machines.dir("x").exists(), "nothing is left");
     let token = machines.token();
-    let mut witness = machines.place(&["witness", "--join", &token], "w");
-    let witness = machines.run("w", &mut witness);
-    eventually_within(2 * PATIENCE, "three vote", || {
-        let quorum = machines.quorum();
-        let votes = quorum
-            .iter()
-            .filter(|one| !one.ends_with("learner") && !one.ends_with("unreachable"));
-        votes.count() == 3
-    });
-    machines.pool("a");
-    machines.pool("b");
-    let create = [
-        "volume",
-        "create",
-        "tank/db",
-        "--size",
-        "16MiB",
-        "--layout",
-        "mirror:1",
-        "--replicas",
-        "2",
-    ];
-    ok(&mut machines.to("a", &create));
+    let witness = machines.witness(&token);
+    machines.volume();
     let mut owner = None;
     eventually("all copies are in sync", || {
         owner = machines.owner("a");
@@ -225,4 +227,49 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
     ok(&mut machines.to("a", &["node", "forget", "w"]));
     eventually("a is alone", || machines.quorum() == ["a leader"]);
     drop(witness);
+}
+
+#[test]
+fn a_node_goes_on_when_all_others_of_the_quorum_are_lost() {
+    if !can_join() {
+        return;
+    }
+    let machines = Machines {
+        room: open_folder(),
+    };
+    ok(&mut machines.place(&["cluster", "init", "prod"], "a"));
+    let a = machines.node("a");
+    let token = machines.token();
+    ok(&mut machines.place(&["cluster", "join", &token], "b"));
+    let b = machines.node("b");
+    let witness = machines.witness(&machines.token());
+    machines.volume();
+    eventually("all copies are in sync", || machines.owner("a").is_some());
+    let recover = |words: &[&str]| {
+        let mut command = ashlar(["cluster", "recover", "--dir"]);
+        command.arg(machines.dir("b")).args(words);
+        command
+    };
+    refuses(
+        &mut recover(&["--others-are-lost"]),
+        3,
+        &["the quorum answers"],
+    );
+    for name in ["a", "b", "w"] {
+        for pid in working_in(&machines.dir(name)) {
+            send(pid, Signal::KILL);
+        }
+    }
+    drop((a, b, witness));
+    refuses(&mut recover(&[]), 2, &["--others-are-lost"]);
+    ok(&mut recover(&["--others-are-lost"]));
+    let _b = machines.node("b");
+    eventually("its copy serves", || {
+        machines.json("b", &["volume", "show", "tank/db"])["owner"] == "b"
+    });
+    ok(&mut machines.to("b", &["volume", "replicate", "tank/db", "--replicas", "1"]));
+    for gone in ["a", "w"] {
+        ok(&mut machines.to("b", &["node", "forget", gone]));
+    }
+    assert_eq!(machines.owner("b").as_deref(), Some("b"));
 }

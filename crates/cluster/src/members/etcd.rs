@@ -186,9 +186,9 @@ impl Shared {
         let mut seen = Vec::new();
         for (endpoint, status) in self.store.member_statuses().await {
             let (role, problem) = match status {
-                Ok(status) if status.is_learner => (QuorumRole::Learner, None),
-                Ok(status) if status.is_leader => (QuorumRole::Leader, None),
-                Ok(_) => (QuorumRole::Voter, None),
+                Ok(status) if status.is_learner => (QuorumRole::Learner, status.alarm),
+                Ok(status) if status.is_leader => (QuorumRole::Leader, status.alarm),
+                Ok(status) => (QuorumRole::Voter, status.alarm),
                 Err(why) => (QuorumRole::Unreachable, Some(why)),
             };
             seen.push(QuorumMember {

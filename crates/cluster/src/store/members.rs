@@ -26,10 +26,12 @@ pub(crate) struct MemberInfo {
 }
 
 /// How a member is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MemberStatus {
     pub(crate) is_leader: bool,
     pub(crate) is_learner: bool,
+    /// Why it takes no changes, although it answers.
+    pub(crate) alarm: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +57,23 @@ struct Status {
     leader: String,
     #[serde(default, rename = "isLearner")]
     is_learner: bool,
+    #[serde(default)]
+    errors: Vec<String>,
+}
+
+/// What etcd says of itself when it is out of space.
+const NO_SPACE: &str = "NOSPACE";
+
+impl Status {
+    fn alarm(&self) -> Option<String> {
+        let alarm = self.errors.iter().find(|error| error.contains("alarm"))?;
+        Some(match alarm.contains(NO_SPACE) {
+            true => "it is out of space and takes no changes: compact it, `etcdctl defrag`, `etcdctl alarm disarm`, \
+                     and give it `--auto-compaction-mode revision --auto-compaction-retention 1000`"
+                .to_owned(),
+            false => format!("it raises an alarm: {alarm}"),
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -103,6 +122,7 @@ impl Member {
         Ok(MemberStatus {
             is_leader: status.leader == status.header.member_id,
             is_learner: status.is_learner,
+            alarm: status.alarm(),
         })
     }
 }
@@ -173,5 +193,25 @@ impl Store {
             asked.push((member.endpoint.clone(), member.status().await));
         }
         asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_out_of_space_says_so_although_it_answers() {
+        let status = |errors: &str| {
+            let text = format!(
+                r#"{{"header":{{"member_id":"7"}},"leader":"7","dbSize":"24576"{errors}}}"#
+            );
+            serde_json::from_str::<Status>(&text).expect("a status")
+        };
+        assert_eq!(status("").alarm(), None);
+        let alarm = status(r#","errors":["memberID:7 alarm:NOSPACE "]"#).alarm();
+        assert!(alarm.expect("one").contains("out of space"));
+        let alarm = status(r#","errors":["memberID:7 alarm:CORRUPT "]"#).alarm();
+        assert!(alarm.expect("one").contains("alarm:CORRUPT"));
     }
 }

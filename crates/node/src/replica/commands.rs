@@ -136,6 +136,10 @@ impl Commands {
                 buffer.copy_from_slice(&bytes);
             }
             (Outcome::Written, Data::None | Data::Held(_)) => {}
+            (Outcome::Failed, Data::Own(_)) => {
+                let why = "the only copy in sync cannot read it";
+                known.error = Some(IoError::new(ErrorKind::Media, why));
+            }
             (outcome, _) => known.error = Some(error_of(&outcome)),
         }
         self.part_ended(key, fresh)
@@ -225,7 +229,7 @@ fn error_of(outcome: &Outcome) -> IoError {
         ),
         Outcome::Failed => (
             ErrorKind::NoSpace,
-            "the pool has no space for it, or cannot read or write there",
+            "the pool has no space for it, or cannot write there",
         ),
         Outcome::OutOfRange => (ErrorKind::OutOfRange, "beyond the volume"),
         Outcome::Reserved => (ErrorKind::Reserved, "another host has reserved the volume"),
@@ -360,6 +364,17 @@ mod tests {
         let error = error.expect_err("it has ended");
         assert_eq!(error.kind(), ErrorKind::PathChanging);
         assert!(commands.end().is_empty());
+    }
+
+    #[test]
+    fn a_read_that_fails_is_not_told_as_a_want_of_space() {
+        let (pool, mut commands) = (pool(), Commands::default());
+        let buffer = pool.get(4096).expect("a buffer");
+        let request = Request::read(1, BlockRange::new(0, 1), buffer);
+        let (command, _) = commands.take(request, sender()).expect("fine");
+        let progress = commands.answered(command, Outcome::Failed, |_| None);
+        let error = done(progress).expect("done").result.expect_err("failed");
+        assert_eq!(error.kind(), ErrorKind::Media);
     }
 
     #[test]

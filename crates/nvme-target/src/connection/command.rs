@@ -62,6 +62,10 @@ impl Connection {
         if !command.uses_sgl() {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
+        // Its core may not have heard of it yet.
+        if queue.is_reset() {
+            return Err(Status::ABORTED_SQ_DELETION);
+        }
         if !queue.controller.is_ready() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use ashlar_block::{Label, Moment};
 
-use super::{Connection, Context};
+use super::Connection;
 use crate::controller::Role;
+use crate::devices::Devices;
+use crate::namespace::Namespace;
 use crate::pulse::{Beat, Pulse};
+use crate::subsystem::Subsystem;
 
 /// How long a host whose commands are refused for their labels has to prove that it has not given the association up.
 const PROOF_LIMIT: Duration = Duration::from_secs(3);
@@ -54,8 +57,10 @@ pub(super) struct Labels {
     by_namespace: Vec<Labelled>,
     /// A command was refused, perhaps for its label, and the core has not heard of it.
     is_refused: bool,
-    /// Since when commands have been refused, and nothing was proven.
-    refused_since: Option<Moment>,
+    /// Commands have been refused, and nothing was proven since.
+    lacks_proof: bool,
+    /// Since when, as far as a tick has seen.
+    lacking: Option<Moment>,
 }
 
 impl Labels {
@@ -64,7 +69,7 @@ impl Labels {
         let index = (nsid as usize).wrapping_sub(1);
         let one = self.by_namespace.get_mut(index)?;
         if one.prove(pulse) {
-            self.refused_since = None;
+            self.lacks_proof = false;
         }
         one.known
     }
@@ -80,17 +85,17 @@ impl Connection {
     }
 
     /// Asks devices for labels. They count once the host is known to have used the association afterwards.
-    pub(crate) fn ask_labels(&mut self, ctx: &mut Context<'_>) {
-        self.hear_labels(ctx, Labelled::heard);
+    pub(crate) fn ask_labels(&mut self, devices: &mut Devices) {
+        self.hear_labels(devices, Labelled::heard);
     }
 
     /// The same, before the host is told that it is connected: it sends nothing until then.
-    pub(crate) fn ask_first_labels(&mut self, ctx: &mut Context<'_>) {
-        self.hear_labels(ctx, |one, label, _| one.known = Some(label));
+    pub(crate) fn ask_first_labels(&mut self, devices: &mut Devices) {
+        self.hear_labels(devices, |one, label, _| one.known = Some(label));
     }
 
-    fn hear_labels(&mut self, ctx: &mut Context<'_>, hear: impl Fn(&mut Labelled, Label, Beat)) {
-        if !ctx.devices.any_labels() {
+    fn hear_labels(&mut self, devices: &mut Devices, hear: impl Fn(&mut Labelled, Label, Beat)) {
+        if !devices.any_labels() {
             return;
         }
         let Some(queue) = self.queue.as_ref().filter(|queue| queue.id > 0) else {
@@ -103,7 +108,7 @@ impl Connection {
         let labels = &mut self.labels.by_namespace;
         labels.resize(subsystem.namespaces.len(), Labelled::default());
         for (namespace, one) in subsystem.namespaces.iter().zip(labels) {
-            let Some(device) = ctx.devices.labelling(namespace.device) else {
+            let Some(device) = devices.labelling(namespace.device) else {
                 continue;
             };
             let label = device.label(controller.host.name, controller.association());
@@ -119,21 +124,22 @@ impl Connection {
         !self.labels.by_namespace.is_empty()
     }
 
-    /// A device has answered that the path is changing.
-    pub(super) fn path_refused(&mut self) {
-        self.labels.is_refused = self.has_labels();
+    /// A command to this namespace ends with the answer that its path is changing. Where the path is usable, that may
+    /// be for its label.
+    pub(super) fn path_refused(&mut self, subsystem: &Subsystem, nsid: u32) {
+        let usable = |namespace: &Namespace| namespace.path.refusal().is_none();
+        self.labels.is_refused |=
+            self.has_labels() && subsystem.namespace(nsid).is_some_and(usable);
     }
 
-    /// Whether a command was refused since the last call.
-    pub(crate) fn take_path_refused(&mut self) -> bool {
-        std::mem::take(&mut self.labels.is_refused)
-    }
-
-    /// Asks the host, whose commands are refused, for proof that it has not given the association up. True if there
-    /// is an event for it.
-    pub(crate) fn ask_for_proof(&mut self, ctx: &mut Context<'_>) -> bool {
-        self.ask_labels(ctx);
-        self.labels.refused_since.get_or_insert(ctx.now);
+    /// Asks the host for proof that it has not given the association up, if commands were refused. True if there is an
+    /// event for it.
+    pub(crate) fn ask_for_proof(&mut self, devices: &mut Devices) -> bool {
+        if !std::mem::take(&mut self.labels.is_refused) {
+            return false;
+        }
+        self.ask_labels(devices);
+        self.labels.lacks_proof = true;
         let queue = self.queue.as_ref();
         queue.is_some_and(|queue| queue.controller.want_proof())
     }
@@ -143,12 +149,14 @@ impl Connection {
         let Some(queue) = &self.queue else {
             return false;
         };
-        for one in &mut self.labels.by_namespace {
-            if one.prove(&queue.controller.pulse) {
-                self.labels.refused_since = None;
-            }
+        let labels = &mut self.labels;
+        for one in &mut labels.by_namespace {
+            labels.lacks_proof &= !one.prove(&queue.controller.pulse);
         }
-        let since = self.labels.refused_since;
-        since.is_some_and(|since| now.since(since) > PROOF_LIMIT)
+        if !labels.lacks_proof {
+            labels.lacking = None;
+            return false;
+        }
+        now.since(*labels.lacking.get_or_insert(now)) > PROOF_LIMIT
     }
 }

@@ -134,8 +134,12 @@ impl Queue {
 
     /// Whether its association has ended, or the host has reset the controller since.
     pub(crate) fn must_go(&self) -> bool {
-        let is_reset = self.id > 0 && self.resets != self.controller.resets();
-        is_reset || !self.controller.is_alive()
+        self.is_reset() || !self.controller.is_alive()
+    }
+
+    /// Whether it is an I/O queue, and the host has reset the controller since it was connected.
+    fn is_reset(&self) -> bool {
+        self.id > 0 && self.resets != self.controller.resets()
     }
 
     fn advance(&mut self) {
@@ -363,9 +367,6 @@ impl Connection {
         io::absorb(slot, completion);
         if slot.requests == 0 {
             self.work.count(slot);
-            if slot.status.is(Status::ANA_TRANSITION) {
-                self.path_refused();
-            }
             if self.life == Life::Closed {
                 self.release(index);
             } else {

@@ -102,8 +102,13 @@ impl Connection {
             error.lba.set(slot.command.slba());
         }
         queue.controller.record_error(error);
+        let (status, nsid) = (slot.status, slot.command.nsid.get());
         if let Role::Io(subsystem) = &queue.controller.role {
-            self.news |= slot.status.is(Status::WRITE_FAULT) && subsystem.degrade();
+            let subsystem = subsystem.clone();
+            self.news |= status.is(Status::WRITE_FAULT) && subsystem.degrade();
+            if status.is(Status::ANA_TRANSITION) {
+                self.path_refused(&subsystem, nsid);
+            }
         }
     }
 }

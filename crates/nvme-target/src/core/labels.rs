@@ -1,33 +1,19 @@
 //! Labels of commands, as far as cores have to do with them: when to ask, and what has ended.
 
-use ashlar_block::Moment;
-
-use super::{Action, ConnectionId, Core, Notice};
+use super::Core;
 use crate::connection::Queue;
 use crate::controller::Role;
 use crate::devices::Devices;
 
 impl Core {
     /// Asks devices for the labels of what hosts may send from now on.
-    pub(super) fn ask_labels(&mut self, now: Moment) {
+    pub(super) fn ask_labels(&mut self) {
         if !self.devices.any_labels() {
             return;
         }
-        let labelled = self.connections.iter().filter(|(_, one)| one.has_labels());
-        let ids: Vec<ConnectionId> = labelled.map(|(id, _)| id as ConnectionId).collect();
-        for id in ids {
-            if let Some((connection, mut ctx)) = self.split(id, now) {
-                connection.ask_labels(&mut ctx);
-            }
-        }
-    }
-
-    /// A device has refused a command of this connection, perhaps for its label.
-    pub(super) fn ask_for_proof(&mut self, now: Moment, id: ConnectionId) {
-        if let Some((connection, mut ctx)) = self.split(id, now)
-            && connection.ask_for_proof(&mut ctx)
-        {
-            self.actions.push_back(Action::Notify(Notice::Events));
+        let labelled = self.connections.iter_mut();
+        for (_, connection) in labelled.filter(|(_, one)| one.has_labels()) {
+            connection.ask_labels(&mut self.devices);
         }
     }
 

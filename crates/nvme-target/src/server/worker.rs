@@ -244,7 +244,7 @@ impl Worker {
                     self.adopt(socket, handoff, &early, placed);
                 }
                 Mail::Listen(listener) => self.listen(listener),
-                Mail::Notice(notice) => self.core.notice(self.now, notice),
+                Mail::Notice(notice) => self.core.notice(notice),
                 Mail::Open(devices, reply) => reply.send(self.open(devices)),
                 Mail::Close(listing, reply) => self.close_devices(listing, reply),
                 Mail::SettleIn(name, make, reply) => reply.send(self.settle_in(name, make)),

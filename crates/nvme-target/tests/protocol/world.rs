@@ -146,9 +146,8 @@ impl World {
 
     /// Tells every core.
     pub fn tell(&mut self, notices: &[Notice]) {
-        let now = self.now;
         for core in &mut self.cores {
-            notices.iter().for_each(|&notice| core.notice(now, notice));
+            notices.iter().for_each(|&notice| core.notice(notice));
         }
         self.settle();
     }
@@ -298,7 +297,7 @@ impl World {
             Action::Notify(notice) => {
                 let now = self.now;
                 self.cores.iter_mut().for_each(|core| {
-                    core.notice(now, notice);
+                    core.notice(notice);
                     core.poll(now);
                 });
             }

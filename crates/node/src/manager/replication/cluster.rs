@@ -324,6 +324,12 @@ fn advice(is_local: bool, members: &[MemberOfQuorum]) -> Option<String> {
             away.join(", ")
         ));
     }
+    let troubled = members
+        .iter()
+        .find_map(|one| Some((one, one.reason.as_ref()?)));
+    if let Some((member, why)) = troubled {
+        return Some(format!("etcd of {}: {why}", member.name));
+    }
     match (is_local, voters) {
         (false, _) | (true, 3..) => None,
         (true, _) if members.len() < 3 => Some(format!(
