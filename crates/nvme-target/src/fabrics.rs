@@ -18,6 +18,9 @@ use crate::target::Target;
 pub(crate) const MAX_QUEUE_ENTRIES: u16 = 1024;
 /// CAP.TO in units of 500 ms: enabling is immediate, disabling waits for nothing.
 const READY_TIMEOUT: u8 = 10;
+/// A discovery controller whose host asks for no keep-alive ends after so long without a command: every host may have
+/// one, and it would stay for ever.
+const DISCOVERY_KEEP_ALIVE_MS: u32 = 120_000;
 /// The version of the specification that we follow.
 pub(crate) const VERSION: u32 = property::version(2, 0, 0);
 
@@ -159,11 +162,16 @@ fn connect_admin(
     }
     let (subnqn, hostnqn) = (data.subnqn(), data.exact_hostnqn().unwrap_or_default());
     let host = ctx.target.host(hostnqn, data.hostid);
+    let is_discovery = subnqn == DISCOVERY_NQN;
+    let keep_alive_ms = match parameters.keep_alive_ms {
+        0 if is_discovery => DISCOVERY_KEEP_ALIVE_MS,
+        asked => asked,
+    };
     let make = |id, role| {
         let role = (role, ctx.target.next_instance());
-        Controller::new(id, host.clone(), role, parameters.keep_alive_ms, ctx.now)
+        Controller::new(id, host.clone(), role, keep_alive_ms, ctx.now)
     };
-    let controller = if subnqn == DISCOVERY_NQN {
+    let controller = if is_discovery {
         let controller = Arc::new(make(ctx.target.discovery_id(), Role::Discovery));
         ctx.target.roster_mut().listen(&controller);
         controller

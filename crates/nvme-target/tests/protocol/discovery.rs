@@ -1,5 +1,7 @@
 //! The discovery log: what a host is told to connect to.
 
+use std::time::Duration;
+
 use ashlar_nvme::command::{GetLogPage, Identify};
 use ashlar_nvme::fabrics::{AddressFamily, CNTLID_DYNAMIC, DISCOVERY_NQN};
 use ashlar_nvme::identify::{IdentifyController, cns};
@@ -39,6 +41,21 @@ fn discover(world: &mut World, hostnqn: &str) -> Vec<DiscoveryEntry> {
     let again = DiscoveryHeader::parse(&all.data).expect("a header");
     assert_eq!(again.genctr, header.genctr);
     DiscoveryEntry::list(&all.data[1024..], header.numrec.get()).to_vec()
+}
+
+#[test]
+fn a_host_that_discovers_without_a_keep_alive_does_not_stay_for_ever() {
+    let mut world = World::new(&Plan::default());
+    let mut host = Host::dial(&mut world, Digests::NONE);
+    let reply = host.connect_to(&mut world, DISCOVERY_NQN, queue(0, 32), CNTLID_DYNAMIC);
+    assert!(reply.status().is_success());
+    host.enable(&mut world);
+    world.pass(Duration::from_secs(119));
+    host.call(&mut world, log(lid::DISCOVERY, 0, 1024), &[]);
+    world.pass(Duration::from_secs(119));
+    assert!(!world.wires[host.wire].is_closed());
+    world.pass(Duration::from_secs(3));
+    assert!(world.wires[host.wire].is_closed());
 }
 
 #[test]
