@@ -1,12 +1,12 @@
 //! A disk in memory whose size changes, and that can hold commands back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ashlar_block::{
-    AssociationId, BlockDevice, BlockSize, Completion, Description, ErrorKind, Geometry, HostId,
-    IoError, Label, Moment, Operation, Provenance, Request,
+    BlockDevice, BlockSize, Completion, Description, ErrorKind, Geometry, IoError, Moment,
+    Operation, Request,
 };
 use ashlar_reactor::{Handle, Opener};
 
