@@ -14,17 +14,24 @@ use crate::rig::working_in;
 /// Two nodes and a witness.
 struct Machines {
     room: tempfile::TempDir,
+    /// What is added to their addresses: those of another test are others.
+    apart: u8,
 }
 
 impl Machines {
+    fn new(apart: u8) -> Self {
+        let room = open_folder();
+        Self { room, apart }
+    }
+
     fn dir(&self, name: &str) -> PathBuf {
         self.room.path().join(name)
     }
 
     /// An address of this test alone, with all ports.
-    fn address(name: &str) -> String {
+    fn address(&self, name: &str) -> String {
         let pid = std::process::id();
-        let last = name.as_bytes()[0];
+        let last = name.as_bytes()[0] + self.apart;
         format!("127.{}.{}.{last}", 1 + pid % 250, pid / 250 % 256)
     }
 
@@ -32,7 +39,7 @@ impl Machines {
     fn place(&self, words: &[&str], name: &str) -> Command {
         let mut command = ashlar(words);
         command.arg("--dir").arg(self.dir(name));
-        command.args(["--name", name, "--address", &Self::address(name)]);
+        command.args(["--name", name, "--address", &self.address(name)]);
         command
     }
 
@@ -146,9 +153,7 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
     if !can_join() {
         return;
     }
-    let machines = Machines {
-        room: open_folder(),
-    };
+    let machines = Machines::new(0);
     ok(&mut machines.place(&["cluster", "init", "prod"], "a"));
     let a = machines.node("a");
     let token = machines.token();
@@ -234,9 +239,7 @@ fn a_node_goes_on_when_all_others_of_the_quorum_are_lost() {
     if !can_join() {
         return;
     }
-    let machines = Machines {
-        room: open_folder(),
-    };
+    let machines = Machines::new(100);
     ok(&mut machines.place(&["cluster", "init", "prod"], "a"));
     let a = machines.node("a");
     let token = machines.token();
