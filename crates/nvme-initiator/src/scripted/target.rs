@@ -233,7 +233,8 @@ impl Target {
         let group = AnaGroup {
             id: 1,
             change_count: 1,
-            state: self.paths[path],
+            // A target whose answers are damaged on the way may be asked although it has no paths.
+            state: *self.paths.get(path).unwrap_or(&AnaState::Optimized),
             namespaces: vec![3],
         };
         let log = AnaLog {
