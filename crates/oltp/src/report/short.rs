@@ -168,7 +168,10 @@ pub(crate) fn of_faults(result: &FaultsResult) -> Vec<Short> {
         let gap = cell.spread(|round| round.gap_s);
         let missing = cell.sum(|round| round.missing);
         Short::alone(
-            format!("How long are clients not served: {}", cell.fault),
+            format!(
+                "How long are clients not served: {}",
+                result.named(cell.fault)
+            ),
             cell.topology.to_string(),
             format!(
                 "{:.2} s ({:.2} to {:.2}); {missing} acknowledged transactions missing",
