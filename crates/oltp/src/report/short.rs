@@ -92,7 +92,7 @@ pub(crate) fn of_versus(result: &VersusResult) -> Vec<Short> {
         let ratios: Vec<&Ratio> = part.rows.iter().map(|row| &row.ratio).collect();
         let counts: Vec<usize> = part.rows.iter().map(|row| row.count).collect();
         let one = part.crowd.trim_end_matches('s');
-        let what = format!("{}: run time", part.title);
+        let what = format!("{}: run time", part.asked());
         let sides = "group against instance";
         Short::of(
             question(&what, &counts, one),
