@@ -63,6 +63,8 @@ clean() {
     for pid in "${pids[@]}"; do
         { kill "$pid" && wait "$pid"; } 2>/dev/null || true
     done
+    # Half a look at the rules, if one was under way.
+    rm -f "${out:?}/rules.new"
     # Nothing that is still mounted is removed with it.
     rm -rf --one-file-system "$work"
 }
@@ -190,7 +192,6 @@ pids+=($!)
 status=0
 "$bin" lab run flash-cache --place "disk=$work/disk" --place "cached=$work/cached" --place "ruled=$work/ruled" \
     --out "$out/run" "$@" || status=$?
-rm -f "$out/rules.new"
 ! [ -s "$out/rules.txt" ] || cat "$out/rules.txt"
 curve || true
 for name in cached ruled; do

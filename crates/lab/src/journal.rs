@@ -45,6 +45,31 @@ pub struct Origin {
     /// Agents that make the load.
     #[serde(default)]
     pub clients: Agents,
+    /// Texts of the scenarios that it is made of, as they are run; each has a directory of its own below.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<String>,
+    /// The scenario whose part it is: what it was measured on is the whole's, so it goes on with that alone.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub part_of: String,
+}
+
+impl Origin {
+    /// Refuses a part by itself: what the whole had measured it on is gone.
+    ///
+    /// # Errors
+    /// A usage error that says how to go on.
+    pub fn refuse_part(&self, dir: &Path) -> Result<(), LabError> {
+        if self.part_of.is_empty() {
+            return Ok(());
+        }
+        let whole = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        Err(LabError::usage(format!(
+            "{}: a part of a run of {}, whose storage goes with it: ashlar lab run --resume {}",
+            dir.display(),
+            self.part_of,
+            whole.parent().unwrap_or(&whole).display()
+        )))
+    }
 }
 
 /// Agents that make the load of a run, and how they reach what the run itself serves. Without any, this process does.
@@ -140,6 +165,26 @@ struct Told {
     whole: u64,
 }
 
+impl Told {
+    fn refuse_unfinished(&self, dir: &Path) -> Result<(), LabError> {
+        let measured = self.journal.turns.len();
+        if self.has_ended || measured == 0 {
+            return Ok(());
+        }
+        let origin = self.origin.as_ref();
+        let whole = match origin.is_some_and(|of| !of.part_of.is_empty()) {
+            true => dir.parent().unwrap_or(dir),
+            false => dir,
+        };
+        Err(LabError::usage(format!(
+            "{} has {measured} measurements of a run that has not reached its end: go on with it (`ashlar lab run \
+             --resume {}`), or name another directory",
+            dir.display(),
+            whole.display()
+        )))
+    }
+}
+
 impl Journal {
     /// One that keeps nothing.
     pub fn none() -> Self {
@@ -154,14 +199,7 @@ impl Journal {
         let path = dir.join(NAME);
         let file = lock(&path, true)?;
         let told = read(&path)?;
-        if !told.has_ended && !told.journal.turns.is_empty() {
-            let dir = dir.display();
-            return Err(LabError::usage(format!(
-                "{dir} has {} measurements of a run that has not reached its end: go on with it (`ashlar lab run \
-                 --resume {dir}`), or name another directory",
-                told.journal.turns.len()
-            )));
-        }
+        told.refuse_unfinished(dir)?;
         file.set_len(0)
             .map_err(|error| LabError::caused(path.display(), error))?;
         let mut journal = Self {
@@ -173,6 +211,31 @@ impl Journal {
             of: Box::new(origin.clone()),
         })?;
         Ok(journal)
+    }
+
+    /// Refuses a directory with an unfinished run, which a new one would throw away.
+    ///
+    /// # Errors
+    /// A usage error that says how to go on with it.
+    pub fn refuse_unfinished(dir: &Path) -> Result<(), LabError> {
+        let path = dir.join(NAME);
+        match path.exists() {
+            true => read(&path)?.refuse_unfinished(dir),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a directory has one of a run that has begun and not reached its end.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is_unfinished(dir: &Path) -> Result<bool, LabError> {
+        let path = dir.join(NAME);
+        if !path.exists() {
+            return Ok(false);
+        }
+        let told = read(&path)?;
+        Ok(told.origin.is_some() && !told.has_ended)
     }
 
     /// Goes on with the run in `dir`, on this `machine`.

@@ -262,10 +262,16 @@ impl Pool {
     pub(crate) fn words(&self, volume: u64) -> String {
         let Self { layout, drives, .. } = self;
         let usable = self.usable_pct();
-        let full = self.full_pct.zip(usable).map(|(_, usable)| {
+        let full = self.full_pct.zip(usable).map(|(asked, usable)| {
             let all = self.drive_bytes(volume) as f64 * f64::from(*drives);
             let full = 100.0 * volume as f64 * 100.0 / usable / all;
-            format!(", {full:.0} % full")
+            let least = LEAST_DRIVE >> 30;
+            match full + 1.0 < f64::from(asked) {
+                true => format!(
+                    ", {full:.0} % full instead of {asked}, since a drive has at least {least} GiB"
+                ),
+                false => format!(", {full:.0} % full"),
+            }
         });
         let media = self
             .media

@@ -73,6 +73,25 @@ impl LoopMount {
     }
 }
 
+/// Takes an image away that a process has mounted which was killed; where it is not mounted, its loop devices alone.
+///
+/// # Errors
+/// Something stays.
+pub fn detach_all(image: &Path, mount: &Path) -> Result<(), LabError> {
+    let (image, mount) = (image.display().to_string(), mount.display().to_string());
+    let mounts = std::fs::read_to_string("/proc/self/mounts");
+    let mounts = mounts.map_err(|error| LabError::caused("/proc/self/mounts", error))?;
+    let is_there = |line: &str| line.split(' ').nth(1) == Some(&mount);
+    if mounts.lines().any(is_there) {
+        tool("umount", &[&mount])?;
+    }
+    let words = ["--noheadings", "--output", "NAME", "--associated", &image];
+    for device in tool("losetup", &words)?.lines() {
+        tool("losetup", &["--detach", device.trim()])?;
+    }
+    Ok(())
+}
+
 impl Drop for LoopMount {
     fn drop(&mut self) {
         if self.is_there {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ashlar_lab::scenario::{differences, with_pools, with_set};
+use ashlar_lab::scenario::{FILE, refuse_changed, with_pools, with_set};
 use ashlar_lab::{
     Agents, Command, Journal, LabError, Machine, Means, Origin, ResultFile, Scale, ScenarioFile,
     ScenarioOptions, SweepPlan, check_out_dir, run_plan, run_scenario, write_whole,
@@ -21,9 +21,6 @@ use crate::args::{ClientArguments, RunArguments, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
 use crate::stack;
-
-/// A scenario's text, beside its results.
-const SCENARIO: &str = "scenario.toml";
 
 /// A sweep of devices.
 pub(super) fn sweep(plan: &SweepPlan, arguments: &SweepArguments) -> Result<(), Failure> {
@@ -88,6 +85,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         destroy_data: arguments.destroy_data,
         machine: Machine::here(),
         clients: agents(&arguments.agents),
+        ..Origin::default()
     };
     if is_of_databases {
         if let Some(address) = origin.clients.addresses.first() {
@@ -155,27 +153,15 @@ fn set(arguments: &RunArguments) -> Vec<String> {
 
 fn resume(dir: &Path) -> Result<(), Failure> {
     let (mut journal, origin) = Journal::resume(dir, &Machine::here())?;
-    unchanged(dir, &origin)?;
+    origin.refuse_part(dir)?;
+    refuse_changed(dir, &origin.scenario)?;
+    if !origin.parts.is_empty() {
+        check_out_dir(dir)?;
+        return versus::resume(&origin, dir, &mut journal);
+    }
     pools::end_left(journal.folders());
     check_out_dir(dir)?;
     carry_out(&origin, dir, &mut journal)
-}
-
-/// Whether the scenario beside the results, which a person may have edited, is still what was begun.
-fn unchanged(dir: &Path, origin: &Origin) -> Result<(), LabError> {
-    let path = dir.join(SCENARIO);
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        return Ok(());
-    };
-    let differences = differences(&origin.scenario, &text)?;
-    if differences.is_empty() {
-        return Ok(());
-    }
-    Err(LabError::usage(format!(
-        "{}: cannot go on, the scenario is another one than was begun: {}",
-        path.display(),
-        differences.join("; ")
-    )))
 }
 
 fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
@@ -208,7 +194,7 @@ fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Fai
             run_plan(&plan, means)?
         }
         Command::Run => {
-            write_whole(&out.join(SCENARIO), &origin.scenario)?;
+            write_whole(&out.join(FILE), &origin.scenario)?;
             let options = ScenarioOptions {
                 scale: origin.scale.parse::<Scale>()?,
                 dir: origin.dir.clone(),

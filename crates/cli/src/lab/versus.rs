@@ -1,39 +1,77 @@
 //! `ashlar lab run fci-vs-bag`.
 
-use ashlar_failover::versus;
-use ashlar_lab::{ResultFile, Scale, check_out_dir};
-use ashlar_oltp::versus::{VersusFile, VersusRun};
+use std::path::Path;
 
+use ashlar_failover::versus;
+use ashlar_lab::scenario::{FILE, refuse_changed};
+use ashlar_lab::{
+    Command, Journal, LabError, Machine, Origin, ResultFile, Scale, check_out_dir, write_whole,
+};
+use ashlar_oltp::versus::{PartFile, VersusFile, VersusRun};
+
+use super::ending;
 use super::interrupt::interruptible;
-use super::report_path;
 use crate::args::RunArguments;
 use crate::exit::Failure;
-use crate::output::print;
 
 pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     let out = arguments.out.as_deref();
     let out = out.ok_or_else(|| Failure::usage("lab run: needs --out DIR"))?;
-    let (file, all) = VersusFile::parse(text, &arguments.set, &arguments.users)?;
+    let (file, parts) = VersusFile::parse(text, &arguments.set, &arguments.users)?;
     refuse_others(arguments, &file)?;
-    let scale = arguments.scale.parse::<Scale>()?;
+    arguments.scale.parse::<Scale>()?;
     check_out_dir(out)?;
-    let progress = interruptible()?;
-    let changed = arguments.changed();
-    let run = VersusRun {
-        parts: &all,
-        scale: &arguments.scale,
-        changed: &changed,
-        dir: &arguments.dir,
-        out,
+    let origin = Origin {
+        command: Command::Run,
+        scenario: VersusFile::changed(text, &arguments.set)?,
+        changed: arguments.changed(),
+        scale: arguments.scale.clone(),
+        dir: arguments.dir.clone(),
+        machine: Machine::here(),
+        parts: parts.iter().map(|part| part.text.clone()).collect(),
+        ..Origin::default()
     };
-    let result = versus(&file, &run, scale.factor(), &progress)?;
+    for part in &parts {
+        Journal::refuse_unfinished(&out.join(&part.name))?;
+    }
+    let mut journal = Journal::begin(out, &origin)?;
+    write_whole(&out.join(FILE), &origin.scenario)?;
+    carry_out(&origin, out, &mut journal)
+}
+
+/// What is left of one.
+pub(super) fn resume(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    for part in parts(origin)? {
+        refuse_changed(&out.join(&part.name), &part.text)?;
+    }
+    carry_out(origin, out, journal)
+}
+
+fn parts(origin: &Origin) -> Result<Vec<PartFile>, LabError> {
+    let texts = origin.parts.iter();
+    texts.map(|text| PartFile::kept(text)).collect()
+}
+
+fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    let file = VersusFile::kept(&origin.scenario)?;
+    let run = VersusRun {
+        name: &file.name,
+        parts: &parts(origin)?,
+        scale: &origin.scale,
+        changed: &origin.changed,
+        dir: &origin.dir,
+        out,
+        progress: &interruptible()?,
+    };
+    let result = versus(&file, &run, journal)?;
     result.write(out)?;
     result.write_report(out)?;
-    print(&format!(
-        "{}{}\n",
-        result.text(),
-        report_path(out).display()
-    ))?;
+    if !result.head.partial {
+        journal.end()?;
+    }
+    ending::told(&result, Some(out))?;
+    ending::verdict_of_resumable(&result, out)?;
+    // All was measured, and something of the storage stays.
     match result.head.problems.is_empty() {
         true => Ok(()),
         false => Err(Failure::environment(result.head.problems.join("; "))),

@@ -2,6 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/typed.rs"]
+mod typed;
+mod versus;
 
 use std::path::Path;
 use std::process::Stdio;

@@ -7,19 +7,25 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ashlar_device::parse_size;
-use ashlar_lab::{LabError, OwnFolder, Progress};
+use ashlar_lab::{Journal, LabError, OwnFolder, Progress};
 use ashlar_node::client::Client;
 use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName};
-use ashlar_oltp::group::{Group, OWN};
 use ashlar_oltp::scenario::Place;
-use ashlar_oltp::versus::{Counters, Ground as Places, Moved, Source, VersusFile};
+use ashlar_oltp::versus::{Counters, Ground as Places, Moved, Source, VersusFile, VersusRun};
 use ashlar_testbed::image::LoopMount;
 use ashlar_testbed::nodes::{MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 use ashlar_testbed::process::{own_program, tool};
 
+use super::left;
 use crate::all_in_sync;
 
-const VOLUME: &str = "shared";
+/// What is in the folder: where the volume is mounted, what attaching remembers, the nodes; Patroni's own things, under
+/// another name than those of a group that is alone in its folder; and the group's drives.
+pub(super) const VOLUME: &str = "shared";
+pub(super) const ATTACHED: &str = "attached";
+pub(super) const NODES: &str = "n";
+pub(super) const GROUP: &str = "k";
+pub(super) const DRIVES: [&str; 2] = ["own", "standby"];
 const IN_SYNC_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// `/sys/block/…/stat` counts in these, whatever the device's blocks are.
@@ -39,15 +45,16 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Makes it in a new folder below `dir`.
+    /// Makes it in a new folder, which the journal has.
     ///
     /// # Errors
     /// This is not root, a tool is missing, or something does not come up: what was made is taken away.
     pub(super) fn make(
-        dir: &Path,
+        run: &VersusRun<'_>,
         file: &VersusFile,
-        progress: &Progress,
+        journal: &mut Journal,
     ) -> Result<Self, LabError> {
+        let (dir, progress) = (run.dir, run.progress);
         if !rustix::process::geteuid().is_root() {
             return Err(LabError::environment(format!(
                 "{}: needs root, which attaches and mounts",
@@ -57,14 +64,16 @@ impl Ground {
         let drive = file.cluster.drive.clone();
         let bytes = parse_size(&drive)
             .map_err(|error| LabError::usage(format!("[cluster] drive = {drive:?}: {error}")))?;
-        Group::end_left_behind(dir)?;
+        left::end_all(dir)?;
         let folder = OwnFolder::make(dir)?;
+        // First, so that whatever comes of it is found again.
+        journal.made(folder.path())?;
         let mut ground = Self {
             volume: format!("{POOL}/{VOLUME}")
                 .parse()
                 .map_err(|error| LabError::environment(format!("{VOLUME}: {error}")))?,
             shared: folder.path().join(VOLUME),
-            group: folder.path().join(OWN),
+            group: folder.path().join(GROUP),
             owner: String::new(),
             drives: Vec::new(),
             nodes: None,
@@ -85,7 +94,7 @@ impl Ground {
             etcd: MOST_ETCD,
             has_switches: false,
         };
-        let nodes = Nodes::up(&self.folder.path().join("n"), &plan, progress)?;
+        let nodes = Nodes::up(&self.folder.path().join(NODES), &plan, progress)?;
         let client = nodes.client(&nodes.names[0]);
         self.nodes = Some(nodes);
         // The rest is for the logs, and for what is written anew before the old is given back.
@@ -105,7 +114,7 @@ impl Ground {
         let (volume, mount) = (self.volume.to_string(), text(shared));
         let words = [&*volume, "--mount", &mount, "--fs", "xfs", "--here"];
         self.at_owner("attach", &words)?;
-        for name in ["own", "standby"] {
+        for name in DRIVES {
             let drive = new_drive(&self.folder.path().join(name), bytes)?;
             self.drives.push((name, drive));
         }
@@ -146,7 +155,7 @@ impl Ground {
         process.args(all).args(words);
         process
             .env("ASHLAR_API", nodes.api(&self.owner))
-            .env("ASHLAR_ATTACH_STATE", self.folder.path().join("attached"))
+            .env("ASHLAR_ATTACH_STATE", self.folder.path().join(ATTACHED))
             .current_dir("/")
             .stdin(Stdio::null());
         let output = process.output();
@@ -253,9 +262,14 @@ impl Drop for Ground {
     }
 }
 
+/// The image of the drive that is mounted there.
+pub(super) fn image_of(mount: &Path) -> PathBuf {
+    mount.with_extension("drive")
+}
+
 /// A new drive of this size beside its mount point, with a file system.
 fn new_drive(path: &Path, bytes: u64) -> Result<LoopMount, LabError> {
-    let image = path.with_extension("drive");
+    let image = image_of(path);
     let file = File::create_new(&image).and_then(|file| file.set_len(bytes));
     file.map_err(|error| LabError::caused(image.display(), error))?;
     tool("mkfs.xfs", &["-q", "-s", "size=4096", &text(&image)])?;

@@ -2,32 +2,38 @@
 //! is [`run_versus`].
 
 mod ground;
+mod left;
 
-use ashlar_lab::{LabError, Progress};
+use ashlar_lab::{Journal, LabError, Scale};
 use ashlar_oltp::versus::{VersusFile, VersusResult, VersusRun, run_versus};
 
 use self::ground::Ground;
 
-/// Makes the storage, runs all parts on it, and takes it away. What breaks it off is in the result.
+/// Makes the storage, runs all parts on it, or what the journals do not have of them, and takes it away. What breaks it
+/// off is in the result.
 ///
 /// # Errors
-/// The storage cannot be made.
+/// The storage cannot be made, or what the run left when it was killed stays.
 pub fn versus(
     file: &VersusFile,
     run: &VersusRun<'_>,
-    scale: f64,
-    progress: &Progress,
+    journal: &mut Journal,
 ) -> Result<VersusResult, LabError> {
-    let ground = Ground::make(run.dir, file, progress)?;
+    journal
+        .folders()
+        .iter()
+        .try_for_each(|folder| left::end(folder))?;
+    let scale = run.scale.parse::<Scale>()?.factor();
+    let ground = Ground::make(run, file, journal)?;
     let told = ground.told();
     let mut result = VersusResult::begun(file, scale, told, run.changed.to_vec());
-    let measured = run_versus(run, &ground, &mut result, progress);
+    let measured = run_versus(run, &ground, &mut result, journal);
     if let Err(error) = measured {
         result.head.broke_off(error.to_string());
     }
     if let Err(error) = ground.end() {
         result.head.problems.push(error.to_string());
     }
-    progress.finish();
+    run.progress.finish();
     Ok(result)
 }

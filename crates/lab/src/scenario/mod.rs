@@ -14,7 +14,7 @@ pub use file::{
     ClaimSection, ClaimedFigure, ConfigurationSection, DoublesSection, MatrixSection,
     MeasureSection, PromiseSection, ScenarioFile,
 };
-pub use overrides::{differences, with_set};
+pub use overrides::{FILE, refuse_changed, with_set};
 pub use pool::with_pools;
 pub use scale::Scale;
 

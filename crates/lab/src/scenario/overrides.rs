@@ -1,10 +1,14 @@
 //! What the command line changes in a scenario, and in what two scenarios differ: key by key.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use toml::{Table, Value};
 
 use crate::LabError;
+
+/// A scenario's text, beside its results.
+pub const FILE: &str = "scenario.toml";
 
 /// A scenario's text with `KEY=VALUE` put into it. A key is a path with dots (`measure.seconds`); of several
 /// configurations or matrices a part of it is a position from 0, a name or a role (`configuration.remote.stack`,
@@ -60,11 +64,31 @@ pub(super) fn parse(text: &str) -> Result<Table, LabError> {
         .map_err(|error: toml::de::Error| LabError::usage(format!("scenario: {error}")))
 }
 
+/// Whether the scenario beside a run's results, which a person may have edited, is still what was begun.
+///
+/// # Errors
+/// A usage error that names the keys which differ.
+pub fn refuse_changed(dir: &Path, begun: &str) -> Result<(), LabError> {
+    let path = dir.join(FILE);
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        return Ok(());
+    };
+    let differences = differences(begun, &text)?;
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(LabError::usage(format!(
+        "{}: cannot go on, the scenario is another one than was begun: {}",
+        path.display(),
+        differences.join("; ")
+    )))
+}
+
 /// In what two scenarios' texts differ, besides comments and order.
 ///
 /// # Errors
 /// A usage error for a text that is no TOML.
-pub fn differences(one: &str, other: &str) -> Result<Vec<String>, LabError> {
+fn differences(one: &str, other: &str) -> Result<Vec<String>, LabError> {
     let (mut keys, mut others) = (BTreeMap::new(), BTreeMap::new());
     flatten("", &Value::Table(parse(one)?), &mut keys);
     flatten("", &Value::Table(parse(other)?), &mut others);

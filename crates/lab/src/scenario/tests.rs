@@ -333,6 +333,7 @@ fn pools_are_as_large_and_as_full_as_they_are_asked_to_be() {
         words.contains("70 % full") && words.contains("2 faster"),
         "{words}"
     );
+    assert!(pool.words(409 * MIB).contains("20 % full instead of 70"));
     assert_eq!(pool.drive_bytes(7 << 30), 5 << 30);
     let over = crate::Pool {
         full_pct: Some(95),

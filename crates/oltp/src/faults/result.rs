@@ -27,6 +27,9 @@ pub struct FaultsResult {
     pub users: usize,
     /// Transactions a second that were due, by all clients together.
     pub rate: f64,
+    /// Seconds for which all of etcd is down, where that is a fault; absent in old results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_s: Option<f64>,
     /// Seed of data and inputs.
     pub seed: u64,
     /// The longest gap of all rounds, milliseconds.
@@ -236,6 +239,7 @@ impl FaultsResult {
             warehouses: plan.shape.warehouses,
             users: plan.users,
             rate: plan.rate,
+            hold_s: Some(plan.hold.as_secs_f64()),
             seed: plan.seed,
             ..Self::default()
         }
@@ -289,6 +293,14 @@ impl FaultsResult {
             }
         }
         (!found.is_empty()).then(|| found.join("\n"))
+    }
+
+    /// A fault in words, with how long it lasts where that was said.
+    pub(crate) fn named(&self, fault: Fault) -> String {
+        match self.hold_s.filter(|_| fault == Fault::EtcdDown) {
+            Some(hold) => format!("{fault}, for {hold} s"),
+            None => fault.to_string(),
+        }
     }
 
     /// A line for each topology and fault.
@@ -387,7 +399,12 @@ mod tests {
 
     #[test]
     fn rounds_of_the_same_kind_are_a_cell() {
-        let mut result = FaultsResult::default();
+        let mut result = FaultsResult {
+            hold_s: Some(20.0),
+            ..FaultsResult::default()
+        };
+        assert_eq!(result.named(Fault::EtcdDown), "etcd-down, for 20 s");
+        assert_eq!(result.named(Fault::Move), "move");
         for (gap_s, fault) in [
             (3.0, Fault::Move),
             (1.0, Fault::KillNode),

@@ -18,6 +18,8 @@ use crate::result::{KindResult, LatencyUs, StepResult};
 /// The table that stands beside it.
 pub(crate) const PUBLISHED: &str = "s2d_fleet_144_databases.csv";
 const TABLE: &str = include_str!("../../../../published/s2d_fleet_144_databases.csv");
+/// Processors that others use for more than this share of the time, percent, are told.
+const OTHERS_PCT: f64 = 20.0;
 /// A median of databases that differ by more than this says little of each.
 const UNEQUAL: f64 = 0.1;
 /// Streams that had less than this share of what they asked for did not keep up.
@@ -134,6 +136,31 @@ pub struct FleetStep {
     pub partial: bool,
     /// The first errors, in words.
     pub problems: Vec<String>,
+}
+
+impl FleetStep {
+    /// That reads came from memory, although memory was limited, if they did.
+    fn reads_from_memory(&self) -> Option<String> {
+        let reads: f64 = self.accesses.iter().map(|of| of.read_iops).sum();
+        let each = reads / self.tps.max(1e-9);
+        (!self.accesses.is_empty() && each < 1.0).then(|| {
+            format!("reads came from memory: {each:.2} a transaction reached the storage: larger databases (a larger scale)")
+        })
+    }
+
+    /// That much of the processors' time was of something else, if it was.
+    fn shared_processors(&self, cores: u32) -> Option<String> {
+        let all = f64::from(cores) * self.elapsed_s;
+        let daemons: f64 = self.volumes.iter().filter_map(|of| of.daemon_cpu_s).sum();
+        let ours = self.client_cpu_s + self.server_cpu_s? + daemons;
+        let others = self.machine_cpu_pct? - 100.0 * ours / all.max(1e-9);
+        (others > OTHERS_PCT).then(|| {
+            format!(
+                "{others:.0} % of the processors' time was used by other processes than load, databases and daemons, or by \
+                 the kernel"
+            )
+        })
+    }
 }
 
 /// A node's share of a step.
@@ -322,8 +349,14 @@ impl FleetResult {
                     .push(format!("{name} is {full:.0} % full: {reason}"));
             }
         }
+        let cores = self.head.machine.cores;
         for step in &self.steps {
             let what = format!("{} % of the streams, repeat {}", step.percent, step.repeat);
+            let of_storage = self.memory_pct.and_then(|_| step.reads_from_memory());
+            let flags = of_storage.into_iter().chain(step.shared_processors(cores));
+            self.head
+                .flags
+                .extend(flags.map(|flag| format!("{what}: {flag}")));
             self.head.partial |= step.partial;
             let problems = step.problems.iter().map(|text| format!("{what}: {text}"));
             self.head.problems.extend(problems);
@@ -495,6 +528,10 @@ mod tests {
     #[test]
     fn what_did_not_keep_up_is_told() {
         let mut result = sample();
+        let step = &mut result.steps[0];
+        // 20 s of two processors, of which 7 were the run's.
+        (step.machine_cpu_pct, step.server_cpu_s) = (Some(100.0), Some(2.0));
+        result.head.machine.cores = 2;
         result.sum_up();
         let said = result.head.flags.join("\n");
         for words in [
@@ -502,6 +539,8 @@ mod tests {
             "2 of 2 databases",
             "db-1: its memory has no limit",
             "here is 12 % full: no mount point",
+            "reads came from memory: 0.07 a transaction",
+            "65 % of the processors' time was used by other",
         ] {
             assert!(said.contains(words), "{words}: {said}");
         }

@@ -57,7 +57,7 @@ fn overview(result: &FaultsResult) -> Markup {
                 tbody {
                     @for &fault in &faults {
                         tr {
-                            th { (fault) }
+                            th { (result.named(fault)) }
                             @for &topology in &topologies { td { (entry((topology, fault), of(topology, fault))) } }
                         }
                     }

@@ -92,7 +92,7 @@ pub(crate) fn of_versus(result: &VersusResult) -> Vec<Short> {
         let ratios: Vec<&Ratio> = part.rows.iter().map(|row| &row.ratio).collect();
         let counts: Vec<usize> = part.rows.iter().map(|row| row.count).collect();
         let one = part.crowd.trim_end_matches('s');
-        let what = format!("{}: run time", part.title);
+        let what = format!("{}: run time", part.asked());
         let sides = "group against instance";
         Short::of(
             question(&what, &counts, one),
@@ -168,7 +168,10 @@ pub(crate) fn of_faults(result: &FaultsResult) -> Vec<Short> {
         let gap = cell.spread(|round| round.gap_s);
         let missing = cell.sum(|round| round.missing);
         Short::alone(
-            format!("How long are clients not served: {}", cell.fault),
+            format!(
+                "How long are clients not served: {}",
+                result.named(cell.fault)
+            ),
             cell.topology.to_string(),
             format!(
                 "{:.2} s ({:.2} to {:.2}); {missing} acknowledged transactions missing",

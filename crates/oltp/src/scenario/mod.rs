@@ -241,17 +241,24 @@ impl Stage<'_> {
 
 /// Ends the servers in folders of a run that was killed, and removes those.
 fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
-    for folder in folders {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if Server::is_one(&path) {
-                Server::at(&path)?.kill()?;
-            } else if MariaServer::is_one(&path) {
-                MariaServer::at(&path)?.kill()?;
-            }
+    folders.iter().try_for_each(|folder| end_servers(folder))?;
+    remove_left(folders)
+}
+
+/// Ends the servers in a folder whose run was killed.
+///
+/// # Errors
+/// One does not end.
+pub fn end_servers(folder: &Path) -> Result<(), LabError> {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if Server::is_one(&path) {
+            Server::at(&path)?.kill()?;
+        } else if MariaServer::is_one(&path) {
+            MariaServer::at(&path)?.kill()?;
         }
     }
-    remove_left(folders)
+    Ok(())
 }
 
 fn check_places(places: &[Place]) -> Result<(), LabError> {

@@ -44,6 +44,23 @@ impl VersusFile {
         has_any(text, &["cluster"])
     }
 
+    /// Reads the file alone, as it was kept.
+    ///
+    /// # Errors
+    /// What is wrong in it, by its key.
+    pub fn kept(text: &str) -> Result<Self, LabError> {
+        read(text)
+    }
+
+    /// The text of a file, with what the command line changes in it and not in its parts.
+    ///
+    /// # Errors
+    /// A key that it has not.
+    pub fn changed(text: &str, set: &[String]) -> Result<String, LabError> {
+        let own = set.iter().filter(|one| section(one).is_none());
+        with_set(text, &own.cloned().collect::<Vec<_>>())
+    }
+
     /// Reads a text, with what the command line changes: `measure.…` in all parts, `PART.…` in that part, anything
     /// else in the file itself; and these numbers of users, or readers, in all parts.
     ///
@@ -54,9 +71,9 @@ impl VersusFile {
         set: &[String],
         users: &[usize],
     ) -> Result<(Self, Vec<PartFile>), LabError> {
-        let (own, of_parts): (Vec<String>, Vec<String>) =
-            set.iter().cloned().partition(|one| section(one).is_none());
-        let file: Self = read(&with_set(text, &own)?)?;
+        let file = Self::kept(&Self::changed(text, set)?)?;
+        let of_parts = set.iter().filter(|one| section(one).is_some());
+        let of_parts: Vec<String> = of_parts.cloned().collect();
         if file.parts.is_empty() {
             return Err(LabError::usage("parts: there must be one at least"));
         }
@@ -93,6 +110,18 @@ pub struct PartFile {
 }
 
 impl PartFile {
+    /// One whose text was kept.
+    ///
+    /// # Errors
+    /// What is wrong in it, by its key.
+    pub fn kept(text: &str) -> Result<Self, LabError> {
+        let name = OltpScenario::parse(text)?.name;
+        Ok(Self {
+            name,
+            text: text.to_owned(),
+        })
+    }
+
     fn of(name: &str, set: &[String], users: &[usize]) -> Result<Self, LabError> {
         let found = scenario::SHIPPED.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| {

@@ -79,6 +79,7 @@ pub struct Rate {
 }
 
 /// When a side worked with so many.
+#[derive(Clone, Copy)]
 struct Turn {
     count: usize,
     began: f64,
@@ -186,7 +187,15 @@ impl Part {
         if said.is_empty() {
             said.push("nothing was measured".into());
         }
-        format!("{}: {}.", self.title, said.join("; "))
+        format!("{}: {}.", self.asked(), said.join("; "))
+    }
+
+    /// What is asked, and how much of it: a title says what is written there, and not what was run.
+    pub(crate) fn asked(&self) -> String {
+        match &*self.scaled {
+            "" | "as written" => self.title.clone(),
+            scaled => format!("{} (run: {scaled})", self.title),
+        }
     }
 
     fn quicker(&self, who: &str, rows: &[&Row], told: fn(&Ratio) -> Ends) -> Option<String> {
@@ -270,11 +279,13 @@ fn run_time(turns: &[Turn], count: usize) -> f64 {
     }
 }
 
-/// Over all turns of a side with so many.
+/// Over all turns of a side with so many that were looked at: those before a run went on were not.
 fn rate(meter: &Meter, turns: &[Turn], count: usize) -> Option<Rate> {
     let (mut read, mut written, mut seconds) = (0.0, 0.0, 0.0);
     for turn in turns.iter().filter(|turn| turn.count == count) {
-        let (r, w) = meter.between(turn.began, turn.began + turn.seconds)?;
+        let Some((r, w)) = meter.between(turn.began, turn.began + turn.seconds) else {
+            continue;
+        };
         read += r;
         written += w;
         seconds += turn.seconds;
@@ -308,7 +319,7 @@ mod tests {
         let mut part = Part {
             name: "scan".into(),
             title: "A table".into(),
-            scaled: String::new(),
+            scaled: "500 rows".into(),
             crowd: "readers".into(),
             sentence: String::new(),
             rows: vec![
@@ -320,6 +331,7 @@ mod tests {
         part.sentence = part.in_words();
         let text = &part.sentence;
         for wanted in [
+            "A table (run: 500 rows): with",
             "with 4 readers the group was quicker, 2.0",
             "with 1 reader the instance on the replicated volume was quicker, 2.0",
             "with 8 readers no difference could be told",
@@ -348,5 +360,12 @@ mod tests {
         let found = rate(&meter, &turns, 2).expect("a rate");
         assert!((found.read_mb_s - 1.0).abs() < 1e-6, "{found:?}");
         assert_eq!(rate(&meter, &turns, 3), None);
+        // A turn before a run went on has no looks: the others tell.
+        let before = Turn {
+            began: -9.0,
+            ..turns[0]
+        };
+        let [seen] = turns;
+        assert_eq!(rate(&meter, &[before, seen], 2), Some(found));
     }
 }

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use ashlar_lab::result::Check;
 use ashlar_lab::{
-    Command, Journal, LabError, Machine, Origin, Progress, ResultFile, check_out_dir,
+    Command, Head, Journal, LabError, Machine, Origin, Progress, ResultFile, Turn, check_out_dir,
 };
+use serde::{Deserialize, Serialize};
 
 use super::meters::{Meters, Source};
 use super::{Part, PartFile, VersusResult};
@@ -26,8 +28,10 @@ pub trait Ground {
 }
 
 /// How the parts are run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy)]
 pub struct VersusRun<'a> {
+    /// Its name.
+    pub name: &'a str,
     /// Each part, with what the command line changes in it.
     pub parts: &'a [PartFile],
     /// The scale, as it was given.
@@ -38,9 +42,20 @@ pub struct VersusRun<'a> {
     pub dir: &'a Path,
     /// Where the result goes, and the directory of each part.
     pub out: &'a Path,
+    /// Whom it tells what it does.
+    pub progress: &'a Progress,
 }
 
-/// Runs all parts, and keeps the result after each.
+/// A part that has reached its end, as the journal keeps it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Done {
+    part: Part,
+    head: Head,
+    /// What does not hold of it.
+    complaint: Option<String>,
+}
+
+/// Runs all parts, or what the journals do not have of them, and keeps the result after each.
 ///
 /// # Errors
 /// What ended a part before it measured anything, and what cannot be written; what was measured is in the result.
@@ -48,37 +63,45 @@ pub fn run_versus(
     run: &VersusRun<'_>,
     ground: &dyn Ground,
     result: &mut VersusResult,
-    progress: &Progress,
+    journal: &mut Journal,
 ) -> Result<(), LabError> {
+    // A directory that is used again does not show the run before as this one's.
+    result.so_far().write(run.out)?;
     for part in run.parts {
-        progress.go_on()?;
-        run.part(part, ground, result, progress)?;
-        result.write(run.out)?;
+        run.progress.go_on()?;
+        let turn = part.turn();
+        let done = match journal.outcome(&turn)? {
+            Some(done) => done,
+            None => run.part(part, ground, journal)?,
+        };
+        result.add(&done);
+        result.so_far().write(run.out)?;
     }
     Ok(())
 }
 
+impl PartFile {
+    /// How a whole's journal calls it.
+    fn turn(&self) -> Turn {
+        Turn {
+            configuration: 0,
+            cell: self.name.clone(),
+            repeat: 1,
+        }
+    }
+}
+
 impl VersusRun<'_> {
+    /// Runs a part, or what its own journal does not have of it.
     fn part(
         &self,
         part: &PartFile,
         ground: &dyn Ground,
-        result: &mut VersusResult,
-        progress: &Progress,
-    ) -> Result<(), LabError> {
+        journal: &mut Journal,
+    ) -> Result<Done, LabError> {
         let places = ground.places();
         let own = self.out.join(&part.name);
-        check_out_dir(&own)?;
-        let origin = Origin {
-            command: Command::Run,
-            scenario: part.text.clone(),
-            changed: self.changed.to_vec(),
-            scale: self.scale.to_owned(),
-            dir: self.dir.to_owned(),
-            machine: Machine::here(),
-            ..Origin::default()
-        };
-        let mut journal = Journal::begin(&own, &origin)?;
+        let mut turns = self.journal_of(part, &own)?;
         let meters = Meters::start(ground.sources()?)?;
         let run = ScenarioRun {
             text: &part.text,
@@ -89,20 +112,65 @@ impl VersusRun<'_> {
             out: &own,
             patroni: ground.group(),
         };
-        let ran = run_scenario(&run, progress, &mut journal);
+        let ran = run_scenario(&run, self.progress, &mut turns);
         // Whatever came of it, nothing looks at storage that may go.
         let seen = meters.end();
         let ran = ran?;
-        journal.end()?;
-        result.parts.push(Part::of(&ran, &seen)?);
-        let named = |text: &String| format!("{}: {text}", part.name);
-        result.head.flags.extend(ran.head.flags.iter().map(named));
-        result.head.partial |= ran.head.partial;
+        let done = Done {
+            part: Part::of(&ran, &seen)?,
+            complaint: ran.complaint(),
+            head: ran.head,
+        };
+        if !done.head.partial {
+            // The whole's first: a part that it does not have goes on, if only to find that all was measured.
+            journal.keep(&part.turn(), &done)?;
+            turns.end()?;
+        }
+        Ok(done)
+    }
+
+    fn journal_of(&self, part: &PartFile, own: &Path) -> Result<Journal, LabError> {
+        check_out_dir(own)?;
+        let machine = Machine::here();
+        if Journal::is_unfinished(own)? {
+            return Journal::resume(own, &machine).map(|(journal, _)| journal);
+        }
+        let origin = Origin {
+            command: Command::Run,
+            scenario: part.text.clone(),
+            changed: self.changed.to_vec(),
+            scale: self.scale.to_owned(),
+            dir: self.dir.to_owned(),
+            machine,
+            part_of: self.name.to_owned(),
+            ..Origin::default()
+        };
+        Journal::begin(own, &origin)
+    }
+}
+
+impl VersusResult {
+    fn add(&mut self, done: &Done) {
+        let name = &done.part.name;
+        let named = |text: &String| format!("{name}: {text}");
+        self.parts.push(done.part.clone());
+        self.head.flags.extend(done.head.flags.iter().map(named));
+        self.head.partial |= done.head.partial;
+        let problems = done.head.problems.iter().map(named);
+        self.head.problems.extend(problems);
+        self.head
+            .checks
+            .extend(done.complaint.iter().map(|text| Check {
+                name: name.clone(),
+                passed: false,
+                text: text.clone(),
+            }));
+    }
+
+    /// What there is of a run that goes on, marked as such.
+    fn so_far(&self) -> Self {
+        let mut result = self.clone();
+        result.head.unfinished();
         result
-            .head
-            .problems
-            .extend(ran.head.problems.iter().map(named));
-        result.head.problems.extend(ran.complaint());
-        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ashlar_lab::{LabError, Progress, ResultFile};
+use ashlar_lab::{Journal, LabError, Machine, Origin, Progress, ResultFile};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::versus::{
     Ground, Moved, PartFile, SHIPPED, Source, VersusFile, VersusResult, VersusRun, run_versus,
@@ -78,14 +78,22 @@ fn parts_run_on_the_same_ground_and_are_told_together() {
     let parts = [part("first", 2000), part("second", 3000)];
     let out = room.path().join("out");
     std::fs::create_dir(&out).expect("made");
+    let progress = Progress::silent();
+    let origin = Origin {
+        machine: Machine::here(),
+        ..Origin::default()
+    };
+    let mut journal = Journal::begin(&out, &origin).expect("begun");
     let run = VersusRun {
+        name: &file.name,
         parts: &parts,
         scale: "1",
         changed: &changed,
         dir: room.path(),
         out: &out,
+        progress: &progress,
     };
-    run_versus(&run, &ground, &mut result, &Progress::silent()).expect("it runs");
+    run_versus(&run, &ground, &mut result, &mut journal).expect("it runs");
     let kept = VersusResult::load(&out).expect("kept after each part");
     let names: Vec<&str> = kept.parts.iter().map(|part| &*part.name).collect();
     assert_eq!(names, ["first", "second"]);
@@ -105,7 +113,20 @@ fn parts_run_on_the_same_ground_and_are_told_together() {
         parts: &wrong,
         ..run
     };
-    let error = run_versus(&run, &ground, &mut result, &Progress::silent()).expect_err("no rows");
+    let error = run_versus(&run, &ground, &mut result, &mut journal).expect_err("no rows");
     assert!(error.to_string().contains("--rows 0"), "{error}");
-    assert_eq!(VersusResult::load(&out).expect("kept").parts.len(), 3);
+    let kept = VersusResult::load(&out).expect("kept");
+    assert!(kept.parts.len() == 3 && kept.head.partial);
+    // It goes on: what has ended is told, and not run again.
+    drop(journal);
+    let (mut journal, _) = Journal::resume(&out, &Machine::here()).expect("goes on");
+    let looked = ground.looked.load(Ordering::SeqCst);
+    let mut again = VersusResult::begun(&file, 1.0, Vec::new(), Vec::new());
+    let run = VersusRun {
+        parts: &parts,
+        ..run
+    };
+    run_versus(&run, &ground, &mut again, &mut journal).expect("all is there");
+    assert_eq!(again.parts, kept.parts[..2]);
+    assert_eq!(ground.looked.load(Ordering::SeqCst), looked);
 }
