@@ -544,6 +544,7 @@ impl Engine {
         waiting.append(&mut self.roots.waiting);
         waiting.append(&mut self.rebuild.returns.take_asked());
         waiting.append(&mut self.take_asked());
+        waiting.append(&mut self.take_asked_of_replicas());
         waiting.append(&mut self.take_held_for_discard());
         waiting.append(&mut self.roots.features.take_asked());
         for id in waiting {

@@ -259,6 +259,32 @@ fn a_crash_within_a_change_leaves_the_old_promise_or_the_new_one_with_its_marks(
     assert!(old > 0 && new > 0, "{old} {new}");
 }
 
+/// The pages of planes come to more than the map log, while the logs keep a record for its mark.
+#[test]
+fn planes_that_are_larger_than_the_map_log_are_written_in_parts() {
+    const HUGE: u64 = 10 << 20;
+    let mut bench = Bench::new(2, 128 << 20);
+    let volume = bench.volume(HUGE, 2);
+    make(&mut bench, volume).expect("a replica");
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    change(
+        &mut bench,
+        volume,
+        ReplicaChange {
+            marks: std::iter::once(0..HUGE - 1).collect(),
+            ..absent(3, 0b110)
+        },
+    );
+    let whole: Vec<Range<u64>> = std::iter::once(0..HUGE - 1).collect();
+    assert_eq!(bench.engine.replica_plane(volume, 1), whole);
+    let mut bench = bench.restart();
+    assert_eq!(bench.engine.replica_plane(volume, 1), whole);
+    assert_eq!(bench.engine.replica_plane(volume, 2), whole);
+    record(&mut bench, volume, 9..10, tag(2, 1));
+    bench.manage(Manage::Settle).expect("settle");
+    assert!(uncertain(&bench, volume).is_superset(&[5, 6, 7, 9].into()));
+}
+
 #[test]
 fn what_is_no_copy_is_refused() {
     let mut bench = Bench::new(2, 32 << 20);

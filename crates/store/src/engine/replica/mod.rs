@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use ashlar_block::{ErrorKind, IoError, Moment, Request};
 
-use copy::StagedPage;
 pub(crate) use copy::{Copy, Published};
+use copy::{Order, StagedPage};
 
 use super::append::{StagedChange, Then};
 use super::invariant::invariant;
 use super::manage::refuse;
 use super::map::{Change, FIRST_VOLUME, REPLICAS};
+use super::write::MAP_LIMIT;
 use super::{Engine, Op};
 use crate::format::{Feature, Features, PageId, PlaneShape, ReplicaEntry};
 use crate::replica::{
@@ -202,8 +203,9 @@ impl Engine {
         let mut copy = Copy::found(entry, base, self.cage);
         copy.found_all();
         copy.pages().for_each(|index| self.map.hold(page(index)));
+        copy.ask(Order { id, change: None });
         self.replicas.copies.insert(volume, copy);
-        self.save_replica(volume, (Some(id), None));
+        self.save_replica(volume);
         Ok(())
     }
 
@@ -219,8 +221,11 @@ impl Engine {
                 "volume {volume} is no copy of a replicated one"
             )));
         };
-        copy.begin(&change);
-        self.save_replica(volume, (Some(id), Some(change)));
+        let change = Some(change);
+        copy.ask(Order { id, change });
+        if !copy.is_saving() {
+            self.save_replica(volume);
+        }
         Ok(())
     }
 
@@ -231,8 +236,15 @@ impl Engine {
         }
     }
 
-    /// Stages what a copy's pages do not say.
-    fn save_replica(&mut self, volume: u32, (id, change): (Option<u64>, Option<ReplicaChange>)) {
+    /// Orders that wait for copies to be saved: the engine has stopped.
+    pub(super) fn take_asked_of_replicas(&mut self) -> Vec<u64> {
+        let copies = self.replicas.copies.values_mut();
+        copies.flat_map(Copy::take_asked).collect()
+    }
+
+    /// Stages what a copy's pages do not say, or a part of it.
+    fn save_replica(&mut self, volume: u32) {
+        let most = self.most_pages();
         for late in std::mem::take(&mut self.replicas.late) {
             self.stage_page(late, Then::Plane);
         }
@@ -240,7 +252,8 @@ impl Engine {
         let Some(copy) = self.replicas.copies.get_mut(&volume) else {
             return invariant!(self, "volume {volume} is saved as a copy, but is none");
         };
-        let mut staged = copy.stage(published, change);
+        let part = copy.stage(published, most);
+        let (mut staged, id) = (part.pages, part.id);
         let entry = copy.pages().start;
         if self.cage.sings(Canary::MarksAfterEntry) {
             let planes = staged.extract_if(.., |one| one.index != entry);
@@ -298,20 +311,23 @@ impl Engine {
         let waits = seen.0.is_some() || seen.1;
         let is_idle = waits && self.now >= self.replicas.since + IDLE;
         let all = is_idle || waits && !self.settling.is_empty();
+        let has_room = self.map_log.log.fill() <= MAP_LIMIT;
         let held = |copy: &Copy| {
             let holds = copy.holds();
-            holds.is_some_and(|hold| self.is_far_behind(hold)) || self.has_many_pages(copy)
+            holds.is_some_and(|hold| self.is_far_behind(hold))
+                || has_room && self.has_many_pages(copy)
         };
         let copies = self.replicas.copies.iter();
         let due = copies.filter(|(_, copy)| {
             let anything = copy.holds().is_some() || copy.is_stale();
-            !copy.is_saving() && (all && anything || held(copy))
+            let goes_on = has_room && copy.is_asked();
+            !copy.is_saving() && (goes_on || all && anything || held(copy))
         });
         for volume in due.map(|(&volume, _)| volume).collect::<Vec<u32>>() {
             if let Some(copy) = self.replicas.copies.get_mut(&volume) {
                 copy.spill();
             }
-            self.save_replica(volume, (None, None));
+            self.save_replica(volume);
         }
     }
 
@@ -331,8 +347,13 @@ impl Engine {
     }
 
     fn has_many_pages(&self, copy: &Copy) -> bool {
+        copy.dirty() > self.most_pages()
+    }
+
+    /// Pages that are written together, beside those with marks of records.
+    fn most_pages(&self) -> usize {
         let most = self.map_log.log.shape.bytes() / PAGES / GRANULE as u64;
-        copy.dirty() as u64 > most.max(8)
+        most.max(8) as usize
     }
 
     /// The volume's copy.
