@@ -46,6 +46,8 @@ pub(crate) struct Destage {
     guard: Option<Guard>,
     /// Slots whose homes keep what cannot be read now: what the ring has goes to these homes next.
     in_place: BTreeSet<SlotKey>,
+    /// Slots that keep what only a drive on its way back may have: the ring has theirs until it is back, or out.
+    awaits_drive: BTreeSet<SlotKey>,
     /// I/Os on their way in this phase.
     pending: usize,
     /// Map changes that are not published yet.
@@ -134,6 +136,12 @@ impl Engine {
         // What else the slot has may be on a drive alone that is on its way back. The ring keeps what it has.
         if home != 0 && self.may_be_readable_again(segment_and_slot(home).0) {
             return;
+        }
+        if self.destage.awaits_drive.contains(&key) {
+            if home != 0 && self.has_coming_column(segment_and_slot(home).0) {
+                return;
+            }
+            self.destage.awaits_drive.remove(&key);
         }
         if !self.locks.try_lock(key) {
             return;
