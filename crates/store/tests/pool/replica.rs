@@ -21,11 +21,19 @@ fn replica(bench: &mut Bench) -> u32 {
 }
 
 fn make(bench: &mut Bench, volume: u32) -> Result<Managed, ashlar_block::IoError> {
+    bench.manage(making(volume, None))
+}
+
+fn making(volume: u32, granules: Option<u64>) -> Manage {
     let identity = ReplicaIdentity {
         position: 0,
         uuid: Uuid::from_u128(77),
     };
-    bench.manage(Manage::MakeReplica { volume, identity })
+    Manage::MakeReplica {
+        volume,
+        identity,
+        granules,
+    }
 }
 
 fn tag(sequence: u64, low: u64) -> ReplicaTag {
@@ -283,6 +291,43 @@ fn planes_that_are_larger_than_the_map_log_are_written_in_parts() {
     record(&mut bench, volume, 9..10, tag(2, 1));
     bench.manage(Manage::Settle).expect("settle");
     assert!(uncertain(&bench, volume).is_superset(&[5, 6, 7, 9].into()));
+}
+
+#[test]
+fn a_volume_that_is_deleted_is_a_copy_until_that_is_durable() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    bench.seen.held.set(Some(|op| op != Operation::Read));
+    let what = Manage::DeleteVolume { volume };
+    bench.run(Event::Manage { id: 99, what });
+    assert_eq!(uncertain(&bench, volume), (5..8).collect());
+    bench.seen.held.set(None);
+    bench.run(Event::Tick);
+    assert_eq!(bench.engine.replica_promise(volume), None);
+}
+
+#[test]
+fn a_volume_that_becomes_a_copy_has_its_new_size_or_is_none_after_a_crash() {
+    let mut found = BTreeSet::new();
+    for budget in 0..20 {
+        let mut bench = Bench::new(2, 32 << 20);
+        let volume = bench.volume(GRANULES, 2);
+        bench.manage_cut(making(volume, Some(GRANULES + 1)), budget);
+        let bench = bench.restart();
+        let blocks = bench.engine.geometry(volume).expect("a volume").blocks;
+        found.insert((blocks, bench.engine.replicas().len()));
+    }
+    assert_eq!(found, [(GRANULES, 0), (GRANULES + 1, 1)].into());
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(GRANULES, 2);
+    let smaller = bench.manage(making(volume, Some(GRANULES - 1)));
+    assert!(
+        smaller
+            .expect_err("smaller")
+            .to_string()
+            .contains("smaller")
+    );
 }
 
 #[test]

@@ -20,7 +20,7 @@ use copy::{Order, StagedPage};
 
 use super::append::{StagedChange, Then};
 use super::invariant::invariant;
-use super::manage::refuse;
+use super::manage::{check_granules, refuse};
 use super::map::{Change, FIRST_VOLUME, REPLICAS};
 use super::write::MAP_LIMIT;
 use super::{Engine, Op};
@@ -38,6 +38,13 @@ const HOLDS: u64 = 8;
 const PAGES: u64 = 16;
 /// What has not changed for so long is written.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// What a volume becomes.
+pub(super) struct NewReplica {
+    pub(super) identity: ReplicaIdentity,
+    /// Its size from then on, if that is another.
+    pub(super) granules: Option<u64>,
+}
 
 /// The pool's copies of replicated volumes.
 #[derive(Debug, Default)]
@@ -157,9 +164,10 @@ impl Engine {
         &mut self,
         id: u64,
         volume: u32,
-        identity: ReplicaIdentity,
+        new: NewReplica,
     ) -> Result<(), IoError> {
-        let live = self.live(volume)?;
+        let NewReplica { identity, granules } = new;
+        let mut live = self.live(volume)?;
         if self.is_raw(volume) {
             return Err(refuse(format!(
                 "volume {volume} is passed through: it keeps no logs that a replica needs"
@@ -175,8 +183,20 @@ impl Engine {
         if self.volumes.is_changing(volume) {
             return Err(refuse(format!("volume {volume} is still being changed")));
         }
+        let before = live.granules;
+        live.granules = granules.unwrap_or(before);
+        if live.granules < before {
+            return Err(refuse(format!(
+                "volume {volume} would be smaller as a copy than it is"
+            )));
+        }
+        check_granules(live.granules)?;
+        if live.granules > before {
+            self.check_not_shrinking(volume)?;
+        }
         let shape = PlaneShape::of(live.granules);
         let pages = 1 + POSITIONS as u32 * shape.pages();
+        self.check_replica_budget((live.layout, live.granules), volume, pages)?;
         let Some(base) = self.replicas.gap(pages) else {
             return Err(refuse("the pool has no room for another replica".into()));
         };
@@ -186,7 +206,11 @@ impl Engine {
         }
         let features = Features::NONE.with(Feature::Replicas);
         if !self.roots.features.have(features) {
-            let what = Manage::MakeReplica { volume, identity };
+            let what = Manage::MakeReplica {
+                volume,
+                identity,
+                granules,
+            };
             self.roots.features.keep(features, (id, what));
             return Ok(());
         }
@@ -205,6 +229,11 @@ impl Engine {
         copy.pages().for_each(|index| self.map.hold(page(index)));
         copy.ask(Order { id, change: None });
         self.replicas.copies.insert(volume, copy);
+        if live.granules > before {
+            self.volumes.begin_change(volume, live.granules);
+            self.stage_volume(volume, &live, None);
+            self.join_staged();
+        }
         self.save_replica(volume);
         Ok(())
     }
@@ -231,8 +260,12 @@ impl Engine {
 
     /// The volume is a copy no more.
     pub(super) fn end_replica(&mut self, volume: u32) {
-        if let Some(copy) = self.replicas.copies.remove(&volume) {
+        if let Some(mut copy) = self.replicas.copies.remove(&volume) {
             copy.pages().for_each(|index| self.map.let_go(page(index)));
+            for id in copy.take_asked() {
+                let why = refuse(format!("volume {volume} was deleted"));
+                self.out.managed.push((id, Err(why)));
+            }
         }
     }
 
