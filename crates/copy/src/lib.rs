@@ -14,7 +14,7 @@
 //! # How it is driven
 //!
 //! ```text
-//! // Once a volume, by an order of the pool: Manage::MakeReplica { volume, identity }. Then, at every import:
+//! // Once a volume, by an order of the pool: Manage::MakeReplica { volume, identity, granules }. Then, at every import:
 //! let mut copy = Copy::new(&engine, volume, buffers)?; // None: the volume is no copy
 //! let mut replica = Replica::new(config, copy.imported(is_old_image), now); // config.shape = copy.shape()
 //!

@@ -59,6 +59,9 @@ pub enum Manage {
         volume: u32,
         /// Who the copy is.
         identity: ReplicaIdentity,
+        /// Its size in granules from then on, no less than it has, in the same durable step; `None` for the size that it
+        /// has.
+        granules: Option<u64>,
     },
     /// What a copy has promised changes.
     ChangeReplica {

@@ -149,7 +149,11 @@ impl PoolStore {
             position: position.index() as u8,
             uuid: identity(60),
         };
-        pool.order(Manage::MakeReplica { volume, identity })?;
+        pool.order(Manage::MakeReplica {
+            volume,
+            identity,
+            granules: None,
+        })?;
         let Fresh {
             engine, devices, ..
         } = pool;

@@ -141,7 +141,8 @@ impl Engine {
         }
         if self.map_log.log.fill() > self.map_high() {
             let until = self.map_cut();
-            let tail = self.map_log.position_of(until.min(self.ring_sequence()));
+            let kept = self.ring_sequence().min(self.replica_hold());
+            let tail = self.map_log.position_of(until.min(kept));
             if frees(&self.map_log, rooted.map(|(_, map)| map), tail) {
                 return Some(Due::Pages(until));
             }

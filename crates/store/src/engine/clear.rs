@@ -232,12 +232,9 @@ impl Engine {
         let volume = clear.volume;
         let key = SlotKey { volume, slot };
         self.reservations.home_went(key);
-        let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
-        if !self.granules_of(key).any(recorded) {
-            // Records of it that are still on their way count on the reservation.
-            if !self.is_on_its_way(key) {
-                self.unreserve(key);
-            }
+        // Records of it that are still on their way count on the reservation.
+        if !self.is_recorded(key) && !self.is_on_its_way(key) {
+            self.unreserve(key);
         }
         self.check_reserved(key);
         self.unlock(key);

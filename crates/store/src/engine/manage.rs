@@ -9,6 +9,7 @@ use super::class::{Class, Redundancy, Shape};
 use super::extents::{Extents, most_segments, take_columns};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
 use super::members::NewDrive;
+use super::replica::NewReplica;
 use super::space::Segments;
 use super::stop::check_stops;
 use super::{Engine, Op, Retired};
@@ -60,9 +61,14 @@ impl Engine {
             ),
             (None, Manage::ReadmitDrive(back)) => self.readmit_drive(id, &back),
             (None, Manage::RemoveDrive { member }) => self.remove_drive(id, member),
-            (None, Manage::MakeReplica { volume, identity }) => {
-                self.make_replica(id, volume, identity)
-            }
+            (
+                None,
+                Manage::MakeReplica {
+                    volume,
+                    identity,
+                    granules,
+                },
+            ) => self.make_replica(id, volume, NewReplica { identity, granules }),
             (None, Manage::ChangeReplica { volume, change }) => {
                 self.change_replica(id, volume, change)
             }
@@ -187,7 +193,6 @@ impl Engine {
             )));
         }
         self.raw_deleting(volume);
-        self.end_replica(volume);
         // From now on hosts are refused; what is on its way goes through first.
         self.set_volume_state(volume, VolumeState::Deleting, Some(id));
         Ok(())
@@ -209,21 +214,13 @@ impl Engine {
             entry.granules = granules;
             return self.resize_raw(id, volume, entry);
         }
-        let shrinking = self.clears.iter().any(|&op| match self.ops.get(op) {
-            Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
-            _ => false,
-        });
         if self.volumes.is_changing(volume) {
             // Its entry would let hosts in again behind the end that this one sets.
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
             )));
         }
-        if shrinking {
-            return Err(refuse(format!(
-                "volume {volume} is still being made smaller"
-            )));
-        }
+        self.check_not_shrinking(volume)?;
         let before = entry.granules;
         if granules > before {
             self.check_root_budget((entry.layout, granules), Some(volume))?;
@@ -239,6 +236,20 @@ impl Engine {
         Ok(())
     }
 
+    /// What was behind a volume's end would be there again if it grew now.
+    pub(super) fn check_not_shrinking(&self, volume: u32) -> Result<(), IoError> {
+        let shrinking = self.clears.iter().any(|&op| match self.ops.get(op) {
+            Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
+            _ => false,
+        });
+        match shrinking {
+            true => Err(refuse(format!(
+                "volume {volume} is still being made smaller"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
         let mut bytes = vec![0; VolumeEntry::BYTES];
         entry.encode(&mut bytes);
@@ -251,6 +262,13 @@ impl Engine {
             then: Then::Volume(number, id),
             more: false,
         });
+    }
+
+    /// What was staged last, and what is staged next, become durable in one step.
+    pub(super) fn join_staged(&mut self) {
+        if let Some(last) = self.staged_changes.back_mut() {
+            last.more = true;
+        }
     }
 
     /// A volume's entry is durable: it is what the table says.
@@ -278,6 +296,8 @@ impl Engine {
         if self.is_raw(number) {
             self.raw_published(number, state);
         } else if state == VolumeState::Deleting {
+            // Not before: a crash would find it to be a copy, and what the logs keep for it.
+            self.end_replica(number);
             self.clear_behind(number, 0, granules);
         }
         if let Some(id) = id {
@@ -544,7 +564,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), IoError> {
     )))
 }
 
-fn check_granules(granules: u64) -> Result<(), IoError> {
+pub(super) fn check_granules(granules: u64) -> Result<(), IoError> {
     if (1..=MAX_GRANULES).contains(&granules) {
         return Ok(());
     }

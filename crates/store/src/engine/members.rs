@@ -443,7 +443,9 @@ impl Engine {
         }
         self.roots.members_due = true;
         self.heal();
-        self.close_lost_segments();
+        if self.close_lost_segments() {
+            self.reserve_for_lost_homes();
+        }
         self.rebuild_wanted();
         self.spend_reserve(extents);
         self.judge_stops();
@@ -460,25 +462,29 @@ impl Engine {
         here.count() * 2 < known.len()
     }
 
-    /// Nothing more is put where too few columns are left to read it.
-    pub(super) fn close_lost_segments(&mut self) {
+    /// Nothing more is put where too few columns are left to read it; whether there is such a place that is new.
+    pub(super) fn close_lost_segments(&mut self) -> bool {
         let ids: Vec<(u32, Class)> = self
             .segment_classes
             .iter()
             .map(|(&id, &class)| (id, class))
             .collect();
+        let mut any = false;
         for (id, class) in ids {
-            self.close_if_lost(id, class);
+            any |= self.close_if_lost(id, class);
         }
+        any
     }
 
     /// The same of one segment.
-    pub(super) fn close_if_lost(&mut self, id: u32, class: Class) {
-        if !self.is_readable(id)
-            && let Some(segments) = self.homes.get_mut(&class)
-        {
-            segments.close(id);
-        }
+    pub(super) fn close_if_lost(&mut self, id: u32, class: Class) -> bool {
+        let is_lost = !self.is_readable(id);
+        let segments = self.homes.get_mut(&class).filter(|_| is_lost);
+        let Some(segments) = segments.filter(|segments| segments.is_open(id)) else {
+            return false;
+        };
+        segments.close(id);
+        true
     }
 
     /// Drives have come, gone, or are to leave: what counts segments by their drives is told.

@@ -160,10 +160,14 @@ impl Engine {
 
     /// Whether a segment cannot be read now, and may be once a drive is back that is on its way, or waits for that.
     pub(super) fn may_be_readable_again(&self, segment: u32) -> bool {
+        self.has_coming_column(segment) && !self.is_readable(segment)
+    }
+
+    /// Whether a segment has a column on a drive that is on its way back, or waits for that.
+    pub(super) fn has_coming_column(&self, segment: u32) -> bool {
         let returns = &self.rebuild.returns;
         let mut columns = self.segment_columns(segment).iter();
-        let has_returning = columns.any(|copy| returns.knows(usize::from(copy.drive)));
-        has_returning && !self.is_readable(segment)
+        columns.any(|copy| returns.knows(usize::from(copy.drive)))
     }
 
     /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.

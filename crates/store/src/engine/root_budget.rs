@@ -127,8 +127,29 @@ impl Engine {
             // Its segments are entries of a system table, which counts as full already.
             return Ok(());
         }
-        let (sizes, copies) = (self.sizes, self.copies_with(layout));
         let others = self.pages_promised(volume);
+        self.check_beside(others, (layout, granules), volume)
+    }
+
+    /// Refuses to make a volume of so many granules a copy with so many pages of planes, for which the root might have no
+    /// room.
+    pub(super) fn check_replica_budget(
+        &mut self,
+        (layout, granules): (Layout, u64),
+        volume: u32,
+        planes: u32,
+    ) -> Result<(), IoError> {
+        let others = self.pages_promised(Some(volume)) + Pages::of(planes.into());
+        self.check_beside(others, (layout, granules), Some(volume))
+    }
+
+    fn check_beside(
+        &mut self,
+        others: Pages,
+        (layout, granules): (Layout, u64),
+        volume: Option<u32>,
+    ) -> Result<(), IoError> {
+        let (sizes, copies) = (self.sizes, self.copies_with(layout));
         let room = |granules| {
             let pages = others + self.pages_with(volume, granules);
             pages.root_bytes(&sizes, copies) <= ROOT_BYTES

@@ -14,6 +14,7 @@ use super::class::Class;
 use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::map::leaf_id;
+use super::space::segment_and_slot;
 use super::{Engine, Op, Waiter};
 use crate::ReplicaTag;
 use crate::format::PageId;
@@ -304,21 +305,36 @@ impl Engine {
     }
 
     /// Whether a slot has no home, or will soon have none. Its leaf is here.
-    fn needs_home(&self, key: SlotKey) -> bool {
-        self.map.location(key.volume, key.slot) == Some(0) || self.reservations.loses_home(key)
+    pub(super) fn needs_home(&self, key: SlotKey) -> bool {
+        self.lacks_home(key) == Some(true) || self.reservations.loses_home(key)
+    }
+
+    /// Whether a slot has no home that can be read; none if its leaf is not here.
+    fn lacks_home(&self, key: SlotKey) -> Option<bool> {
+        let home = self.map.location(key.volume, key.slot)?;
+        Some(home == 0 || self.is_lost_home(home))
+    }
+
+    /// Whether too few drives are left under a home to read it: what the ring has of its slot goes to another.
+    pub(super) fn is_lost_home(&self, home: u32) -> bool {
+        let mut members = self.members.iter();
+        // Mostly there is nothing to look up.
+        let all_serve = members.all(|member| member.state.in_service());
+        !all_serve && !self.is_readable(segment_and_slot(home).0)
     }
 
     /// What the ring has of a slot counts on a home: the one it has, or a reserved one. Space that nothing
     /// counts on was given to another write, so neither may be missing.
     pub(super) fn check_reserved(&mut self, key: SlotKey) {
-        let homeless = self.map.location(key.volume, key.slot) == Some(0);
-        if !homeless || self.reservations.has(key) {
+        if self.lacks_home(key) != Some(true)
+            || self.reservations.has(key)
+            || !self.is_recorded(key)
+        {
             return;
         }
-        let volume = key.volume;
-        let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
-        if !self.granules_of(key).any(recorded) {
-            return;
+        // Its drives have gone since it was let in.
+        if self.map.location(key.volume, key.slot) != Some(0) {
+            return self.reserve(key);
         }
         // Destage has taken a slot for it that the map does not name yet.
         invariant!(
@@ -329,10 +345,18 @@ impl Engine {
                     ..key
                 }
             ),
-            "slot {} of volume {volume} has records, but neither a home nor the promise of one",
-            key.slot
+            "slot {} of volume {} has records, but neither a home nor the promise of one",
+            key.slot,
+            key.volume
         );
         self.reserve(key);
+    }
+
+    /// Whether the ring has anything of a slot.
+    pub(super) fn is_recorded(&self, key: SlotKey) -> bool {
+        let volume = key.volume;
+        let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
+        self.granules_of(key).any(recorded)
     }
 
     /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
@@ -446,11 +470,11 @@ impl Engine {
 
     /// Drops a reservation that a home has made needless.
     pub(super) fn unreserve_if_homed(&mut self, key: SlotKey) {
-        if self
-            .map
-            .location(key.volume, key.slot)
-            .is_some_and(|location| location != 0)
-        {
+        let is_needless = match self.lacks_home(key) {
+            Some(true) => !self.is_recorded(key) && !self.is_on_its_way(key),
+            lacks => lacks.is_some(),
+        };
+        if is_needless {
             self.unreserve(key);
         }
     }
@@ -520,6 +544,7 @@ impl Engine {
         waiting.append(&mut self.roots.waiting);
         waiting.append(&mut self.rebuild.returns.take_asked());
         waiting.append(&mut self.take_asked());
+        waiting.append(&mut self.take_asked_of_replicas());
         waiting.append(&mut self.take_held_for_discard());
         waiting.append(&mut self.roots.features.take_asked());
         for id in waiting {

@@ -28,7 +28,7 @@ pub use members::{missing_members, read_label};
 use crate::drives::Drives;
 use crate::engine::{Engine, Parts, check_name};
 use crate::error::PoolError;
-use crate::format::{ChunkCopy, LogId, LogState, Root, TermStart};
+use crate::format::{LogId, LogState, Root, TermStart};
 use crate::membership::{NodeMemory, store_before};
 use crate::ring::{Scanned, Source, complete_copies, scan};
 use crate::sizes::ROOT_AT;
@@ -197,20 +197,12 @@ fn refuse_losses(parts: &Parts) -> Result<(), PoolError> {
 fn check_segments(parts: &Parts, missing: &[usize]) -> Result<(), PoolError> {
     for (id, class) in &parts.segment_classes {
         let segments = parts.homes.get(class);
-        let columns = segments
-            .and_then(|segments| segments.columns(*id))
-            .unwrap_or_default();
-        let is_active = |column: &ChunkCopy| {
-            let member = parts.members.get(usize::from(column.drive));
-            member.is_some_and(|member| member.state.in_service())
+        let Some(segments) = segments else {
+            continue;
         };
-        let parity = segments.map_or(0, |segments| usize::from(segments.parity(*id)));
-        let needed = match class.has_parity() {
-            false => 1,
-            true => columns.len() - parity,
-        };
+        let columns = segments.columns(*id).unwrap_or_default();
         let mut last = columns.iter().map(|column| usize::from(column.drive));
-        if columns.iter().filter(|column| is_active(column)).count() < needed
+        if !replay::is_readable(segments, *id, *class, &parts.members)
             && let Some(drive) = last.find(|drive| missing.contains(drive))
         {
             return Err(PoolError::Refused(format!(

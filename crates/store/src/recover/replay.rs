@@ -18,12 +18,14 @@ use crate::engine::map::{
     slot_bit, system_tables,
 };
 use crate::engine::raw::{self, Raw, RawSegment};
-use crate::engine::space::{SegmentIds, Segments, location, segment_and_unit, unit_at};
+use crate::engine::space::{
+    SegmentIds, Segments, location, segment_and_slot, segment_and_unit, unit_at,
+};
 use crate::engine::state::Drive;
 use crate::error::{PoolError, lost_page};
 use crate::format::{
-    Chunk, ChunkCopy, Descriptor, DriveClass, Kind, LOST_CRC, Label, Leaf, PLACE_NONE, PageId,
-    Root, SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
+    Chunk, ChunkCopy, Descriptor, DriveClass, Kind, LOST_CRC, Label, Leaf, Member, PLACE_NONE,
+    PageId, Root, SegmentEntry, SegmentKind, TableEntry, TablePage, VolumeEntry, VolumeState,
 };
 use crate::ring::{GranuleKey, Index, LogBatch, Mix, Ring, Scanned, ScannedBatch};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_GRANULES};
@@ -42,6 +44,8 @@ struct Replay<'a> {
     bad: BTreeSet<(usize, u64)>,
     /// Leaves of which no copy is good.
     lost: BTreeSet<PageId>,
+    /// Segments of which too few columns are here.
+    lost_segments: BTreeSet<u32>,
     /// For the last page that was read there was too little memory: it may be good.
     is_short: bool,
 }
@@ -63,6 +67,7 @@ pub(super) fn replay(
         meta: Segments::new(label.sizes.segment_slots * UNIT_GRANULES as u32),
         bad: BTreeSet::new(),
         lost: BTreeSet::new(),
+        lost_segments: BTreeSet::new(),
         is_short: false,
     };
     for segment in &root.meta {
@@ -79,10 +84,11 @@ pub(super) fn replay(
     }
     let void = options.cage.sings(Canary::MoveVoidsRecords);
     let (index, mut ring_batches) = replay.index(&ring, &map, void)?;
+    let segments = replay.segments()?;
+    replay.lost_segments = segments.lost(&root.members);
     let unhomed = replay.unhomed(&ring, &index, options.leaf_bytes)?;
     let volumes = replay.volumes()?;
     let replicas = replicas(&replay.map, &volumes, [&ring, &map], options.cage)?;
-    let segments = replay.segments()?;
     let mut losses = replay.map.lost_of_leaves(&replay.lost);
     losses.extend(ring.lost.iter().map(LostBlocks::of));
     let losses = LostBlocks::merged(losses);
@@ -219,6 +225,32 @@ struct FoundSegments {
     classes: BTreeMap<u32, Class>,
     /// Segments of pass-through volumes, by volume and ordinal.
     raw: BTreeMap<u32, BTreeMap<u32, RawSegment>>,
+}
+
+impl FoundSegments {
+    /// Those that too few of these members are left of to read them.
+    fn lost(&self, members: &[Member]) -> BTreeSet<u32> {
+        let lost = |&(&id, class): &(&u32, &Class)| {
+            let segments = self.homes.get(class);
+            segments.is_none_or(|segments| !is_readable(segments, id, *class, members))
+        };
+        let lost = self.classes.iter().filter(lost);
+        lost.map(|(&id, _)| id).collect()
+    }
+}
+
+/// Whether enough columns of a segment are on members in service to read it.
+pub(super) fn is_readable(segments: &Segments, id: u32, class: Class, members: &[Member]) -> bool {
+    let columns = segments.columns(id).unwrap_or_default();
+    let serves = |column: &&ChunkCopy| {
+        let member = members.get(usize::from(column.drive));
+        member.is_some_and(|member| member.state.in_service())
+    };
+    let needed = match class.has_parity() {
+        false => 1,
+        true => columns.len() - usize::from(segments.parity(id)),
+    };
+    columns.iter().filter(serves).count() >= needed
 }
 
 impl Replay<'_> {
@@ -501,7 +533,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Slots that have records in the ring and no home. Their leaves are looked at some at a time, and those
+    /// Slots that have records in the ring and no home, or one in a segment that is lost. Their leaves are looked at some at a time, and those
     /// that are clean go again when they are more than a running pool would keep.
     fn unhomed(
         &mut self,
@@ -542,13 +574,20 @@ impl Replay<'_> {
         for some in slots.chunks(SLOTS_AT_A_TIME) {
             let leaves: Vec<PageId> = some.iter().map(|key| leaf(&self.map, key)).collect();
             self.ensure_all(leaves)?;
-            let homeless = |key: &SlotKey| self.map.location(key.volume, key.slot) == Some(0);
+            let homeless = |key: &SlotKey| {
+                let home = self.map.location(key.volume, key.slot);
+                home.is_some_and(|home| home == 0 || self.is_lost_home(home))
+            };
             unhomed.extend(some.iter().copied().filter(homeless));
             // The first look at a page lets it stay, the second lets it go.
             let steps = 2 * self.map.leaves();
             self.map.evict(limit, steps);
         }
         Ok(unhomed)
+    }
+
+    fn is_lost_home(&self, home: u32) -> bool {
+        self.lost_segments.contains(&segment_and_slot(home).0)
     }
 
     fn volumes(&self) -> Result<BTreeMap<u32, VolumeEntry>, PoolError> {

@@ -78,6 +78,7 @@ fn first_use(bench: &Bench, feature: Feature, volume: u32) -> Manage {
                 position: 0,
                 uuid: Uuid::from_u128(77),
             },
+            granules: None,
         },
         Feature::Tiers => Manage::CreateVolume(VolumePlan {
             layout: Layout::Parity { data: 2, parity: 1 },
@@ -121,7 +122,11 @@ fn a_pool_that_uses_none_names_none() {
         position: 9,
         uuid: Uuid::from_u128(1),
     };
-    let refused = bench.manage(Manage::MakeReplica { volume, identity });
+    let refused = bench.manage(Manage::MakeReplica {
+        volume,
+        identity,
+        granules: None,
+    });
     refused.expect_err("no such position");
     let plan = VolumePlan {
         hot: hot(2),

@@ -1,7 +1,11 @@
 //! Pools without a free slot, writes that wait, and what a segment more costs.
 
-use crate::common::{Bench, fill, small_sizes};
-use ashlar_block::{BlockRange, ErrorKind, Operation, Request};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::common::{Bench, Medium, fill, small_sizes};
+use ashlar_block::{BlockRange, ErrorKind, IoError, Operation, Request};
+use ashlar_store::format::Reserve;
 use ashlar_store::{Event, Manage, Sizes};
 
 /// Fills a pool with whole slots; how many there are.
@@ -128,4 +132,72 @@ fn the_last_segment_takes_no_more_steps_than_the_first() {
     steps(&mut bench, volume, 120..700);
     let last = steps(&mut bench, volume, 700..800);
     assert!(last <= first + first / 4, "{first}, then {last}");
+}
+
+fn without_the_last(media: &[Medium]) -> Vec<Medium> {
+    let left = media[..media.len() - 1].iter();
+    left.map(|medium| Rc::new(RefCell::new(medium.borrow().clone())))
+        .collect()
+}
+
+fn is_full(result: Result<(), IoError>) -> bool {
+    result.is_err_and(|error| error.kind() == ErrorKind::NoSpace)
+}
+
+/// A drive is lost with the only copy of some homes, of which the ring has blocks. These need other homes: what is free
+/// is theirs, and a write that would need one more than there are is refused.
+fn homes_are_lost(how: fn(Bench) -> Bench) {
+    let sizes = Sizes {
+        ring_chunks: 16,
+        ..small_sizes()
+    };
+    let mut bench = Bench::with_sizes(3, 32 << 20, sizes);
+    let volume = bench.volume(65_536, 1);
+    let slots = fill_up(&mut bench, volume);
+    bench.manage(Manage::Settle).expect("settle");
+    let mut later = Bench::try_open(without_the_last(&bench.media), true).expect("import");
+    let (lost, kept): (Vec<u64>, Vec<u64>) =
+        (0..slots).partition(|slot| later.read(volume, slot * 16, 1).is_err());
+    assert!(lost.len() > 100 && kept.len() > 300, "{lost:?}");
+    let (doomed, others) = lost.split_at(100);
+    let cleared: Vec<u64> = kept.iter().step_by(3).take(100).copied().collect();
+    for &slot in &cleared {
+        bench.clear(volume, slot * 16, 16).expect("clear");
+    }
+    bench.manage(Manage::Settle).expect("settle");
+    for &slot in doomed {
+        bench.write(volume, slot * 16, &fill(1, 9)).expect("write");
+    }
+    let mut bench = how(bench);
+    let wanting = cleared.iter().chain(others);
+    let refused = wanting.filter(|&slot| is_full(bench.write(volume, slot * 16, &fill(1, 1))));
+    assert!(refused.count() > 0);
+    bench.seen.held.set(None);
+    let at = kept[1] * 16;
+    bench.write(volume, at, &fill(1, 2)).expect("it has a home");
+    bench.manage(Manage::Settle).expect("the ring is empty");
+    for &slot in doomed {
+        let read = bench.read(volume, slot * 16, 1);
+        assert_eq!(read.expect("it is there"), fill(1, 9), "slot {slot}");
+    }
+}
+
+#[test]
+fn records_whose_homes_are_lost_count_on_what_is_free() {
+    homes_are_lost(|mut bench| {
+        let is_change: fn(Operation) -> bool = |op| op != Operation::Read;
+        bench.seen.faults[2].set(Some((is_change, ErrorKind::Media)));
+        // The first round of destage comes as far as this.
+        bench.seen.held.set(Some(|op| op == Operation::Flush));
+        let reserve = Reserve::None;
+        let what = Manage::SetReserve { reserve };
+        bench.run(Event::Manage { id: 1, what });
+        assert_eq!(bench.engine.losses().len(), 1);
+        bench
+    });
+}
+
+#[test]
+fn an_import_counts_homes_for_records_that_have_lost_theirs() {
+    homes_are_lost(|bench| Bench::try_open(without_the_last(&bench.media), true).expect("import"));
 }

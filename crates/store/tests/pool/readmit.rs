@@ -470,3 +470,38 @@ fn a_drive_that_is_lost_again_at_once_comes_back() {
         all_is_there_twice(&bench.media, volume);
     }
 }
+
+/// A block that only the drive on its way back makes readable stays where it is: the rest of its slot is in the ring
+/// until then.
+#[test]
+fn a_slot_with_parity_does_not_move_away_from_a_block_that_a_returning_drive_has() {
+    let (bench, volume) = full(LAYOUTS[1]);
+    let mut bench = Bench::open_with(bench.media, &degraded()).expect("import");
+    let slots = 222..230;
+    let kept = |at: u64| fill(1, at as u8);
+    for at in slots.clone() {
+        bench.write(volume, at * 16 + 4, &kept(at)).unwrap();
+    }
+    bench.manage(Manage::Settle).unwrap();
+    bench.seen.faults[AWAY].set(Some((|_| true, ErrorKind::Timeout)));
+    change(&mut bench, volume);
+    assert!(!is_back(&bench));
+    for at in slots.clone() {
+        let places = bench.places(&kept(at)).into_iter();
+        let here = places.filter(|(drive, _)| *drive != AWAY);
+        bench.seen.unreadable.borrow_mut().extend(here);
+        bench.write(volume, at * 16 + 5, &fill(1, 77)).unwrap();
+    }
+    let mut all = slots.clone();
+    assert!(all.any(|at| bench.read(volume, at * 16 + 4, 1).is_err()));
+    bench.seen.faults[AWAY].set(None);
+    let back = bench.readmission(AWAY);
+    for answer in bench.manage_together([Manage::Settle, back]) {
+        answer.expect("done");
+    }
+    assert!(is_back(&bench));
+    for at in slots {
+        let read = bench.read(volume, at * 16 + 4, 2).expect("it is there");
+        assert_eq!(read, [kept(at), fill(1, 77)].concat(), "slot {at}");
+    }
+}

@@ -21,11 +21,19 @@ fn replica(bench: &mut Bench) -> u32 {
 }
 
 fn make(bench: &mut Bench, volume: u32) -> Result<Managed, ashlar_block::IoError> {
+    bench.manage(making(volume, None))
+}
+
+fn making(volume: u32, granules: Option<u64>) -> Manage {
     let identity = ReplicaIdentity {
         position: 0,
         uuid: Uuid::from_u128(77),
     };
-    bench.manage(Manage::MakeReplica { volume, identity })
+    Manage::MakeReplica {
+        volume,
+        identity,
+        granules,
+    }
 }
 
 fn tag(sequence: u64, low: u64) -> ReplicaTag {
@@ -257,6 +265,69 @@ fn a_crash_within_a_change_leaves_the_old_promise_or_the_new_one_with_its_marks(
         assert_eq!(uncertain(&bench, volume), (5..8).collect());
     }
     assert!(old > 0 && new > 0, "{old} {new}");
+}
+
+/// The pages of planes come to more than the map log, while the logs keep a record for its mark.
+#[test]
+fn planes_that_are_larger_than_the_map_log_are_written_in_parts() {
+    const HUGE: u64 = 10 << 20;
+    let mut bench = Bench::new(2, 128 << 20);
+    let volume = bench.volume(HUGE, 2);
+    make(&mut bench, volume).expect("a replica");
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    change(
+        &mut bench,
+        volume,
+        ReplicaChange {
+            marks: std::iter::once(0..HUGE - 1).collect(),
+            ..absent(3, 0b110)
+        },
+    );
+    let whole: Vec<Range<u64>> = std::iter::once(0..HUGE - 1).collect();
+    assert_eq!(bench.engine.replica_plane(volume, 1), whole);
+    let mut bench = bench.restart();
+    assert_eq!(bench.engine.replica_plane(volume, 1), whole);
+    assert_eq!(bench.engine.replica_plane(volume, 2), whole);
+    record(&mut bench, volume, 9..10, tag(2, 1));
+    bench.manage(Manage::Settle).expect("settle");
+    assert!(uncertain(&bench, volume).is_superset(&[5, 6, 7, 9].into()));
+}
+
+#[test]
+fn a_volume_that_is_deleted_is_a_copy_until_that_is_durable() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    bench.seen.held.set(Some(|op| op != Operation::Read));
+    let what = Manage::DeleteVolume { volume };
+    bench.run(Event::Manage { id: 99, what });
+    assert_eq!(uncertain(&bench, volume), (5..8).collect());
+    bench.seen.held.set(None);
+    bench.run(Event::Tick);
+    assert_eq!(bench.engine.replica_promise(volume), None);
+}
+
+#[test]
+fn a_volume_that_becomes_a_copy_has_its_new_size_or_is_none_after_a_crash() {
+    let mut found = BTreeSet::new();
+    for budget in 0..20 {
+        let mut bench = Bench::new(2, 32 << 20);
+        let volume = bench.volume(GRANULES, 2);
+        bench.manage_cut(making(volume, Some(GRANULES + 1)), budget);
+        let bench = bench.restart();
+        let blocks = bench.engine.geometry(volume).expect("a volume").blocks;
+        found.insert((blocks, bench.engine.replicas().len()));
+    }
+    assert_eq!(found, [(GRANULES, 0), (GRANULES + 1, 1)].into());
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = bench.volume(GRANULES, 2);
+    let smaller = bench.manage(making(volume, Some(GRANULES - 1)));
+    assert!(
+        smaller
+            .expect_err("smaller")
+            .to_string()
+            .contains("smaller")
+    );
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::common::{Bench, fill};
 use ashlar_block::ErrorKind;
-use ashlar_store::{Grain, Layout, Manage};
+use ashlar_store::{Grain, Layout, Manage, ReplicaIdentity};
+use uuid::Uuid;
 
 /// Granules of a GiB.
 const GIB: u64 = 1 << 18;
@@ -35,6 +36,16 @@ fn volumes_are_made_and_enlarged_as_far_as_the_root_has_room() {
         most(&resize(&mut bench, second, limit + 1).unwrap_err()),
         limit
     );
+    // The planes of a copy need pages, too.
+    let make = Manage::MakeReplica {
+        volume: second,
+        identity: ReplicaIdentity {
+            position: 0,
+            uuid: Uuid::from_u128(77),
+        },
+        granules: None,
+    };
+    assert!(most(&bench.manage(make).unwrap_err()) < limit);
     // What needs none of the map is made, and the pool goes on.
     bench.volume_as(64, Layout::Stripe { columns: 2 }).unwrap();
     for at in [0, 700, limit * GIB - 3] {

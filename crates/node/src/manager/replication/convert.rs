@@ -243,9 +243,11 @@ pub(super) fn wanted(name: &VolumeName, status: &VolumeStatus) -> CreateVolume {
 fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), ControlError> {
     let identity = copy.identity();
     let granules = copy.wanted.bytes / GRANULE + REGISTER;
-    let what = Manage::ResizeVolume { volume, granules };
-    link.manage(what).map_err(engine)?;
-    let what = Manage::MakeReplica { volume, identity };
+    let what = Manage::MakeReplica {
+        volume,
+        identity,
+        granules: Some(granules),
+    };
     link.manage(what).map_err(engine)?;
     let all = copy.members.positions();
     let others = Position::new(copy.position.into()).map_or(all, |own| all.without(own));

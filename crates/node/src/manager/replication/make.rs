@@ -328,7 +328,11 @@ impl PoolManager {
         let made = made.and_then(|made| match made {
             Managed::Volume(volume) => {
                 let identity = copy.identity();
-                let what = Manage::MakeReplica { volume, identity };
+                let what = Manage::MakeReplica {
+                    volume,
+                    identity,
+                    granules: None,
+                };
                 let done = pool.link.manage(what).map_err(engine);
                 done.inspect_err(|_| {
                     // What is left of it is deleted at the next try, or by hand.

@@ -374,6 +374,7 @@ fn a_volume_that_cannot_become_a_copy_stays_as_it_was() {
     let copy = Manage::MakeReplica {
         volume: volume.number,
         identity,
+        granules: None,
     };
     assert!(pool.link.manage(copy).is_err(), "there is no such place");
     let why = ControlError::environment("no room for its planes");

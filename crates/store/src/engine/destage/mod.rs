@@ -46,6 +46,8 @@ pub(crate) struct Destage {
     guard: Option<Guard>,
     /// Slots whose homes keep what cannot be read now: what the ring has goes to these homes next.
     in_place: BTreeSet<SlotKey>,
+    /// Slots that keep what only a drive on its way back may have: the ring has theirs until it is back, or out.
+    awaits_drive: BTreeSet<SlotKey>,
     /// I/Os on their way in this phase.
     pending: usize,
     /// Map changes that are not published yet.
@@ -135,12 +137,22 @@ impl Engine {
         if home != 0 && self.may_be_readable_again(segment_and_slot(home).0) {
             return;
         }
+        if self.destage.awaits_drive.contains(&key) {
+            if home != 0 && self.has_coming_column(segment_and_slot(home).0) {
+                return;
+            }
+            self.destage.awaits_drive.remove(&key);
+        }
         if !self.locks.try_lock(key) {
             return;
         }
         self.pin_slot(key);
         // Its reservation, which counted on it, ends before it is changed.
         self.map.hold(self.leaf_of(key));
+        if self.needs_home(key) {
+            // It had one when its records were let in, and no leaf said so when that was lost.
+            self.reserve(key);
+        }
         let Some(class) = self.class_of(key.volume) else {
             invariant!(self, "volume {} has records, but no homes", key.volume);
             return self.let_job_go(key, true);
@@ -439,6 +451,9 @@ impl Engine {
             self.tell_tier_of(&job);
             if !self.is_readable(segment_and_slot(job.location).0) {
                 // It never arrived: the ring keeps it.
+                if self.needs_home(job.key) {
+                    self.reserve(job.key);
+                }
                 self.let_job_go(job.key, job.is_locked());
                 continue;
             }
@@ -547,6 +562,17 @@ impl Engine {
             (granules.start.max(slot.start)..granules.end.min(slot.end)).any(in_batch)
         });
         slots.map(move |slot| SlotKey { volume, slot })
+    }
+
+    /// Homes were lost: what the ring has of their slots counts on others. Where the leaf is not here, destage will see.
+    pub(super) fn reserve_for_lost_homes(&mut self) {
+        let mut slots = BTreeSet::new();
+        for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
+            for span in &batch.spans {
+                slots.extend(self.live_slots(batch, span));
+            }
+        }
+        slots.into_iter().for_each(|key| self.check_reserved(key));
     }
 
     /// Nothing is to be done with a slot any more.

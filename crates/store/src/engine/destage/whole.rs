@@ -137,9 +137,12 @@ impl Engine {
         let lost = found.lost() as u64;
         // Its old home may yet be read, or mended.
         let in_place = lost > 0 && self.goes_in_place(key, old);
-        let stays = lost > 0 && recorded.is_empty() || in_place;
+        let comes = lost > 0 && old != 0 && self.has_coming_column(segment_and_slot(old).0);
+        let stays = lost > 0 && recorded.is_empty() || in_place || comes;
         if in_place && !recorded.is_empty() {
             self.destage.in_place.insert(key);
+        } else if comes {
+            self.destage.awaits_drive.insert(key);
         }
         match self
             .destage
@@ -223,7 +226,7 @@ impl Engine {
     /// The drives under a fresh home have gone before the slot was there: the ring keeps it.
     pub(super) fn give_up_whole(&mut self, job: &Job) {
         self.guards.retire(Retired::Slot(job.location));
-        if job.whole.as_ref().is_some_and(|whole| whole.old == 0) {
+        if self.needs_home(job.key) {
             self.reserve(job.key);
         }
         self.let_job_go(job.key, job.is_locked());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::plane::Plane;
+use super::plane::{Plane, Unsaved};
 use crate::format::{PlanePage, ReplicaEntry};
 use crate::replica::{
     Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaPromise, ReplicaTag, Till,
@@ -30,6 +30,21 @@ struct Kept {
 struct Save {
     holds: Option<u64>,
     change: Option<ReplicaChange>,
+}
+
+/// An order that the entry of the next save answers.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) id: u64,
+    pub(super) change: Option<ReplicaChange>,
+}
+
+/// What is written together: planes, then the entry that relies on them.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) pages: Vec<StagedPage>,
+    /// The order that it answers.
+    pub(super) id: Option<u64>,
 }
 
 /// A page to be written.
@@ -59,6 +74,8 @@ pub(crate) struct Copy {
     /// The oldest record with marks in planes that are not staged.
     marked: Option<u64>,
     saves: VecDeque<Save>,
+    /// Orders whose marks are not all staged.
+    waiting: VecDeque<Order>,
     /// Positions that the change on its way makes absent: they are marked already.
     coming: u8,
     /// Something was cleared or voided that the pages still have.
@@ -80,6 +97,7 @@ impl Copy {
             records: BTreeMap::new(),
             marked: None,
             saves: VecDeque::new(),
+            waiting: VecDeque::new(),
             coming: 0,
             is_stale: false,
         }
@@ -140,7 +158,7 @@ impl Copy {
             false => (self.promise.absent | self.coming) & !(1 << self.own()),
         };
         for position in (0..POSITIONS).filter(|position| absent >> position & 1 == 1) {
-            self.planes[position].set(&change.granules);
+            self.planes[position].record(&change.granules);
             self.mark_from(change.sequence);
         }
     }
@@ -156,7 +174,7 @@ impl Copy {
         let granules = change.granules.clone();
         if self.is_absent() {
             let own = self.own();
-            self.planes[own].set(&granules);
+            self.planes[own].record(&granules);
             if let Till::Committed(_) = self.till {
                 self.till = Till::Added(Committed::default());
             }
@@ -237,8 +255,27 @@ impl Copy {
         }
     }
 
-    /// A change of the promise begins: from now on, what it makes absent is marked.
-    pub(crate) fn begin(&mut self, change: &ReplicaChange) {
+    /// An order is to be answered. A change of the promise begins: from now on, what it makes absent is marked.
+    pub(super) fn ask(&mut self, order: Order) {
+        if let Some(change) = &order.change {
+            self.begin(change);
+        }
+        self.waiting.push_back(order);
+    }
+
+    /// Whether an order waits for a save.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The orders that wait, which will not be obeyed.
+    pub(super) fn take_asked(&mut self) -> impl Iterator<Item = u64> + use<> {
+        std::mem::take(&mut self.waiting)
+            .into_iter()
+            .map(|order| order.id)
+    }
+
+    fn begin(&mut self, change: &ReplicaChange) {
         let news = change.promise.absent & !self.promise.absent & !(1 << self.own());
         self.coming = news;
         let uncertain = match change.marks_uncertain {
@@ -251,6 +288,10 @@ impl Copy {
                 self.planes[position].set(granules);
             }
         }
+    }
+
+    /// A change of the promise is staged, with what it makes of the own plane: the entries before say nothing of that.
+    fn change_own(&mut self, change: &ReplicaChange) {
         match change.own {
             OwnPlane::TakeUncertain => self.spill_records(),
             OwnPlane::Forget => {
@@ -270,7 +311,7 @@ impl Copy {
         }
         for kept in std::mem::take(&mut self.records).values() {
             for granules in &kept.granules {
-                self.planes[own].set(granules);
+                self.planes[own].record(granules);
             }
         }
     }
@@ -316,7 +357,12 @@ impl Copy {
 
     /// Pages of planes that are not staged.
     pub(crate) fn dirty(&self) -> usize {
-        self.planes.iter().map(Plane::dirty).sum()
+        self.dirty_but(Unsaved::No)
+    }
+
+    fn dirty_but(&self, reason: Unsaved) -> usize {
+        let planes = self.planes.iter();
+        planes.map(|plane| plane.dirty_but(reason)).sum()
     }
 
     fn oldest_record(&self) -> Option<u64> {
@@ -336,12 +382,15 @@ impl Copy {
     }
 
     /// Everything that must be written for the logs to let go of what is below `published`, in order: planes, then the
-    /// entry that relies on them.
-    pub(super) fn stage(
-        &mut self,
-        published: u64,
-        change: Option<ReplicaChange>,
-    ) -> Vec<StagedPage> {
+    /// entry that relies on them. Of pages that only orders have changed, up to `most`: an order that waits goes with
+    /// the last of them.
+    pub(super) fn stage(&mut self, published: u64, most: usize) -> Part {
+        let is_last = self.dirty_but(Unsaved::Recorded) <= most;
+        let order = is_last.then(|| self.waiting.pop_front()).flatten();
+        let (id, change) = order.map_or((None, None), |order| (Some(order.id), order.change));
+        if let Some(change) = &change {
+            self.change_own(change);
+        }
         let holds = self.marked.take();
         self.entry.saved = match self.cage.sings(Canary::SavedTooFar) {
             true => published,
@@ -353,19 +402,19 @@ impl Copy {
             self.entry.promise = change.promise;
             self.entry.till = self.till_after(change);
         }
-        self.is_stale = false;
+        self.is_stale = !is_last;
+        let mut left = most;
         let mut staged = Vec::new();
         let pages = self.entry.shape.pages();
         let (volume, numbers, base) = (self.entry.volume, self.entry.numbers, self.base);
         for (position, plane) in self.planes.iter_mut().enumerate() {
-            for (&page, bits) in plane.pages.iter_mut().filter(|(_, bits)| bits.is_dirty) {
-                bits.is_dirty = false;
+            for (page, words) in plane.take_unsaved(&mut left) {
                 let one = PlanePage {
                     volume,
                     position: position as u8,
                     number: numbers[position],
                     page,
-                    words: bits.words.clone(),
+                    words,
                 };
                 staged.push(StagedPage {
                     index: base + 1 + position as u32 * pages + page,
@@ -378,7 +427,7 @@ impl Copy {
             bytes: self.entry.encode(),
         });
         self.saves.push_back(Save { holds, change });
-        staged
+        Part { pages: staged, id }
     }
 
     /// The entry that was staged first is durable.

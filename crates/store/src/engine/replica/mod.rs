@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use ashlar_block::{ErrorKind, IoError, Moment, Request};
 
-use copy::StagedPage;
 pub(crate) use copy::{Copy, Published};
+use copy::{Order, StagedPage};
 
 use super::append::{StagedChange, Then};
 use super::invariant::invariant;
-use super::manage::refuse;
+use super::manage::{check_granules, refuse};
 use super::map::{Change, FIRST_VOLUME, REPLICAS};
+use super::write::MAP_LIMIT;
 use super::{Engine, Op};
 use crate::format::{Feature, Features, PageId, PlaneShape, ReplicaEntry};
 use crate::replica::{
@@ -37,6 +38,13 @@ const HOLDS: u64 = 8;
 const PAGES: u64 = 16;
 /// What has not changed for so long is written.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// What a volume becomes.
+pub(super) struct NewReplica {
+    pub(super) identity: ReplicaIdentity,
+    /// Its size from then on, if that is another.
+    pub(super) granules: Option<u64>,
+}
 
 /// The pool's copies of replicated volumes.
 #[derive(Debug, Default)]
@@ -156,9 +164,10 @@ impl Engine {
         &mut self,
         id: u64,
         volume: u32,
-        identity: ReplicaIdentity,
+        new: NewReplica,
     ) -> Result<(), IoError> {
-        let live = self.live(volume)?;
+        let NewReplica { identity, granules } = new;
+        let mut live = self.live(volume)?;
         if self.is_raw(volume) {
             return Err(refuse(format!(
                 "volume {volume} is passed through: it keeps no logs that a replica needs"
@@ -174,8 +183,20 @@ impl Engine {
         if self.volumes.is_changing(volume) {
             return Err(refuse(format!("volume {volume} is still being changed")));
         }
+        let before = live.granules;
+        live.granules = granules.unwrap_or(before);
+        if live.granules < before {
+            return Err(refuse(format!(
+                "volume {volume} would be smaller as a copy than it is"
+            )));
+        }
+        check_granules(live.granules)?;
+        if live.granules > before {
+            self.check_not_shrinking(volume)?;
+        }
         let shape = PlaneShape::of(live.granules);
         let pages = 1 + POSITIONS as u32 * shape.pages();
+        self.check_replica_budget((live.layout, live.granules), volume, pages)?;
         let Some(base) = self.replicas.gap(pages) else {
             return Err(refuse("the pool has no room for another replica".into()));
         };
@@ -185,7 +206,11 @@ impl Engine {
         }
         let features = Features::NONE.with(Feature::Replicas);
         if !self.roots.features.have(features) {
-            let what = Manage::MakeReplica { volume, identity };
+            let what = Manage::MakeReplica {
+                volume,
+                identity,
+                granules,
+            };
             self.roots.features.keep(features, (id, what));
             return Ok(());
         }
@@ -202,8 +227,14 @@ impl Engine {
         let mut copy = Copy::found(entry, base, self.cage);
         copy.found_all();
         copy.pages().for_each(|index| self.map.hold(page(index)));
+        copy.ask(Order { id, change: None });
         self.replicas.copies.insert(volume, copy);
-        self.save_replica(volume, (Some(id), None));
+        if live.granules > before {
+            self.volumes.begin_change(volume, live.granules);
+            self.stage_volume(volume, &live, None);
+            self.join_staged();
+        }
+        self.save_replica(volume);
         Ok(())
     }
 
@@ -219,20 +250,34 @@ impl Engine {
                 "volume {volume} is no copy of a replicated one"
             )));
         };
-        copy.begin(&change);
-        self.save_replica(volume, (Some(id), Some(change)));
+        let change = Some(change);
+        copy.ask(Order { id, change });
+        if !copy.is_saving() {
+            self.save_replica(volume);
+        }
         Ok(())
     }
 
     /// The volume is a copy no more.
     pub(super) fn end_replica(&mut self, volume: u32) {
-        if let Some(copy) = self.replicas.copies.remove(&volume) {
+        if let Some(mut copy) = self.replicas.copies.remove(&volume) {
             copy.pages().for_each(|index| self.map.let_go(page(index)));
+            for id in copy.take_asked() {
+                let why = refuse(format!("volume {volume} was deleted"));
+                self.out.managed.push((id, Err(why)));
+            }
         }
     }
 
-    /// Stages what a copy's pages do not say.
-    fn save_replica(&mut self, volume: u32, (id, change): (Option<u64>, Option<ReplicaChange>)) {
+    /// Orders that wait for copies to be saved: the engine has stopped.
+    pub(super) fn take_asked_of_replicas(&mut self) -> Vec<u64> {
+        let copies = self.replicas.copies.values_mut();
+        copies.flat_map(Copy::take_asked).collect()
+    }
+
+    /// Stages what a copy's pages do not say, or a part of it.
+    fn save_replica(&mut self, volume: u32) {
+        let most = self.most_pages();
         for late in std::mem::take(&mut self.replicas.late) {
             self.stage_page(late, Then::Plane);
         }
@@ -240,7 +285,8 @@ impl Engine {
         let Some(copy) = self.replicas.copies.get_mut(&volume) else {
             return invariant!(self, "volume {volume} is saved as a copy, but is none");
         };
-        let mut staged = copy.stage(published, change);
+        let part = copy.stage(published, most);
+        let (mut staged, id) = (part.pages, part.id);
         let entry = copy.pages().start;
         if self.cage.sings(Canary::MarksAfterEntry) {
             let planes = staged.extract_if(.., |one| one.index != entry);
@@ -298,20 +344,23 @@ impl Engine {
         let waits = seen.0.is_some() || seen.1;
         let is_idle = waits && self.now >= self.replicas.since + IDLE;
         let all = is_idle || waits && !self.settling.is_empty();
+        let has_room = self.map_log.log.fill() <= MAP_LIMIT;
         let held = |copy: &Copy| {
             let holds = copy.holds();
-            holds.is_some_and(|hold| self.is_far_behind(hold)) || self.has_many_pages(copy)
+            holds.is_some_and(|hold| self.is_far_behind(hold))
+                || has_room && self.has_many_pages(copy)
         };
         let copies = self.replicas.copies.iter();
         let due = copies.filter(|(_, copy)| {
             let anything = copy.holds().is_some() || copy.is_stale();
-            !copy.is_saving() && (all && anything || held(copy))
+            let goes_on = has_room && copy.is_asked();
+            !copy.is_saving() && (goes_on || all && anything || held(copy))
         });
         for volume in due.map(|(&volume, _)| volume).collect::<Vec<u32>>() {
             if let Some(copy) = self.replicas.copies.get_mut(&volume) {
                 copy.spill();
             }
-            self.save_replica(volume, (None, None));
+            self.save_replica(volume);
         }
     }
 
@@ -331,8 +380,13 @@ impl Engine {
     }
 
     fn has_many_pages(&self, copy: &Copy) -> bool {
+        copy.dirty() > self.most_pages()
+    }
+
+    /// Pages that are written together, beside those with marks of records.
+    fn most_pages(&self) -> usize {
         let most = self.map_log.log.shape.bytes() / PAGES / GRANULE as u64;
-        copy.dirty() as u64 > most.max(8)
+        most.max(8) as usize
     }
 
     /// The volume's copy.

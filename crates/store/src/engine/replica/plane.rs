@@ -9,15 +9,25 @@ use crate::format::{PLANE_BITS, PLANE_WORDS, PlaneShape};
 #[derive(Clone, Debug)]
 pub(super) struct Bits {
     pub(super) words: Box<[u64; PLANE_WORDS]>,
-    /// Not staged to be written since it changed.
-    pub(super) is_dirty: bool,
+    pub(super) unsaved: Unsaved,
+}
+
+/// Why a page is to be staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsaved {
+    /// It has not changed since it was.
+    No,
+    /// An order has changed it: the logs have nothing of that.
+    Ordered,
+    /// It says something of records, which the logs keep until it is durable.
+    Recorded,
 }
 
 impl Bits {
     fn none() -> Self {
         Self {
             words: Box::new([0; PLANE_WORDS]),
-            is_dirty: false,
+            unsaved: Unsaved::No,
         }
     }
 
@@ -52,16 +62,37 @@ impl Plane {
 
     /// A page as it was found.
     pub(super) fn found(&mut self, page: u32, words: Box<[u64; PLANE_WORDS]>) {
-        let is_dirty = false;
-        self.pages.insert(page, Bits { words, is_dirty });
+        let unsaved = Unsaved::No;
+        self.pages.insert(page, Bits { words, unsaved });
     }
 
-    /// Sets the bits of these granules; whether any was clear.
-    pub(super) fn set(&mut self, granules: &Range<u64>) -> bool {
+    /// Sets the bits of these granules, as an order says.
+    pub(super) fn set(&mut self, granules: &Range<u64>) {
+        self.put(self.bits_of(granules), true);
+    }
+
+    /// The same, as a record says. Not only a page that this changes is to be staged soon: what it says may not be
+    /// staged yet.
+    pub(super) fn record(&mut self, granules: &Range<u64>) {
+        let bits = self.bits_of(granules);
+        if bits.is_empty() {
+            return;
+        }
+        let pages = bits.start / PLANE_BITS..=(bits.end - 1) / PLANE_BITS;
+        self.put(bits, true);
+        for page in pages {
+            let page = self.pages.get_mut(&(page as u32));
+            if let Some(page) = page.filter(|page| page.unsaved == Unsaved::Ordered) {
+                page.unsaved = Unsaved::Recorded;
+            }
+        }
+    }
+
+    /// The bits that say something of these granules.
+    fn bits_of(&self, granules: &Range<u64>) -> Range<u64> {
         let shift = self.shape.shift;
         let end = granules.end.min(self.shape.granules);
-        let bits = granules.start >> shift..(end + (1 << shift) - 1) >> shift;
-        self.put(bits, true)
+        granules.start >> shift..(end + (1 << shift) - 1) >> shift
     }
 
     /// Clears the bits that say nothing of other granules than these.
@@ -76,8 +107,7 @@ impl Plane {
         self.put(start..end.max(start), false);
     }
 
-    fn put(&mut self, bits: Range<u64>, set: bool) -> bool {
-        let mut changed = false;
+    fn put(&mut self, bits: Range<u64>, set: bool) {
         let mut bit = bits.start;
         while bit < bits.end {
             let page = (bit / PLANE_BITS) as u32;
@@ -89,12 +119,12 @@ impl Plane {
             let one = self.pages.entry(page).or_insert_with(Bits::none);
             for bit in bit..end {
                 let is_new = one.put(bit % PLANE_BITS, set);
-                one.is_dirty |= is_new;
-                changed |= is_new;
+                if is_new && one.unsaved == Unsaved::No {
+                    one.unsaved = Unsaved::Ordered;
+                }
             }
             bit = end;
         }
-        changed
     }
 
     /// The granules whose bits are set, in order, in runs that do not touch.
@@ -126,9 +156,26 @@ impl Plane {
             .all(|bits| bits.words.iter().all(|&word| word == 0))
     }
 
-    /// Pages that have changed since they were staged.
-    pub(super) fn dirty(&self) -> usize {
-        self.pages.values().filter(|bits| bits.is_dirty).count()
+    /// Pages that are to be staged, for any reason but this.
+    pub(super) fn dirty_but(&self, reason: Unsaved) -> usize {
+        let dirty = |bits: &&Bits| bits.unsaved != Unsaved::No && bits.unsaved != reason;
+        self.pages.values().filter(dirty).count()
+    }
+
+    /// Takes what is to be staged: all that says something of records, and as many of the others as `left` says.
+    pub(super) fn take_unsaved(&mut self, left: &mut usize) -> Vec<(u32, Box<[u64; PLANE_WORDS]>)> {
+        let mut taken = Vec::new();
+        for (&page, bits) in &mut self.pages {
+            match bits.unsaved {
+                Unsaved::No => continue,
+                Unsaved::Ordered if *left == 0 => continue,
+                Unsaved::Ordered => *left -= 1,
+                Unsaved::Recorded => {}
+            }
+            bits.unsaved = Unsaved::No;
+            taken.push((page, bits.words.clone()));
+        }
+        taken
     }
 }
 
