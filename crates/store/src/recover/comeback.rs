@@ -1,7 +1,8 @@
 //! Drives that were left out of the pool and are here again with what they had.
 //!
 //! What such a drive holds of homes is good as of a moment: every change of the map below a sequence was written,
-//! and flushed, on all drives in service before it was recorded. Which sequence that is says the *older* of the
+//! and flushed, on all drives in service before it was recorded, or recorded again when one had gone that it was
+//! written to (`engine::destage`). Which sequence that is says the *older* of the
 //! drive's two roots: the newer one may have been cut short, and with it the numbers of what others never saw. A
 //! root is begun only when the one before is durable on all members in service, so the older one is in the past of
 //! every other drive of that time, too. If the older one is not the one before the newer, nothing is known, and

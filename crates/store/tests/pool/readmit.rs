@@ -1,8 +1,8 @@
 //! Drives that were left out and are here again with what they had.
 
 use crate::common::{Answers, Bench, Medium, Seen, fill, small_sizes};
-use ashlar_block::{BlockRange, ErrorKind, Operation, Request};
-use ashlar_store::format::{Member, MemberState};
+use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
+use ashlar_store::format::{Member, MemberState, Reserve};
 use ashlar_store::{Event, ImportOptions, Layout, Manage, Sizes};
 use std::time::Duration;
 
@@ -504,4 +504,35 @@ fn a_slot_with_parity_does_not_move_away_from_a_block_that_a_returning_drive_has
         let read = bench.read(volume, at * 16 + 4, 2).expect("it is there");
         assert_eq!(read, [kept(at), fill(1, 77)].concat(), "slot {at}");
     }
+}
+
+/// A drive takes two roots while it holds back what destage writes to it, and fails then: these roots are newer than the
+/// change that it lacks.
+#[test]
+fn a_drive_that_has_held_back_what_went_home_gets_it_when_it_returns() {
+    let (mut bench, volume) = full(LAYOUTS[0]);
+    let at = 210 * 16 + 5;
+    bench.write(volume, at, &fill(1, 77)).unwrap();
+    let is_late: fn(Operation) -> bool = |op| op == Operation::Write(Durability::Cached);
+    bench.seen.held.set(Some(is_late));
+    let what = Manage::Settle;
+    bench.run(Event::Manage { id: 1000, what });
+    for drives in [0, 1] {
+        let reserve = Reserve::Drives(drives);
+        bench
+            .manage(Manage::SetReserve { reserve })
+            .expect("a root");
+    }
+    bench.seen.faults[AWAY].set(Some((is_late, ErrorKind::Media)));
+    bench.seen.held.set(None);
+    let (_, settled) = bench.run(Event::Tick);
+    assert!(settled.iter().all(|(_, answer)| answer.is_ok()) && !settled.is_empty());
+    assert!(!is_back(&bench));
+    bench.seen.faults[AWAY].set(None);
+    bench.readmit(AWAY).expect("readmitted");
+    assert!(is_back(&bench));
+    bench.manage(Manage::Settle).unwrap();
+    let alone = Bench::open_with(without(&bench.media, 0), &degraded());
+    let read = alone.expect("import of it alone").read(volume, at, 1);
+    assert_eq!(read.expect("it has it"), fill(1, 77));
 }

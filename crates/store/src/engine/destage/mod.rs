@@ -52,6 +52,8 @@ pub(crate) struct Destage {
     pending: usize,
     /// Map changes that are not published yet.
     unpublished: usize,
+    /// Drives to which homes were written in place in this round: the map may say so before they are there.
+    written: BTreeSet<u16>,
     /// Number of this round, or of the last.
     round: u64,
     /// When the ring was last written to.
@@ -365,6 +367,7 @@ impl Engine {
             let from = run.start * GRANULE;
             buffer.copy_from_slice(&self.destage.jobs[job].buffer[from..run.end * GRANULE]);
             let at = self.shape(segment).strip_at(&self.sizes, copy, slot) + from as u64;
+            self.destage.written.insert(copy.drive);
             let range = self.range(drive, at, buffer.len());
             self.destage.pending += 1;
             self.send(drive, Owner::Destage(DestageIo::Write), |tag| {
@@ -427,6 +430,32 @@ impl Engine {
         }
     }
 
+    /// Whether a drive has gone since homes were written to it in this round.
+    fn has_lost_a_written_drive(&mut self) -> bool {
+        let mut written = std::mem::take(&mut self.destage.written);
+        let before = written.len();
+        written.retain(|&drive| self.is_written(drive));
+        let has_lost = written.len() < before;
+        self.destage.written = written;
+        has_lost
+    }
+
+    /// A drive has gone that may have held back what went home. The map has said that before, and the drive may have
+    /// newer roots than that: it is said again, so that the drive gets it when it returns.
+    fn place_again(&mut self) {
+        for job in 0..self.destage.jobs.len() {
+            if self.destage.jobs[job].whole.is_some() {
+                continue;
+            }
+            for run in self.destage.jobs[job].runs() {
+                self.stage_run(job, run);
+            }
+        }
+        if self.destage.unpublished == 0 {
+            self.finish_if_home();
+        }
+    }
+
     pub(super) fn destage_published(&mut self) {
         self.destage.unpublished = self.destage.unpublished.saturating_sub(1);
         self.finish_if_home();
@@ -441,6 +470,10 @@ impl Engine {
         if destage.phase != Phase::Flushing || destage.pending > 0 || unpublished {
             return;
         }
+        if self.has_lost_a_written_drive() {
+            return self.place_again();
+        }
+        self.destage.written.clear();
         self.destage.phase = Phase::Idle;
         trace!(phase = ?self.destage.phase, "destage");
         for job in std::mem::take(&mut self.destage.jobs) {
