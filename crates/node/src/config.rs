@@ -38,6 +38,9 @@ pub struct Config {
     drive_timeout_seconds: Option<u64>,
     /// Seconds that a pool waits at start for drives that it lacks; see [`Config::drive_wait`].
     drive_wait_seconds: Option<u64>,
+    /// How volumes know this machine when it attaches them, if that stays the same.
+    #[serde(skip)]
+    pub host: Option<String>,
     /// Pools to import at start, besides those that the daemon remembers.
     #[serde(default, rename = "pool")]
     pub pools: Vec<ConfigPool>,

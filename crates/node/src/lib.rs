@@ -32,6 +32,7 @@
 // What is to be said is a trace event: `eprintln` panics when nothing reads it.
 #![warn(clippy::print_stderr)]
 
+mod access;
 mod alarm;
 pub mod api;
 mod cache;
@@ -52,6 +53,7 @@ mod token;
 
 pub mod testing;
 
+pub use access::VolumeAccess;
 pub use alarm::Alarm;
 pub use cache::MarkedDevice;
 pub use config::{Config, ConfigPool};
@@ -61,7 +63,7 @@ pub use dir::{ATTACH_SOCKET, NodeDir};
 pub use manager::{
     Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal, OpenDevice, PoolManager,
 };
-pub use state::{DriveEntry, PoolEntry, ReplicaEntry, RuleEntry, State, StateFile, VolumeAccess};
+pub use state::{DriveEntry, PoolEntry, ReplicaEntry, RuleEntry, State, StateFile};
 pub use token::Token;
 
 /// The target of the trace events that record orders and who gave them.

@@ -6,8 +6,9 @@ use ashlar_store::Membership;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::access::VolumeAccess;
 use crate::files;
-use crate::model::{ControlError, DriveClass, check_name, check_remembered_hosts};
+use crate::model::{ControlError, DriveClass, check_name};
 
 /// The version of the file that this program writes and reads. `[[drive]]` came without another: no
 /// program without it was ever released, and one refuses the file by its name rather than by its number.
@@ -45,22 +46,6 @@ pub struct DriveEntry {
     /// An operator has had it removed or replaced: once nothing is on it, it is nobody's concern.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
-}
-
-/// Who may connect to a volume. A volume that is not listed admits nobody.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VolumeAccess {
-    /// The pool's identity.
-    pub pool: Uuid,
-    /// The volume's identity.
-    pub volume: Uuid,
-    /// These hosts, by NQN.
-    #[serde(default)]
-    pub allow_hosts: Vec<String>,
-    /// Every host.
-    #[serde(default)]
-    pub allow_any_host: bool,
 }
 
 /// A volume of a pool that is a copy of a replicated one, and who has the others.
@@ -331,7 +316,7 @@ impl State {
                     access.volume, access.pool
                 )));
             }
-            check_remembered_hosts(&access.allow_hosts)?;
+            access.check()?;
         }
         Ok(())
     }
@@ -410,6 +395,8 @@ fn parse(text: &str) -> Result<State, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::model::ErrorKind;
 
@@ -427,6 +414,7 @@ mod tests {
             volume: Uuid::from_u128(volume),
             allow_hosts: vec![host.into()],
             allow_any_host: false,
+            changes: BTreeMap::default(),
         }
     }
 

@@ -57,7 +57,7 @@ pub mod url;
 pub use config::{Config, Host, Replay};
 pub use driver::{
     Acquire, PathBoard, Remote, RemoteDevice, ReservationDesk, discover, identify, local_host,
-    recorded_portals,
+    machine_host, recorded_portals,
 };
 pub use failure::Failure;
 pub use reconnect::PathReport;

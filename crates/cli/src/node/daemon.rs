@@ -8,6 +8,7 @@ use ashlar_cluster::{Cluster, ClusterConfig, Home, Kind, NodeConfig, Problem, Re
 use ashlar_node::model::ControlError;
 use ashlar_node::service::{Services, fence_left_behind};
 use ashlar_node::{Config, Control, Daemon};
+use ashlar_nvme_initiator::machine_host;
 use clap::Args;
 
 use super::supervise;
@@ -135,10 +136,11 @@ pub(crate) fn run(
         None => Config::default(),
     };
     let config = config.overridden(arguments.listen, arguments.api);
-    let config = match arguments.portal()? {
+    let mut config = match arguments.portal()? {
         Some(portal) => config.listening_at(portal),
         None => config,
     };
+    config.host = machine_host().map(|host| host.nqn);
     let dir = arguments.dir.as_deref();
     let dir = dir.ok_or_else(|| Failure::usage("a node has --dir"))?;
     let daemon = Daemon::open(dir, config)?;

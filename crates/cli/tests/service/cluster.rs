@@ -91,17 +91,18 @@ fn free_ports<const N: usize>() -> [u16; N] {
     listeners.map(|one| one.local_addr().expect("an address").port())
 }
 
-/// A process with mounts of its own, which daemons that come and go enter.
-fn own_mounts() -> Running {
+/// A process with mounts and a machine identifier of its own, which daemons that come and go enter.
+fn own_mounts(machine: &Path) -> Running {
     let words = [
         "--mount",
         "--propagation",
         "private",
         "sh",
         "-c",
-        "echo ready; exec sleep 3600",
+        "mount --bind \"$0\" /etc/machine-id && echo ready && exec sleep 3600",
     ];
-    let mut holder = Running::start(Command::new("unshare").args(words));
+    let mut command = Command::new("unshare");
+    let mut holder = Running::start(command.args(words).arg(machine));
     holder.ready();
     holder
 }
@@ -156,11 +157,16 @@ impl Rig {
              [[node]]\nname = 'b'\nreplication = '{b}:{rb}'\nportal = '{b}:{pb}'\n"
         );
         std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
-        let node = |name, portal| Node {
-            name,
-            portal,
-            mounts: own_mounts(),
-            daemon: None,
+        let node = |name, portal| {
+            // As on two machines: each is a host of its own.
+            let machine = dir.path().join(format!("machine-{name}"));
+            std::fs::write(&machine, format!("{name:0>32}\n")).expect("written");
+            Node {
+                name,
+                portal,
+                mounts: own_mounts(&machine),
+                daemon: None,
+            }
         };
         let nodes = [node("a", pa), node("b", pb)];
         let mut rig = Self {

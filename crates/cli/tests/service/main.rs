@@ -8,6 +8,7 @@ mod common;
 mod address;
 mod cluster;
 mod guard;
+mod nodes;
 mod postgres;
 
 use std::fs::OpenOptions;

@@ -22,7 +22,7 @@ use super::{Kept, LivePool, PoolManager, live, stored_class};
 use crate::VolumeAccess;
 use crate::cache::{CacheLink, CacheOpener, Direct, Settled, Start};
 use crate::model::{
-    CacheMode, ControlError, CreateCache, FlushReply, LayoutSpec, NewerData, ReopenCache,
+    CacheMode, ControlError, CreateCache, FlushReply, HostList, LayoutSpec, NewerData, ReopenCache,
     VolumeName, VolumeStatus, readable_bytes,
 };
 use crate::pool::{PoolLink, View, VolumeOpener, room_of};
@@ -201,12 +201,11 @@ impl PoolManager {
             is_cache: true,
             hot: None,
         };
-        let access = VolumeAccess {
-            pool: pool.id,
-            volume: plan.uuid,
-            allow_hosts: request.allow_hosts.clone(),
-            allow_any_host: request.allow_any_host,
+        let list = HostList {
+            hosts: request.allow_hosts.clone(),
+            any_host: request.allow_any_host,
         };
+        let access = VolumeAccess::new(pool.id, plan.uuid, list);
         let link = pool.link.clone();
         let volume = self.make_fast(&link, plan, (&request.pool, &access))?;
         let begun = self.begin_cache(&link, &volume, (request, layout), backing);

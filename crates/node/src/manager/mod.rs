@@ -174,6 +174,8 @@ pub struct PoolManager {
     open_device: OpenDevice,
     address: SocketAddr,
     advertise: Option<SocketAddr>,
+    /// How volumes know this machine when it attaches them.
+    host: Option<String>,
     /// How long after a loss repair begins by itself.
     repair_after: Duration,
     /// How long a drive may take for a request.
@@ -216,6 +218,7 @@ impl PoolManager {
             open_device,
             address: server.address(),
             advertise: config.advertise,
+            host: config.host.clone(),
             repair_after: config.repair_after(),
             drive_timeout: config.drive_timeout(),
             drive_wait: config.drive_wait(),

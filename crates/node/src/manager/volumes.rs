@@ -99,12 +99,7 @@ impl PoolManager {
         }
         let (id, uuid) = (pool.id, plan.uuid);
         // Who may connect is remembered before there is anything to connect to.
-        let access = VolumeAccess {
-            pool: id,
-            volume: uuid,
-            allow_hosts: request.allow_hosts.clone(),
-            allow_any_host: request.allow_any_host,
-        };
+        let access = VolumeAccess::new(id, uuid, request.hosts());
         self.state
             .update(|state| state.put_volume(access.clone()))?;
         let made = pool
@@ -209,7 +204,10 @@ impl PoolManager {
             connected_hosts: self.connected(&nqn),
             cache: None,
             replication,
-            warnings: no_room_for(volume, view).into_iter().collect(),
+            warnings: no_room_for(volume, view)
+                .into_iter()
+                .chain(self.behind_on_hosts(volume.uuid))
+                .collect(),
             nqn,
             nsid: 1,
             uuid: volume.uuid,
@@ -283,7 +281,7 @@ impl PoolManager {
         }
         if volume.replica.is_some() {
             return Err(ControlError::conflict(format!(
-                "volume {name} has copies on other nodes: this version cannot give it another size"
+                "volume {name} is replicated: this version cannot give it another size, however many copies it has"
             )));
         }
         request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
@@ -347,14 +345,13 @@ impl PoolManager {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
         let (volume, view) = self.find(pool, name)?;
-        let list = change.applied_to(&self.volume_status(pool, &name.pool, &volume, &view))?;
         if volume.replica.is_none() {
-            return self.set_hosts(&pools, name, list);
+            let status = self.volume_status(pool, &name.pool, &volume, &view);
+            return self.set_hosts(&pools, name, change.applied_to(&status)?);
         }
-        // All nodes that serve it, or may, know the same hosts. A peer may be asking this node.
+        // A peer may be asking this node.
         drop(pools);
-        self.tell_peers_hosts(volume.uuid, &list, change.disconnects())?;
-        self.set_hosts(&self.lock(), name, list)
+        self.change_hosts_of_copies(name, volume.uuid, change)
     }
 
     /// Lets these hosts connect here, and no others.
@@ -366,20 +363,36 @@ impl PoolManager {
     ) -> Result<VolumeStatus, ControlError> {
         let pool = live(pools, &name.pool)?;
         let (volume, _) = self.find(pool, name)?;
-        let access = VolumeAccess {
-            pool: pool.id,
-            volume: volume.uuid,
-            allow_hosts: list.hosts,
-            allow_any_host: list.any_host,
-        };
-        self.state
-            .update(|state| state.put_volume(access.clone()))?;
-        if let Some(volume) = pool.volumes.get(&volume.number) {
-            let allowed = access_of(Some(&access));
-            self.send_away_unless_allowed(name, &volume.nqn, |host| allowed.allows(host))?;
-            self.target.allow(&volume.nqn, allowed).map_err(served)?;
-        }
+        let access = self.state.update(|state| {
+            let known = state.access(pool.id, volume.uuid).cloned();
+            let access = match known.filter(|_| self.replication.is_some()) {
+                // One that was turned away must not come back by a copy that is made of it.
+                Some(mut known) => {
+                    known.change_to(list);
+                    known
+                }
+                None => VolumeAccess::new(pool.id, volume.uuid, list),
+            };
+            state.put_volume(access.clone());
+            access
+        })?;
+        self.admit_by(pool, (name, volume.number), &access)?;
         self.status_of(pool, &name.pool, &name.name)
+    }
+
+    /// Has a volume that is served let in those that may connect now, and no others.
+    pub(super) fn admit_by(
+        &self,
+        pool: &LivePool,
+        (name, number): (&VolumeName, u32),
+        access: &VolumeAccess,
+    ) -> Result<(), ControlError> {
+        let Some(volume) = pool.volumes.get(&number) else {
+            return Ok(());
+        };
+        let allowed = access_of(Some(access));
+        self.send_away_unless_allowed(name, &volume.nqn, |host| allowed.allows(host))?;
+        self.target.allow(&volume.nqn, allowed).map_err(served)
     }
 
     pub(super) fn change_stops(
@@ -389,7 +402,13 @@ impl PoolManager {
     ) -> Result<VolumeStatus, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, &name.pool)?;
-        let volume = self.find(pool, name)?.0.number;
+        let (found, _) = self.find(pool, name)?;
+        if found.replica.is_some() && self.is_copy(found.uuid) {
+            // A peer may be asking this node.
+            drop(pools);
+            return self.change_stops_of_copies(name, (found.uuid, stops));
+        }
+        let volume = found.number;
         let wish = Manage::SetStops { volume, stops };
         pool.link.manage(wish).map_err(engine)?;
         self.status_of(pool, &name.pool, &name.name)

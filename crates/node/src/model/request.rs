@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::hosts::check_hosts;
 use super::replica::check_count;
 use super::{
-    ControlError, DriveClass, HotSpec, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus,
+    ControlError, DriveClass, HostList, HotSpec, LayoutSpec, ReserveSpec, VolumeName, VolumeStatus,
     WhenDegraded, check_name,
 };
 
@@ -286,6 +286,14 @@ impl CreateVolume {
 }
 
 impl CreateVolume {
+    /// Who may connect to it.
+    pub(crate) fn hosts(&self) -> HostList {
+        HostList {
+            hosts: self.allow_hosts.clone(),
+            any_host: self.allow_any_host,
+        }
+    }
+
     /// Its hot home, and how much of it may be there.
     ///
     /// # Errors

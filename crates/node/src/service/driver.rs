@@ -20,6 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// A volume that does not answer a write for so long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// So often it is looked whether other nodes have copies of its volumes.
+const FOLLOW_EVERY: Duration = Duration::from_secs(2);
 
 /// A service under watch.
 pub(super) struct Running(Arc<Shared>);
@@ -46,6 +48,10 @@ struct Inner {
     owner: Owner,
     /// Nodes that have given it up.
     failed_on: Vec<String>,
+    /// Nodes that know it.
+    nodes: Vec<String>,
+    /// Why others that have copies of its volumes cannot have it.
+    strangers: Vec<String>,
     moves: u64,
     /// The node that had it last.
     last_node: Option<String>,
@@ -60,6 +66,7 @@ pub(super) struct Beginning {
     pub(super) services: Weak<Services>,
     pub(super) wanted: Wanted,
     pub(super) failed_on: Vec<String>,
+    pub(super) nodes: Vec<String>,
 }
 
 impl Running {
@@ -70,6 +77,7 @@ impl Running {
             services,
             wanted,
             failed_on,
+            nodes,
         } = beginning;
         let volumes = host.service.volume_names()?;
         // One that a daemon before this one has left running. Of a replicated one nothing is left.
@@ -98,6 +106,8 @@ impl Running {
                 move_to: None,
                 owner,
                 failed_on,
+                nodes,
+                strangers: Vec::new(),
                 moves: 0,
                 last_node: None,
                 told: None,
@@ -157,6 +167,11 @@ impl Running {
         self.0.lock().failed_on = failed_on.to_vec();
     }
 
+    /// The nodes that know it.
+    pub(super) fn set_nodes(&self, nodes: &[String]) {
+        self.0.lock().nodes = nodes.to_vec();
+    }
+
     /// It is no more: watched until it is down.
     pub(super) fn retire(&self) {
         self.come_down();
@@ -177,7 +192,10 @@ impl Running {
             Owner::Elsewhere { node, epoch } => (Some(node.clone()), *epoch),
             Owner::Unusable { .. } => (None, 0),
         };
-        let takers = shared.ownership.takers(&shared.volumes);
+        let able = shared.ownership.takers(&shared.volumes);
+        let (takers, strangers): (Vec<String>, Vec<String>) = able
+            .into_iter()
+            .partition(|node| inner.nodes.contains(node));
         let totals = inner.machine.totals;
         let mut status = ServiceStatus {
             service: shared.host.service.clone(),
@@ -200,12 +218,19 @@ impl Running {
             warnings: Vec::new(),
         };
         let failed_on = inner.failed_on.clone();
+        status.warnings = inner.strangers.clone();
         drop(inner);
+        if status.warnings.is_empty() && shared.host.is_replicated() && !strangers.is_empty() {
+            status.warnings.push(format!(
+                "node {} has copies of its volumes and has not heard of it yet",
+                strangers.join(", node ")
+            ));
+        }
         if !shared.host.is_replicated() {
             status.warnings.push("its volumes are not replicated: when this machine is lost it is down until the machine is back".into());
         } else if takers.is_empty() && self.is_here() {
             status.warnings.push(
-                "no other node has a copy in sync: none takes over when this one is lost".into(),
+                "no other node that knows it has a copy in sync: none takes over when this one is lost".into(),
             );
         }
         if !failed_on.is_empty() {
@@ -235,11 +260,11 @@ impl Shared {
         told.unwrap_or(owner)
     }
 
-    /// The other nodes that could have it now, and have not given it up.
+    /// The other nodes that could have it now, know it, and have not given it up.
     fn takers(&self) -> Vec<String> {
         let mut takers = self.ownership.takers(&self.volumes);
         let inner = self.lock();
-        takers.retain(|node| !inner.failed_on.contains(node));
+        takers.retain(|node| inner.nodes.contains(node) && !inner.failed_on.contains(node));
         takers
     }
 }
@@ -255,6 +280,11 @@ struct Errands {
     bad: Option<String>,
     gather: Option<Errand<()>>,
     gathered: Option<Instant>,
+    follow: Option<Errand<Vec<String>>>,
+    followed: Option<Instant>,
+    /// This machine may connect to its volumes.
+    let_in: Option<Errand<bool>>,
+    is_let_in: bool,
     /// From before it is mounted until it is down.
     guard: Option<Guard>,
     /// Both have been said.
@@ -285,6 +315,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     let alive = shared.host.group.is_alive();
     let ready = ask(shared, errands);
     gather(shared, errands, &owner);
+    follow(shared, errands, &owner);
     let done = errands.action.as_ref().and_then(Errand::ended);
     if done.is_some() {
         errands.action = None;
@@ -423,6 +454,33 @@ fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
             tracing::warn!(service = %name, "service {name}: {}", error.message);
         }
     }));
+}
+
+/// The nodes that have copies of its volumes are to know it: the one that has it sees to that; where none has it, all do.
+fn follow(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
+    if let Some(strangers) = over(shared, &mut errands.follow) {
+        shared.lock().strangers = strangers;
+    }
+    let is_let_in = over(shared, &mut errands.let_in);
+    errands.is_let_in |= is_let_in == Some(true);
+    let is_due = errands
+        .followed
+        .is_none_or(|followed| followed.elapsed() >= FOLLOW_EVERY);
+    if !is_due || errands.follow.is_some() || errands.let_in.is_some() {
+        return;
+    }
+    errands.followed = Some(Instant::now());
+    if shared.host.is_replicated() && !errands.is_let_in {
+        let asking = shared.clone();
+        let ask = move || asking.ownership.let_in(&asking.volumes).is_ok();
+        errands.let_in = Some(Errand::begin(&shared.wake, "svc-host", ask));
+    }
+    let services = shared.services.upgrade();
+    if let Some(services) = services.filter(|_| !matches!(owner, Owner::Elsewhere { .. })) {
+        let name = shared.host.service.name.clone();
+        let look = move || services.follow_copies(&name);
+        errands.follow = Some(Errand::begin(&shared.wake, "svc-follow", look));
+    }
 }
 
 /// Where the volumes are to go.

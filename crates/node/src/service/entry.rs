@@ -39,6 +39,23 @@ impl Entry {
         }
     }
 
+    /// The same, which one more node can have.
+    pub(super) fn with_node(&self, node: &str) -> Self {
+        let mut next = self.clone();
+        next.nodes.push(node.into());
+        next.revision += 1;
+        next
+    }
+
+    /// The same, which these nodes cannot have any more.
+    pub(super) fn without_nodes(&self, gone: &[String]) -> Self {
+        let mut next = self.clone();
+        next.nodes.retain(|node| !gone.contains(node));
+        next.failed_on.retain(|node| !gone.contains(node));
+        next.revision += 1;
+        next
+    }
+
     /// Whether another node can have it.
     pub(super) fn is_replicated(&self) -> bool {
         !self.nodes.is_empty()
@@ -48,8 +65,8 @@ impl Entry {
     /// of them counts, the same everywhere.
     pub(super) fn supersedes(&self, other: &Self) -> bool {
         let rank = |entry: &Self| (entry.revision, entry.deleted, entry.stopped);
-        let failed = (self.revision == other.revision).then(|| self.failed_on > other.failed_on);
-        rank(self) > rank(other) || (rank(self) == rank(other) && failed == Some(true))
+        let places = |entry: &'_ Self| (entry.failed_on.clone(), entry.nodes.clone());
+        rank(self) > rank(other) || (rank(self) == rank(other) && places(self) > places(other))
     }
 }
 
@@ -143,6 +160,7 @@ mod tests {
                 failed_on: vec!["a".into()],
                 ..entry(2)
             },
+            entry(1).with_node("c"),
         ];
         for one in &variants {
             assert!(one.supersedes(&old) && !old.supersedes(one) && !one.supersedes(one));

@@ -141,6 +141,7 @@ impl Services {
                 services: self.me.clone(),
                 wanted: wanted(&entry),
                 failed_on: entry.failed_on.clone(),
+                nodes: entry.nodes.clone(),
             })?),
         };
         self.lock().insert(name, One { entry, running });
@@ -252,7 +253,13 @@ impl Services {
         }
         let entry = Entry::new(service, nodes, self.next_revision(&name));
         // Others first: one that refuses it has nothing to undo here.
-        if let Err(error) = self.offer(&entry) {
+        let offered = self
+            .offer(&entry)
+            .and_then(|()| match entry.is_replicated() {
+                true => self.ownership.let_in(&volumes),
+                false => Ok(()),
+            });
+        if let Err(error) = offered {
             self.withdraw(entry);
             return Err(error);
         }
@@ -359,7 +366,8 @@ impl Services {
         if request.to.as_deref() == Some(&self.ownership.node()) {
             return self.show(name);
         }
-        let takers = self.ownership.takers(&volumes);
+        let mut takers = self.ownership.takers(&volumes);
+        takers.retain(|node| entry.nodes.contains(node));
         let wished = |node: &&String| request.to.as_ref().is_none_or(|to| to == *node);
         let Some(to) = takers.iter().find(wished) else {
             let who = match &request.to {

@@ -22,6 +22,7 @@ mod driver;
 mod entry;
 mod errand;
 mod fences;
+mod follow;
 mod group;
 mod guard;
 mod haproxy;
@@ -72,6 +73,12 @@ pub trait Ownership: Send + Sync + 'static {
 
     /// The other nodes that could have all of them now, as far as this one knows, which has them.
     fn takers(&self, volumes: &[VolumeName]) -> Vec<String>;
+
+    /// Lets this machine connect to all of them, on all their nodes that are reached.
+    ///
+    /// # Errors
+    /// One is not here, or cannot be changed.
+    fn let_in(&self, volumes: &[VolumeName]) -> Result<(), ControlError>;
 
     /// Gives all of them to another node.
     ///
@@ -152,6 +159,11 @@ impl Ownership for OneNode {
 
     fn takers(&self, _: &[VolumeName]) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Attaching does it.
+    fn let_in(&self, _: &[VolumeName]) -> Result<(), ControlError> {
+        Ok(())
     }
 
     fn give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {

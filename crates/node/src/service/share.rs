@@ -218,6 +218,14 @@ impl Services {
         }
     }
 
+    /// Of services that a node names, those that it cannot have any more.
+    fn without(&self, node: &str, names: &[String]) -> Vec<Entry> {
+        let all = self.lock();
+        let known = names.iter().filter_map(|name| all.get(name));
+        let lost = known.filter(|one| !one.entry.nodes.iter().any(|known| known == node));
+        lost.map(|one| one.entry.clone()).collect()
+    }
+
     /// Tells a node what is known here, and hears what is known there.
     fn tell(&self, node: &str) -> Result<(), ControlError> {
         let told = self.for_node(node);
@@ -265,13 +273,14 @@ impl Services {
     pub(super) fn take(&self, entries: Vec<Entry>) {
         let me = self.ownership.node();
         for entry in entries {
-            if !entry.nodes.contains(&me) {
-                continue;
-            }
             let mut all = self.lock();
             let name = entry.service.name.clone();
             let known = all.get(&name).map(|one| &one.entry);
             if known.is_some_and(|known| !entry.supersedes(known)) {
+                continue;
+            }
+            if !entry.nodes.contains(&me) {
+                self.lose(all, &name);
                 continue;
             }
             info!(service = %name, revision = entry.revision, "service {name}: another node has changed it");
@@ -284,6 +293,7 @@ impl Services {
                         running.forgive();
                     }
                     running.want(wanted(&entry), &entry.failed_on);
+                    running.set_nodes(&entry.nodes);
                 }
                 one.entry = entry;
             } else {
@@ -306,6 +316,34 @@ impl Services {
         }
     }
 
+    /// This node has no copies of its volumes any more, and forgets it.
+    fn lose(&self, mut all: MutexGuard<'_, BTreeMap<String, One>>, name: &str) {
+        let Some(one) = all.remove(name) else {
+            return;
+        };
+        info!(service = %name, "service {name}: this node cannot have it any more");
+        if let Some(running) = one.running {
+            running.retire();
+        }
+        if let Err(error) = self.remember(&all) {
+            warn!(service = %name, "service {name}: {}", error.message);
+        }
+    }
+
+    /// A node offers a service: it can be had here, and is known from now on. One may be offered again.
+    fn accept(&self, entry: Entry) -> Result<(), ControlError> {
+        let is_known = self
+            .lock()
+            .get(&entry.service.name)
+            .is_some_and(|one| one.running.is_some() && one.entry.service == entry.service);
+        if !is_known {
+            self.check(&entry.service)?;
+        }
+        self.ownership.let_in(&entry.service.volume_names()?)?;
+        self.take(vec![entry]);
+        Ok(())
+    }
+
     /// Another node says something.
     ///
     /// # Errors
@@ -313,16 +351,17 @@ impl Services {
     pub(crate) fn answer(&self, words: Words) -> Result<Answer, ControlError> {
         match words {
             Words::Offer { entry } => {
-                self.check(&entry.service)?;
-                self.take(vec![*entry]);
+                self.accept(*entry)?;
                 Ok(Answer::Done)
             }
             Words::Tell { told } => {
                 let node = told.node.clone();
+                let names = told.entries.iter().map(|entry| entry.service.name.clone());
+                let names: Vec<String> = names.collect();
                 self.hear(told);
-                Ok(Answer::Told {
-                    told: self.for_node(&node),
-                })
+                let mut answer = self.for_node(&node);
+                answer.entries.extend(self.without(&node, &names));
+                Ok(Answer::Told { told: answer })
             }
             Words::Move { service, to } => {
                 let status = self.move_to(&service, &MoveService { to })?;

@@ -13,7 +13,7 @@ mod watch;
 pub use blocking::{Identification, NamespaceIdentification, discover, identify};
 pub use desk::{Acquire, ReservationDesk};
 pub use device::RemoteDevice;
-pub use host::local_host;
+pub use host::{local_host, machine_host};
 pub use record::recorded_portals;
 pub use remote::Remote;
 pub use watch::PathBoard;

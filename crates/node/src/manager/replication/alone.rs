@@ -35,7 +35,9 @@ impl PoolManager {
         if !request.accept_data_loss {
             return Err(ControlError::refused(format!(
                 "what was written to volume {name} since this node's copy was in sync is lost for good if it goes on \
-                 alone. --accept-data-loss says that this is meant"
+                 alone. The other nodes with copies must be off, or cut from their hosts: one that lives and does not \
+                 hear of it would serve on, and what is written there is lost, too. --accept-data-loss says that this \
+                 is meant"
             )));
         }
         warn!(

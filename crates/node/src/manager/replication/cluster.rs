@@ -13,7 +13,7 @@ use crate::manager::PoolManager;
 use crate::model::{
     ClusterEvent, ClusterToken, ClusterView, ControlError, DrainNode, DrainReply, ForgetNode,
     KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, QuorumOfCluster,
-    QuorumRole, VolumeOfCluster,
+    QuorumRole, VolumeOfCluster, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 use crate::replica::ReplicaView;
@@ -112,7 +112,22 @@ impl PoolManager {
     /// Takes this node out of its cluster, and ends the daemon.
     pub(in crate::manager) fn leave_for_good(&self) -> Result<(), ControlError> {
         let replication = self.replication()?;
-        let copies: Vec<String> = self.copies().into_iter().map(|copy| copy.name).collect();
+        let (mut copies, mut left) = (Vec::new(), Vec::new());
+        for copy in self.copies() {
+            match replication.is_unseated(copy.volume)? {
+                true => left.push(copy.name),
+                false => copies.push(copy.name),
+            }
+        }
+        if copies.is_empty()
+            && let Some(first) = left.first()
+        {
+            return Err(ControlError::conflict(format!(
+                "this node has what is left of copies of {}, whose places were given up: delete that first: `ashlar \
+                 volume delete {first} --destroy-data` here",
+                left.join(", ")
+            )));
+        }
         if !copies.is_empty() {
             return Err(ControlError::conflict(format!(
                 "this node has copies of {}: have another node take its place first: `ashlar node replace {} --with NODE`",
@@ -171,6 +186,7 @@ impl PoolManager {
         let mut reply = DrainReply::default();
         if drain {
             self.drain_services();
+            reply.kept = self.plain_in_use();
             for place in self.copies() {
                 match self.give_away(&place) {
                     Ok(false) => {}
@@ -192,6 +208,20 @@ impl PoolManager {
         info!("{text}");
         replication.events.add(kind, None, text.to_owned());
         Ok(reply)
+    }
+
+    /// Volumes of one copy, not replicated, that hosts use: they lose them with this node.
+    fn plain_in_use(&self) -> Vec<KeptVolume> {
+        let mut all = self.all_volumes();
+        all.retain(|one| one.replication.is_none() && !one.connected_hosts.is_empty());
+        let kept = |one: VolumeStatus| KeptVolume {
+            volume: format!("{}/{}", one.pool, one.name),
+            reason: format!(
+                "it has one copy, here, and is used by {}",
+                one.connected_hosts.join(", ")
+            ),
+        };
+        all.into_iter().map(kept).collect()
     }
 
     /// Has another node serve a volume, if this one does.
@@ -242,7 +272,10 @@ impl PoolManager {
             }
         });
         let why: Vec<String> = others.collect();
-        ControlError::conflict(why.join("; "))
+        match why.is_empty() {
+            true => ControlError::conflict("it has no other copy"),
+            false => ControlError::conflict(why.join("; ")),
+        }
     }
 
     /// What has happened here since then.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ashlar_replica::{Position, Seats};
+use ashlar_store::Manage;
 use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::news::Shown;
 use super::orders::Order;
 use crate::manager::PoolManager;
+use crate::manager::pools::engine;
 use crate::model::{ControlError, SetFollow, VolumeName, VolumeStatus};
 use crate::pool::ReplicaMail;
 
@@ -133,6 +135,28 @@ impl PoolManager {
                 });
             }
         })
+    }
+
+    /// Says on this node whether a volume takes writes while a copy in its pool is missing.
+    pub(super) fn set_stops_here(&self, volume: Uuid, stops: bool) -> Result<(), ControlError> {
+        self.with_copy(volume, |pool, number| {
+            let wish = Manage::SetStops {
+                volume: number,
+                stops,
+            };
+            pool.link.manage(wish).map(drop).map_err(engine)
+        })
+    }
+
+    /// The same on all its nodes: the rule stays when another node serves it.
+    pub(in crate::manager) fn change_stops_of_copies(
+        &self,
+        name: &VolumeName,
+        (volume, stops): (Uuid, bool),
+    ) -> Result<VolumeStatus, ControlError> {
+        self.order_others(volume, &Order::SetStops { volume, stops })?;
+        self.set_stops_here(volume, stops)?;
+        self.one_volume(name)
     }
 
     /// Says on all its nodes whether a volume follows its hosts.

@@ -21,8 +21,7 @@ use crate::manager::serve::served;
 use crate::manager::volumes::{REGISTER, plan_of};
 use crate::manager::{Dismissal, Kept, PoolManager, live};
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, HostList, LayoutSpec, MoveVolume, VolumeName,
-    VolumeStatus,
+    ControlError, CreateVolume, DeleteVolume, LayoutSpec, MoveVolume, VolumeName, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 
@@ -316,12 +315,7 @@ impl PoolManager {
         }
         let mut plan = plan_of(wanted, copy.volume, &view)?;
         plan.granules += REGISTER;
-        let access = VolumeAccess {
-            pool: pool.id,
-            volume: copy.volume,
-            allow_hosts: wanted.allow_hosts.clone(),
-            allow_any_host: wanted.allow_any_host,
-        };
+        let access = VolumeAccess::new(pool.id, copy.volume, wanted.hosts());
         self.state.update(|state| state.put_volume(access))?;
         self.remember_copy(pool.id, copy.volume, &copy.members)?;
         let made = pool.link.manage(Manage::CreateVolume(plan)).map_err(engine);
@@ -423,38 +417,6 @@ impl PoolManager {
         })?;
         self.drop_copy(volume)?;
         replication.cluster.delete_key(volume).map_err(told)
-    }
-
-    /// Lets hosts connect to a replicated volume on all its nodes, or not any more.
-    pub(in crate::manager) fn tell_peers_hosts(
-        &self,
-        volume: Uuid,
-        list: &HostList,
-        disconnect: bool,
-    ) -> Result<(), ControlError> {
-        let order = Order::SetHosts {
-            volume,
-            hosts: list.hosts.clone(),
-            any_host: list.any_host,
-            disconnect,
-        };
-        self.order_others(volume, &order)
-    }
-
-    /// Lets the hosts connect to a volume's copy on a node that may connect here.
-    pub(super) fn tell_hosts_of(
-        &self,
-        name: &VolumeName,
-        node: NodeId,
-    ) -> Result<(), ControlError> {
-        let status = self.one_volume(name)?;
-        let order = Order::SetHosts {
-            volume: status.uuid,
-            hosts: status.allow_hosts,
-            any_host: status.allow_any_host,
-            disconnect: false,
-        };
-        self.order_of(self.replication()?, node, order)
     }
 
     /// Has another node serve a volume.

@@ -12,6 +12,7 @@ mod convert;
 mod events;
 mod follow;
 mod heads;
+mod hosts;
 mod link;
 mod make;
 mod news;
@@ -43,6 +44,7 @@ use uuid::Uuid;
 
 use self::cluster::heir;
 use self::events::Events;
+use self::hosts::Hosts;
 use self::link::Link;
 use self::news::{Item, Shown};
 use super::pools::engine;
@@ -70,6 +72,8 @@ pub(super) struct Replication {
     /// Volumes that are being given their first copies.
     converting: Mutex<BTreeSet<Uuid>>,
     events: Arc<Events>,
+    /// What other nodes know of who may connect.
+    hosts: Hosts,
     /// As it is remembered.
     state: Arc<StateFile>,
     /// What is known of volumes besides their copies' own account.
@@ -196,7 +200,8 @@ impl PoolManager {
         let news = news.map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))
         })?;
-        heads::start(manager.clone()).map_err(|error| {
+        let watches = heads::start(manager.clone()).and_then(|()| hosts::start(manager.clone()));
+        watches.map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))
         })?;
         Ok(Replication {
@@ -205,6 +210,7 @@ impl PoolManager {
             places: Mutex::default(),
             waiting: Mutex::default(),
             converting: Mutex::default(),
+            hosts: Hosts::default(),
             events,
             state,
             shown,
@@ -271,6 +277,7 @@ impl PoolManager {
     ) -> Result<(), ControlError> {
         let members = self.members_of(replication, pool.id, volume)?;
         let shared = self.shared_of(replication, &members, (volume, identity))?;
+        self.catch_up_on_hosts((pool.id, volume.uuid), &members)?;
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
         let reservations = DecidedReservations::new(Arc::new(CopyDecider {
             pool: pool.link.clone(),

@@ -78,6 +78,12 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
         if let News::Members(members) = &news {
             manager.take_seats(volume, members);
         }
+        if matches!(news, News::Forwards(true))
+            && let Err(error) = manager.catch_up_with_connected(volume)
+        {
+            // The others tell it, or are asked, once a second.
+            warn!(%volume, "volume {volume}: who may connect is not known anew: {}", error.message);
+        }
         let names = |positions| manager.names_at(volume, positions);
         if let Some((kind, text)) = event_of(&news, names) {
             events.add(kind, manager.name_of(volume), text);

@@ -12,9 +12,9 @@ use uuid::Uuid;
 use super::CopyPlace;
 use super::make::NewCopy;
 use crate::PoolManager;
-use crate::manager::pools::engine;
-use crate::manager::{Kept, LivePool, live};
-use crate::model::{ControlError, ErrorKind, HostChange, ReplicationStatus, SetHosts, VolumeName};
+use crate::access::Admission;
+use crate::manager::{LivePool, live};
+use crate::model::{ControlError, ErrorKind, ReplicationStatus};
 use crate::pool::ReplicaMail;
 use crate::service::Words;
 
@@ -28,13 +28,10 @@ pub(super) enum Order {
     StartCopy { volume: Uuid },
     /// Delete it.
     DropCopy { volume: Uuid },
-    /// These hosts may connect.
-    SetHosts {
-        volume: Uuid,
-        hosts: Vec<String>,
-        any_host: bool,
-        disconnect: bool,
-    },
+    /// Hear who may connect, and say what you know then.
+    HearHosts { volume: Uuid, admission: Admission },
+    /// Say who may connect, and who is connected.
+    SayHosts { volume: Uuid },
     /// Hand over, if you own it.
     Move { volume: Uuid, to: NodeId },
     /// Change who has copies, if you own it and the key is still this.
@@ -55,6 +52,8 @@ pub(super) enum Order {
     SetFollow { volume: Uuid, follow: bool },
     /// It is yours, because of its hosts.
     Followed { volume: Uuid, reason: String },
+    /// Say whether it takes writes while a copy in your pool is missing.
+    SetStops { volume: Uuid, stops: bool },
     /// Compare copies in sync, if you own it.
     Verify { volume: Uuid },
     /// Have others serve all you own, or be as others again.
@@ -157,20 +156,8 @@ impl PoolManager {
                 self.drop_copy(volume)?;
                 done()
             }
-            Order::SetHosts {
-                volume,
-                hosts,
-                any_host,
-                disconnect,
-            } => {
-                let change = HostChange::Set(SetHosts {
-                    allow_hosts: hosts,
-                    allow_any_host: any_host,
-                    disconnect,
-                });
-                self.set_copy_hosts(volume, &change)?;
-                done()
-            }
+            Order::HearHosts { volume, admission } => json(&self.hear_hosts(volume, &admission)?),
+            Order::SayHosts { volume } => json(&self.say_hosts(volume)?),
             Order::Move { volume, to } => {
                 info!(target: crate::ORDERS, "{from}: volume {volume} is to go to {to}");
                 self.give_copy(volume, to)?;
@@ -194,6 +181,10 @@ impl PoolManager {
                 self.set_follow_here(volume, follow)?;
                 done()
             }
+            Order::SetStops { volume, stops } => {
+                self.set_stops_here(volume, stops)?;
+                done()
+            }
             Order::Followed { volume, reason } => {
                 self.note_followed(volume, reason)?;
                 done()
@@ -213,24 +204,6 @@ impl PoolManager {
                 json(&ShowReply { status })
             }
         }
-    }
-
-    /// In service or not: one that waits for that must not let hosts in which have been revoked meanwhile.
-    fn set_copy_hosts(&self, volume: Uuid, change: &HostChange) -> Result<(), ControlError> {
-        let pools = self.lock();
-        for (pool_name, kept) in pools.iter() {
-            let Kept::Live(pool) = kept else { continue };
-            let view = pool.link.view().map_err(engine)?;
-            let mut known = view.status.volumes.iter();
-            let found = known.find(|one| one.uuid == volume && !one.deleting);
-            if let Some(found) = found {
-                let name = VolumeName::new(pool_name, &found.name)?;
-                let status = self.volume_status(pool, pool_name, found, &view);
-                let list = change.applied_to(&status)?;
-                return self.set_hosts(&pools, &name, list).map(drop);
-            }
-        }
-        Err(not_here(volume))
     }
 
     pub(super) fn place_of(&self, volume: Uuid) -> Result<CopyPlace, ControlError> {

@@ -294,7 +294,7 @@ impl PoolManager {
         info!(%volume, "volume {name}: node {} gets a copy", replication.node_name(node));
         let changed = self.reseat(volume, members, |_| Ok(()));
         // Who may connect can have changed since the copy was made, by a node that did not know of it yet.
-        let told = changed.and_then(|()| self.tell_hosts_of(name, node));
+        let told = changed.and_then(|()| self.tell_hosts_of(volume, node));
         let started =
             told.and_then(|()| self.order_of(replication, node, Order::StartCopy { volume }));
         if let Err(error) = started {

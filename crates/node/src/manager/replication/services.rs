@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::orders::Order;
 use super::{CopyPlace, LOOK_EVERY, Replication, refused};
 use crate::manager::PoolManager;
-use crate::model::{ControlError, MoveVolume, VolumeName};
+use crate::model::{AllowHosts, ControlError, HostChange, MoveVolume, VolumeName};
 use crate::service::{Answer, OneNode, Owner, Ownership, Services, Words, one_copy};
 
 /// How long another node may take to answer what it is told of services.
@@ -207,6 +207,25 @@ impl Ownership for ClusterNodes {
         let able: Vec<NodeId> = able.map(|node| node.id).collect();
         drop(shown);
         self.names(&able)
+    }
+
+    fn let_in(&self, volumes: &[VolumeName]) -> Result<(), ControlError> {
+        let Some(host) = &self.manager.host else {
+            return Ok(());
+        };
+        for name in volumes {
+            let status = self.manager.one_volume(name)?;
+            let is_in = status.allow_any_host || status.allow_hosts.contains(host);
+            if !is_in && status.replication.is_some() {
+                let more = AllowHosts {
+                    hosts: vec![host.clone()],
+                    any_host: false,
+                };
+                self.manager
+                    .change_who_may(name, &HostChange::Allow(more))?;
+            }
+        }
+        Ok(())
     }
 
     fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {

@@ -16,20 +16,20 @@ use crate::manager::Kept;
 use crate::manager::tests::Room;
 use crate::model::{
     ControlError, CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState,
-    ReplicateVolume, RunAlone, SetHosts, VolumeName, VolumeStatus,
+    ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded, VolumeName, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{ReplicaMail, VolumeOpener};
 
 const SIZE: u64 = 8 << 20;
 
 /// Nodes, each with a pool tank.
-struct Nodes {
+pub(super) struct Nodes {
     quorum: Memory,
-    rooms: Vec<Room>,
+    pub(super) rooms: Vec<Room>,
 }
 
 impl Nodes {
-    fn new(count: u32) -> Self {
+    pub(super) fn new(count: u32) -> Self {
         let quorum = Memory::default();
         let address = || {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -58,7 +58,7 @@ impl Nodes {
     }
 
     /// Volume tank/db with copies on the first nodes.
-    fn volume(&self, replicas: u8) -> VolumeName {
+    pub(super) fn volume(&self, replicas: u8) -> VolumeName {
         self.volume_named("db", replicas)
     }
 
@@ -78,7 +78,7 @@ impl Nodes {
     }
 
     /// A node's pool goes out of service. Its drives.
-    fn export(&self, node: usize) -> Vec<String> {
+    pub(super) fn export(&self, node: usize) -> Vec<String> {
         let manager = &self.rooms[node].manager;
         let drives = manager.pool("tank").expect("there").drives;
         let exported = manager.export_pool("tank", ExportPool { force: true });
@@ -86,7 +86,7 @@ impl Nodes {
         drives.into_iter().map(|drive| drive.spec).collect()
     }
 
-    fn import(&self, node: usize, drives: Vec<String>) {
+    pub(super) fn import(&self, node: usize, drives: Vec<String>) {
         let request = ImportPool {
             drives,
             ..ImportPool::default()
@@ -114,7 +114,7 @@ impl Nodes {
         place
     }
 
-    fn look(&self, node: usize, name: &VolumeName) -> VolumeStatus {
+    pub(super) fn look(&self, node: usize, name: &VolumeName) -> VolumeStatus {
         self.rooms[node].manager.volume(name).expect("there")
     }
 
@@ -148,7 +148,7 @@ impl Nodes {
     }
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+pub(super) fn until(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < end, "never: {what}");
@@ -218,6 +218,19 @@ fn hosts_lose_a_copy_that_the_node_which_is_asked_was_not_told_of() {
     for node in 0..3 {
         assert_eq!(nodes.look(node, &name).allow_hosts, hosts, "node {node}");
     }
+}
+
+#[test]
+fn what_a_volume_does_when_degraded_is_set_on_all_its_nodes() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let request = SetWhenDegraded {
+        when_degraded: WhenDegraded::Stop,
+    };
+    let set = nodes.rooms[1].manager.set_when_degraded(&name, request);
+    set.expect("set");
+    let rules = [0, 1].map(|node| nodes.look(node, &name).when_degraded);
+    assert_eq!(rules, [WhenDegraded::Stop; 2]);
 }
 
 #[test]
