@@ -102,7 +102,15 @@ impl PoolManager {
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let node = &request.node;
-        replication.cluster.forget(node).map_err(told)?;
+        if let Err(problem) = replication.cluster.forget(node) {
+            // Keys may be left of volumes that are nowhere.
+            let known = replication.cluster.config().node(node).map(|node| node.id);
+            let swept = known.map(|node| self.drop_orphaned_keys_of(node, Some(node)));
+            match swept {
+                Some(Ok(true)) => replication.cluster.forget(node).map_err(told)?,
+                _ => return Err(told(problem)),
+            }
+        }
         let text = format!("node {node} was forgotten");
         info!("{text}");
         replication.events.add("forgotten", None, text);
@@ -120,7 +128,13 @@ impl PoolManager {
                 replication.node_name(replication.cluster.me())
             )));
         }
-        replication.cluster.leave().map_err(told)?;
+        if let Err(problem) = replication.cluster.leave() {
+            // As above, of this node's.
+            match self.drop_orphaned_keys_of(replication.cluster.me(), None) {
+                Ok(true) => replication.cluster.leave().map_err(told)?,
+                _ => return Err(told(problem)),
+            }
+        }
         info!("this node has left its cluster; the daemon ends");
         let end = || {
             std::thread::sleep(LAST_ANSWER);

@@ -26,8 +26,14 @@ pub(super) enum Order {
     MakeCopy(Box<NewCopy>),
     /// Bring it into service: the volume's key is there.
     StartCopy { volume: Uuid },
-    /// Delete it.
-    DropCopy { volume: Uuid },
+    /// Say what you have of it.
+    Find { volume: Uuid },
+    /// Delete it, if it is a copy; this one, if it is named.
+    DropCopy {
+        volume: Uuid,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replica: Option<Uuid>,
+    },
     /// These hosts may connect.
     SetHosts {
         volume: Uuid,
@@ -65,6 +71,16 @@ pub(super) enum Order {
     Show { volume: Uuid },
     /// About services.
     Service { words: Box<Words> },
+}
+
+impl Order {
+    /// That this copy is to be deleted.
+    pub(super) const fn drop_of(volume: Uuid, replica: Uuid) -> Self {
+        Self::DropCopy {
+            volume,
+            replica: Some(replica),
+        }
+    }
 }
 
 /// The answer to [`Order::Show`].
@@ -152,9 +168,10 @@ impl PoolManager {
                 self.start_copy(volume)?;
                 done()
             }
-            Order::DropCopy { volume } => {
+            Order::Find { volume } => json(&self.has_here(volume)?),
+            Order::DropCopy { volume, replica } => {
                 info!(target: crate::ORDERS, "{from}: delete the copy of volume {volume}");
-                self.drop_copy(volume)?;
+                self.drop_copy(volume, replica)?;
                 done()
             }
             Order::SetHosts {
@@ -216,7 +233,11 @@ impl PoolManager {
     }
 
     /// In service or not: one that waits for that must not let hosts in which have been revoked meanwhile.
-    fn set_copy_hosts(&self, volume: Uuid, change: &HostChange) -> Result<(), ControlError> {
+    pub(super) fn set_copy_hosts(
+        &self,
+        volume: Uuid,
+        change: &HostChange,
+    ) -> Result<(), ControlError> {
         let pools = self.lock();
         for (pool_name, kept) in pools.iter() {
             let Kept::Live(pool) = kept else { continue };
