@@ -105,7 +105,10 @@ impl PoolManager {
         if let Err(problem) = replication.cluster.forget(node) {
             // Keys may be left of volumes that are nowhere.
             let known = replication.cluster.config().node(node).map(|node| node.id);
-            let swept = known.map(|node| self.drop_orphaned_keys_of(node, Some(node)));
+            let swept = known.map(|node| {
+                let is_gone = replication.asks_whether_drained(node).is_none();
+                self.drop_orphaned_keys_of(node, is_gone.then_some(node))
+            });
             match swept {
                 Some(Ok(true)) => replication.cluster.forget(node).map_err(told)?,
                 _ => return Err(told(problem)),

@@ -8,6 +8,7 @@
 //! interrupted deletion, or an interrupted `volume replicate`, leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use ashlar_replica::{Incarnation, Key, NodeId, ReplicaUuid};
 use ashlar_store::{Manage, VolumeInfo};
@@ -23,6 +24,9 @@ use crate::manager::pools::engine;
 use crate::manager::serve::{nqn, served};
 use crate::manager::{Dismissal, Kept, PoolManager};
 use crate::model::{ControlError, DeleteVolume, ErrorKind, VolumeName};
+
+/// How long a node may take to look for a volume: a pool may be busy. Copies that wait to be started wait as long.
+const FIND_WAIT: Duration = Duration::from_secs(10);
 
 /// What a node has under a volume's UUID.
 #[derive(Debug, Serialize, Deserialize)]
@@ -137,7 +141,7 @@ impl PoolManager {
         if replication.cluster.config().node_by_id(node).is_none() {
             return Ok(Has::Nothing);
         }
-        let answer = replication.order(node, &Order::Find { volume })?;
+        let answer = replication.order_within(FIND_WAIT, node, &Order::Find { volume })?;
         serde_json::from_value(answer).map_err(|error| ControlError::internal(error.to_string()))
     }
 
