@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ashlar_replica::quorum::{Question, Reply};
-use ashlar_replica::{Incarnation, NodeId, VolumeId};
+use ashlar_replica::{Incarnation, NodeId, Revision, VolumeId};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -201,11 +201,21 @@ impl Cluster {
             shared.store.delete(&key).await
         };
         let deleted = self.wait(PATIENCE, delete).and_then(|deleted| deleted);
-        deleted.map_err(|why| {
-            Problem::environment(format!(
-                "the key of volume {volume} is not deleted in the quorum: {why}"
-            ))
-        })
+        deleted.map_err(|why| not_deleted(volume, &why))
+    }
+
+    /// Deletes a volume's key if it is still of this revision: whether it is gone. Blocks.
+    ///
+    /// # Errors
+    /// Environment: the quorum does not answer.
+    pub fn delete_key_at(&self, volume: Uuid, revision: Revision) -> Result<bool, Problem> {
+        let shared = self.0.shared.clone();
+        let delete = async move {
+            let key = shared.volume_key(volume);
+            shared.store.delete_at(&key, revision).await
+        };
+        let deleted = self.wait(PATIENCE, delete).and_then(|deleted| deleted);
+        deleted.map_err(|why| not_deleted(volume, &why))
     }
 
     /// Dials a peer for a volume's replication, authenticated. `deliver` is called exactly once, as by
@@ -330,6 +340,12 @@ impl Cluster {
             Err(RecvTimeoutError::Disconnected) => Err("this node is stopping".into()),
         }
     }
+}
+
+fn not_deleted(volume: Uuid, why: &str) -> Problem {
+    Problem::environment(format!(
+        "the key of volume {volume} is not deleted in the quorum: {why}"
+    ))
 }
 
 fn no_peer(to: NodeId) -> String {

@@ -118,10 +118,11 @@ pub trait Control: Send + Sync + 'static {
         request: ResizeVolume,
     ) -> Result<VolumeStatus, ControlError>;
 
-    /// Deletes a volume. Its space comes back in the background.
+    /// Deletes a volume, on all its nodes. Its space comes back in the background.
     ///
     /// # Errors
-    /// Not found; those of [`DeleteVolume::allowed_on`].
+    /// Not found; those of [`DeleteVolume::allowed_on`]. Environment: one of its nodes is not reached, or does not know
+    /// whether it has a copy; nothing was deleted.
     fn delete_volume(&self, volume: &VolumeName, request: DeleteVolume)
     -> Result<(), ControlError>;
 

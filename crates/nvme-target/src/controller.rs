@@ -376,6 +376,15 @@ impl Controller {
         }
     }
 
+    /// Which asynchronous events the host wants from now on.
+    pub(crate) fn want_events(&self, mask: u32) {
+        let mut state = self.state();
+        state.event_mask = mask;
+        if state.wants_proof {
+            state.raise(AsyncEvent::AnaChange);
+        }
+    }
+
     /// Has the host told that paths may have changed, if it has not been since the last call. True if an event waits
     /// for it.
     pub(crate) fn want_proof(&self) -> bool {

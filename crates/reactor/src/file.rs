@@ -48,6 +48,8 @@ impl AsFd for File {
 
 impl Drop for File {
     fn drop(&mut self) {
+        // What is queued names it, and would find another file under its number.
+        self.handle.submit_queued();
         if let Some(slot) = self.slot {
             self.handle.unregister_file(slot);
         }

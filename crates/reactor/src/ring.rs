@@ -154,9 +154,12 @@ impl Ring {
         }
     }
 
-    pub(crate) fn unregister_file(&mut self, slot: u32) {
-        // Entries queued but not yet submitted still name the slot.
+    /// Gives the kernel what is queued, now.
+    pub(crate) fn submit_queued(&mut self) {
         let _ = self.uring.submit();
+    }
+
+    pub(crate) fn unregister_file(&mut self, slot: u32) {
         if self
             .uring
             .submitter()

@@ -57,6 +57,10 @@ impl Handle {
         self.0.ring.borrow_mut().cancel_readable(key, events);
     }
 
+    pub(crate) fn submit_queued(&self) {
+        self.0.ring.borrow_mut().submit_queued();
+    }
+
     pub(crate) fn unregister_file(&self, slot: u32) {
         self.0.ring.borrow_mut().unregister_file(slot);
     }

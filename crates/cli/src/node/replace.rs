@@ -25,13 +25,8 @@ pub(super) fn replace(node: &str, with: &str, api: &ApiOptions) -> Result<(), Fa
     let mut all: BTreeMap<Uuid, ReplacedVolume> = BTreeMap::new();
     loop {
         let reply = api.client.replace_node(&request)?;
-        for known in all.values_mut() {
-            // What the old node has no copy of any more is done.
-            if !reply.volumes.iter().any(|one| one.uuid == known.uuid) {
-                known.state = ReplaceState::Replaced;
-                known.resync_bytes_left = 0;
-            }
-        }
+        all.values_mut()
+            .for_each(|known| conclude(known, &reply.volumes));
         for one in reply.volumes {
             let before = all.insert(one.uuid, one.clone());
             if before.as_ref() != Some(&one) && !api_options.json {
@@ -58,6 +53,16 @@ pub(super) fn replace(node: &str, with: &str, api: &ApiOptions) -> Result<(), Fa
     }
 }
 
+/// What the old node has no copy of any more is done, unless that was refused: its copy may have gone without another in
+/// its place.
+fn conclude(known: &mut ReplacedVolume, listed: &[ReplacedVolume]) {
+    let is_listed = listed.iter().any(|one| one.uuid == known.uuid);
+    if !is_listed && known.state == ReplaceState::Copying {
+        known.state = ReplaceState::Replaced;
+        known.resync_bytes_left = 0;
+    }
+}
+
 fn line(one: &ReplacedVolume, with: &str) -> String {
     let volume = &one.volume;
     match (one.state, &one.reason) {
@@ -74,12 +79,40 @@ fn end(reply: &ReplaceReply, (node, with): (&str, &str)) -> String {
     let done = reply.volumes.iter();
     let done = done.filter(|one| one.state == ReplaceState::Replaced);
     match (done.count(), reply.volumes.len()) {
-        (_, 0) => format!("node {node} has no copy of a volume\n"),
+        (_, 0) => format!(
+            "node {node} has no copy of a volume. One that has fewer copies than it should gets another by `ashlar volume \
+             replicate`\n"
+        ),
         (done, all) if done == all => {
             format!(
                 "node {with} has taken the place of node {node}: `ashlar node forget {node}` if it is gone\n"
             )
         }
         (done, all) => format!("{done} of {all} volumes\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_being_copied_is_replaced_when_it_is_not_listed_any_more() {
+        let volume = |state| ReplacedVolume {
+            volume: "tank/db".into(),
+            uuid: Uuid::from_u128(1),
+            state,
+            resync_bytes_left: 1,
+            reason: None,
+        };
+        let after = |state, listed: &[ReplacedVolume]| {
+            let mut known = volume(state);
+            conclude(&mut known, listed);
+            known.state
+        };
+        let listed = [volume(ReplaceState::Copying)];
+        assert_eq!(after(ReplaceState::Copying, &listed), ReplaceState::Copying);
+        assert_eq!(after(ReplaceState::Copying, &[]), ReplaceState::Replaced);
+        assert_eq!(after(ReplaceState::Refused, &[]), ReplaceState::Refused);
     }
 }

@@ -22,7 +22,10 @@ pub(super) enum Wish<'a> {
         revision: Revision,
         value: &'a [u8],
     },
-    Delete,
+    /// At this revision only, if it is named.
+    Delete {
+        at: Option<Revision>,
+    },
     /// All keys that begin like this one.
     List,
 }
@@ -42,15 +45,13 @@ pub(super) fn transaction(key: &str, wish: Wish<'_>, identity: Option<&Identity>
             json!({ "request_range": { "key": key, "range_end": end } }),
             Vec::new(),
         ),
-        Wish::Delete => (
-            json!({ "request_delete_range": { "key": key } }),
-            Vec::new(),
-        ),
+        Wish::Delete { at } => {
+            compare.extend(at.map(|revision| is_still(&key, revision)));
+            let delete = json!({ "request_delete_range": { "key": key } });
+            (delete, at.map(|_| range).into_iter().collect())
+        }
         Wish::Swap { revision, value } => {
-            let revision = revision.0.to_string();
-            compare.push(
-                json!({ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision }),
-            );
+            compare.push(is_still(&key, revision));
             let put = json!({ "request_put": { "key": key, "value": STANDARD.encode(value) } });
             (put, vec![range])
         }
@@ -62,6 +63,12 @@ pub(super) fn transaction(key: &str, wish: Wish<'_>, identity: Option<&Identity>
         failure.push(json!({ "request_range": { "key": key } }));
     }
     json!({ "compare": compare, "success": [success], "failure": failure })
+}
+
+/// Whether a key, in base64, is still of this revision.
+fn is_still(key: &str, revision: Revision) -> Value {
+    let revision = revision.0.to_string();
+    json!({ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision })
 }
 
 #[derive(Deserialize)]
@@ -104,6 +111,8 @@ pub(super) enum Outcome {
     Held(Option<Held>),
     Swap(Swap),
     Deleted,
+    /// It was not deleted: the key holds this.
+    Kept(Option<Held>),
     Listed(Vec<(String, Vec<u8>)>),
     /// The store is not this cluster's; nothing was done.
     Foreign(String),
@@ -136,12 +145,12 @@ pub(super) fn outcome(
         (Wish::Read, true) => Ok(Outcome::Held(next()?)),
         // Handled above.
         (Wish::List, true) => Err("the answer lacks what keys hold".into()),
-        (Wish::Delete, true) => Ok(Outcome::Deleted),
+        (Wish::Delete { .. }, true) => Ok(Outcome::Deleted),
         (Wish::Swap { .. }, true) => Ok(Outcome::Swap(Swap::Made(revision(&txn.header.revision)?))),
         (_, false) => {
             let found = match wish {
-                Wish::Swap { .. } => Some(next()?),
-                Wish::Read | Wish::Delete | Wish::List => None,
+                Wish::Swap { .. } | Wish::Delete { at: Some(_) } => Some(next()?),
+                Wish::Read | Wish::Delete { at: None } | Wish::List => None,
             };
             let foreign = match identity {
                 Some(identity) => identity.mismatch(next()?.as_ref()),
@@ -149,6 +158,9 @@ pub(super) fn outcome(
             };
             match (foreign, found) {
                 (Some(why), _) => Ok(Outcome::Foreign(why)),
+                (None, Some(found)) if matches!(wish, Wish::Delete { .. }) => {
+                    Ok(Outcome::Kept(found))
+                }
                 (None, Some(found)) => Ok(Outcome::Swap(Swap::NotMade(found))),
                 (None, None) => Err("refuses what asks for nothing".into()),
             }

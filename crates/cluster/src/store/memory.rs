@@ -72,7 +72,12 @@ impl Memory {
                         .collect(),
                 )
             }
-            Wish::Delete => {
+            Wish::Delete { at: Some(at) }
+                if held.as_ref().map(|held| held.revision) != Some(at) =>
+            {
+                Outcome::Kept(held)
+            }
+            Wish::Delete { .. } => {
                 inner.keys.remove(key);
                 Outcome::Deleted
             }

@@ -134,8 +134,18 @@ impl Store {
 
     /// Deletes a key. One that is not there is no error.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), String> {
-        match self.ask(key, Wish::Delete).await? {
+        match self.ask(key, Wish::Delete { at: None }).await? {
             Outcome::Deleted => Ok(()),
+            other => Err(unfit(&other)),
+        }
+    }
+
+    /// Deletes a key if its revision is still this one. Whether it is gone now.
+    pub(crate) async fn delete_at(&self, key: &str, revision: Revision) -> Result<bool, String> {
+        let at = Some(revision);
+        match self.ask(key, Wish::Delete { at }).await? {
+            Outcome::Deleted => Ok(true),
+            Outcome::Kept(held) => Ok(held.is_none()),
             other => Err(unfit(&other)),
         }
     }

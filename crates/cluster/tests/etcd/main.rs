@@ -91,7 +91,8 @@ fn a_real_etcd_decides() {
         settle(&a, volume, &Question::Read),
         held(second, b"two\0\xFF")
     );
-    b.delete_key(volume).expect("deleted");
+    let at = |revision| b.delete_key_at(volume, revision).expect("an answer");
+    assert!(!at(first) && at(second) && at(second), "its own alone");
     b.delete_key(volume).expect("it is gone already");
     assert_eq!(settle(&a, volume, &swap(second, b"x")), Reply::Holds(None));
     let third = change(&a, volume, Revision(0), b"three");

@@ -50,6 +50,13 @@ fn keys_are_shared_and_outcomes_told() {
         panic!("made");
     };
     assert_eq!(held.value, b"three");
+    let at = |revision| a.delete_key_at(VOLUME, revision).expect("an answer");
+    assert!(!at(revision), "it has changed since");
+    assert!(at(held.revision) && at(held.revision), "it is gone");
+    assert!(matches!(
+        ask(&a, swap(Revision(0), b"four")),
+        Reply::Swapped(_)
+    ));
     a.delete_key(VOLUME).expect("deleted");
     b.delete_key(VOLUME).expect("it is gone already");
     assert_eq!(ask(&b, Question::Read), Reply::Holds(None));

@@ -265,6 +265,31 @@ impl PoolManager {
     }
 }
 
+#[cfg(test)]
+impl PoolManager {
+    /// As if a host used a volume here, or not any more.
+    pub(super) fn pretend_use(&self, volume: Uuid, host: Option<&str>) {
+        struct Gone;
+        impl LocalUser for Gone {
+            fn dismiss(&self, _: Dismissal) {}
+
+            fn has_left_within(&self, _: Duration) -> bool {
+                true
+            }
+        }
+        let mut uses = self.local_uses();
+        uses.remove(&nqn(volume));
+        if let Some(host) = host {
+            let one = LocalUse {
+                host: host.to_owned(),
+                place: "/mnt".into(),
+                user: Arc::new(Gone),
+            };
+            uses.insert(nqn(volume), one);
+        }
+    }
+}
+
 fn denied(volume: &VolumeName, host: &str) -> String {
     format!("{volume} does not let this host in, which is {host}")
 }

@@ -468,14 +468,19 @@ fn tier_of(tier: ashlar_store::TierStatus) -> TierStatus {
     }
 }
 
-/// What of a volume's bytes the pool has no room for, as it is now. It is thin: that shows when it is written.
-fn no_room_for(volume: &VolumeInfo, view: &View) -> Option<String> {
+/// What the pool has room for of a thin volume.
+pub(super) fn home_room(volume: &VolumeInfo, view: &View) -> Option<u64> {
     let grain = volume.grain.filter(|_| !volume.deleting)?;
     let ours = |home: &&HomeStatus| {
         let is_alike = home.layout == volume.layout && home.grain == grain;
         is_alike && home.class == volume.class && home.hot_of.is_none()
     };
-    let room = view.status.homes.iter().find(ours).map_or(0, room_of);
+    Some(view.status.homes.iter().find(ours).map_or(0, room_of))
+}
+
+/// What of a volume's bytes the pool has no room for, as it is now. It is thin: that shows when it is written.
+fn no_room_for(volume: &VolumeInfo, view: &View) -> Option<String> {
+    let room = home_room(volume, view)?;
     let bytes = volume.granules * GRANULE;
     let unwritten = bytes.saturating_sub(volume.used_bytes);
     (unwritten > room).then(|| {

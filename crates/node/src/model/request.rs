@@ -451,16 +451,24 @@ impl DeleteVolume {
     /// # Errors
     /// Refused: one is connected, and the request does not say that it may lose the volume.
     pub fn allowed_by_hosts_of(&self, volume: &VolumeStatus) -> Result<(), ControlError> {
-        let (false, Some(host)) = (self.force, volume.connected_hosts.first()) else {
+        let name = format!("{}/{}", volume.pool, volume.name);
+        self.allowed_by_hosts(&name, &volume.connected_hosts)
+    }
+
+    /// The same of a volume of this name that these are connected to.
+    ///
+    /// # Errors
+    /// Those of [`allowed_by_hosts_of`](Self::allowed_by_hosts_of).
+    pub fn allowed_by_hosts(&self, name: &str, hosts: &[String]) -> Result<(), ControlError> {
+        let (false, Some(host)) = (self.force, hosts.first()) else {
             return Ok(());
         };
-        let others = match volume.connected_hosts.len() {
+        let others = match hosts.len() {
             1 => String::new(),
             count => format!(" and {} more", count - 1),
         };
         Err(ControlError::refused(format!(
-            "volume {}/{} is in use by {host}{others}: disconnect it, or say --force",
-            volume.pool, volume.name
+            "volume {name} is in use by {host}{others}: disconnect it, or say --force"
         )))
     }
 }

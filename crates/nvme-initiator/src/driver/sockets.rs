@@ -7,6 +7,7 @@ use std::time::Duration;
 use ashlar_block::Moment;
 use ashlar_reactor::{File, Port, RecvFrame, SendBatch, What, stream_socket};
 use rustix::net::connect_unspec;
+use rustix::net::sockopt::set_socket_linger;
 
 use crate::failure::Failure;
 use crate::streams::{Streams, Wish};
@@ -265,8 +266,10 @@ impl Sockets {
 /// arrive once the link is back: after newer ones, which have gone by another path. This does not wait for the socket's
 /// last user, as closing it would.
 fn abandon(socket: impl AsFd) {
-    // An error means that the connection has ended already.
-    let _ = connect_unspec(socket);
+    // An error means that the connection has ended already, or that the kernel cannot do it now.
+    if connect_unspec(&socket).is_err() {
+        let _ = set_socket_linger(&socket, Some(Duration::ZERO));
+    }
 }
 
 fn received(

@@ -118,7 +118,7 @@ pub(super) fn set(controller: &Controller, command: &Command) -> Outcome {
         fid::POWER_MANAGEMENT if value != 0 => return invalid(),
         fid::VOLATILE_WRITE_CACHE => controller.set_write_cache(value & WRITE_CACHE_ENABLE != 0),
         fid::KEEP_ALIVE_TIMER => controller.set_keep_alive_ms(value),
-        fid::ASYNC_EVENT_CONFIGURATION => controller.state().event_mask = value,
+        fid::ASYNC_EVENT_CONFIGURATION => controller.want_events(value),
         other => {
             controller.state().plain.insert(other, value);
         }

@@ -297,18 +297,15 @@ impl Connection {
         match admin::execute(ctx, &controller, self, index) {
             Outcome::Done(status) => self.complete(index, status, 0),
             Outcome::Result(result) => self.complete(index, Status::SUCCESS, result),
-            Outcome::Data(data) => {
-                self.respond_with(index, &data);
-                // A log page that was read may have armed an event again.
-                self.deliver_events();
-            }
+            Outcome::Data(data) => self.respond_with(index, &data),
             Outcome::Parked => {
                 self.slots.get_mut(index).stage = Stage::Parked;
                 self.event_requests.push_back(index);
-                self.deliver_events();
             }
             Outcome::Waits(waits, result) => self.park(index, waits, result),
         }
+        // A log page that was read, or a feature that was set, may have armed an event again.
+        self.deliver_events();
     }
 
     /// Answers commands that wait, for the end of associations or for what is to be kept, and need not any

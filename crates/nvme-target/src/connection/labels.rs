@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ashlar_block::{Label, Moment};
 
-use super::Connection;
+use super::{Connection, Queue};
 use crate::controller::Role;
 use crate::devices::Devices;
 use crate::namespace::Namespace;
@@ -57,7 +57,7 @@ pub(super) struct Labels {
     by_namespace: Vec<Labelled>,
     /// A command was refused, perhaps for its label, and the core has not heard of it.
     is_refused: bool,
-    /// Commands have been refused, and nothing was proven since.
+    /// Commands have been refused, what devices have said then is unproven, and nothing was proven since.
     lacks_proof: bool,
     /// Since when, as far as a tick has seen.
     lacking: Option<Moment>,
@@ -86,37 +86,35 @@ impl Connection {
 
     /// Asks devices for labels. They count once the host is known to have used the association afterwards.
     pub(crate) fn ask_labels(&mut self, devices: &mut Devices) {
-        self.hear_labels(devices, Labelled::heard);
-    }
-
-    /// The same, before the host is told that it is connected: it sends nothing until then.
-    pub(crate) fn ask_first_labels(&mut self, devices: &mut Devices) {
-        self.hear_labels(devices, |one, label, _| one.known = Some(label));
-    }
-
-    fn hear_labels(&mut self, devices: &mut Devices, hear: impl Fn(&mut Labelled, Label, Beat)) {
-        if !devices.any_labels() {
-            return;
-        }
-        let Some(queue) = self.queue.as_ref().filter(|queue| queue.id > 0) else {
-            return;
-        };
-        let controller = &queue.controller;
-        let Role::Io(subsystem) = &controller.role else {
-            return;
-        };
-        let labels = &mut self.labels.by_namespace;
-        labels.resize(subsystem.namespaces.len(), Labelled::default());
-        for (namespace, one) in subsystem.namespaces.iter().zip(labels) {
-            let Some(device) = devices.labelling(namespace.device) else {
-                continue;
-            };
-            let label = device.label(controller.host.name, controller.association());
-            if let Some(label) = label {
-                // Read behind the label, which is then older than what proves it.
-                hear(one, label, controller.pulse.now());
+        let Some(queue) = &self.queue else { return };
+        let pulse = &queue.controller.pulse;
+        let labels = &mut self.labels;
+        each_label(queue, devices, |at, label| {
+            // Read behind the label, which is then older than what proves it.
+            let asked = pulse.now();
+            if let Some(one) = labels.by_namespace.get_mut(at) {
+                // What is proven already must not be forgotten for what is not.
+                labels.lacks_proof &= !one.prove(pulse);
+                one.heard(label, asked);
             }
+        });
+    }
+
+    /// The same, before the host is told that it is connected: it sends nothing until then. A device may know no label of
+    /// an association that it has not been asked for: so it is asked when its admin queue connects.
+    pub(crate) fn ask_first_labels(&mut self, devices: &mut Devices) {
+        let Some(queue) = &self.queue else { return };
+        let labels = &mut self.labels.by_namespace;
+        if let (Role::Io(subsystem), true) = (&queue.controller.role, queue.id > 0)
+            && devices.any_labels()
+        {
+            labels.resize(subsystem.namespaces.len(), Labelled::default());
         }
+        each_label(queue, devices, |at, label| {
+            if let Some(one) = labels.get_mut(at) {
+                one.known = Some(label);
+            }
+        });
     }
 
     /// Whether its commands carry labels.
@@ -139,7 +137,11 @@ impl Connection {
             return false;
         }
         self.ask_labels(devices);
-        self.labels.lacks_proof = true;
+        let labels = &mut self.labels;
+        labels.lacks_proof |= labels.by_namespace.iter().any(|one| one.next.is_some());
+        if !labels.lacks_proof {
+            return false;
+        }
         let queue = self.queue.as_ref();
         queue.is_some_and(|queue| queue.controller.want_proof())
     }
@@ -153,10 +155,30 @@ impl Connection {
         for one in &mut labels.by_namespace {
             labels.lacks_proof &= !one.prove(&queue.controller.pulse);
         }
+        labels.lacks_proof &= labels.by_namespace.iter().any(|one| one.next.is_some());
         if !labels.lacks_proof {
             labels.lacking = None;
             return false;
         }
         now.since(*labels.lacking.get_or_insert(now)) > PROOF_LIMIT
+    }
+}
+
+/// What devices say of an association, by namespace: 0 is nsid 1.
+fn each_label(queue: &Queue, devices: &mut Devices, mut hear: impl FnMut(usize, Label)) {
+    let controller = &queue.controller;
+    let Role::Io(subsystem) = &controller.role else {
+        return;
+    };
+    if !devices.any_labels() {
+        return;
+    }
+    for (at, namespace) in subsystem.namespaces.iter().enumerate() {
+        let device = devices.labelling(namespace.device);
+        let label =
+            device.and_then(|device| device.label(controller.host.name, controller.association()));
+        if let Some(label) = label {
+            hear(at, label);
+        }
     }
 }

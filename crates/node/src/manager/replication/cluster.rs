@@ -102,7 +102,18 @@ impl PoolManager {
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let node = &request.node;
-        replication.cluster.forget(node).map_err(told)?;
+        if let Err(problem) = replication.cluster.forget(node) {
+            // Keys may be left of volumes that are nowhere.
+            let known = replication.cluster.config().node(node).map(|node| node.id);
+            let swept = known.map(|node| {
+                let is_gone = replication.asks_whether_drained(node).is_none();
+                self.drop_orphaned_keys_of(node, is_gone.then_some(node))
+            });
+            match swept {
+                Some(Ok(true)) => replication.cluster.forget(node).map_err(told)?,
+                _ => return Err(told(problem)),
+            }
+        }
         let text = format!("node {node} was forgotten");
         info!("{text}");
         replication.events.add("forgotten", None, text);
@@ -114,9 +125,10 @@ impl PoolManager {
         let replication = self.replication()?;
         let (mut copies, mut left) = (Vec::new(), Vec::new());
         for copy in self.copies() {
-            match replication.is_unseated(copy.volume)? {
-                true => left.push(copy.name),
-                false => copies.push(copy.name),
+            let key = replication.read_key(copy.volume)?;
+            match key.and_then(|key| key.position(replication.cluster.me())) {
+                Some(_) => copies.push(copy.name),
+                None => left.push(copy.name),
             }
         }
         if copies.is_empty()
@@ -135,7 +147,13 @@ impl PoolManager {
                 replication.node_name(replication.cluster.me())
             )));
         }
-        replication.cluster.leave().map_err(told)?;
+        if let Err(problem) = replication.cluster.leave() {
+            // As above, of this node's.
+            match self.drop_orphaned_keys_of(replication.cluster.me(), None) {
+                Ok(true) => replication.cluster.leave().map_err(told)?,
+                _ => return Err(told(problem)),
+            }
+        }
         info!("this node has left its cluster; the daemon ends");
         let end = || {
             std::thread::sleep(LAST_ANSWER);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Whatever is interrupted: the volume here is either as it was, or a copy that is in sync by itself. An order that is
-//! given again goes on.
+//! given again goes on: it replaces a key that was never used, and empty copies that never counted.
 
 use ashlar_replica::{Key, Position};
 use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
@@ -20,8 +20,7 @@ use crate::manager::serve::{nqn, served};
 use crate::manager::volumes::{GRANULE, REGISTER};
 use crate::manager::{Kept, LivePool, PoolManager};
 use crate::model::{
-    ControlError, CreateVolume, ErrorKind, LayoutSpec, ReplicateVolume, VolumeName, VolumeState,
-    VolumeStatus,
+    ControlError, CreateVolume, LayoutSpec, ReplicateVolume, VolumeName, VolumeState, VolumeStatus,
 };
 use crate::pool::PoolLink;
 
@@ -56,15 +55,17 @@ impl PoolManager {
         };
         let members = replication.choose(&wanted)?;
         let copies = NewCopy::of(&wanted, status.uuid, &members)?;
+        let holding = |copy: NewCopy| copy.holding(status.used_bytes);
+        let copies: Vec<NewCopy> = copies.into_iter().map(holding).collect();
         let key = first_key(&copies, 1).map_err(ControlError::usage)?;
         let (ours, others) = match copies.split_first() {
             Some(parts) => parts,
             None => return Err(ControlError::internal("no copies")),
         };
-        make_others(replication, status.uuid, others, &key)?;
+        self.make_others(replication, others, (status.uuid, &key))?;
         if let Err(error) = self.become_copy(name, status.uuid, ours) {
             if self.one_volume(name)?.replication.is_none() {
-                drop_others(replication, status.uuid, others, &key);
+                self.unmake(replication, others, &key);
             }
             return Err(error);
         }
@@ -73,6 +74,28 @@ impl PoolManager {
             replication.order(copy.node(), &Order::StartCopy { volume })?;
         }
         self.await_owner(name, |owner| owner.is_some())
+    }
+
+    /// Empty copies elsewhere, and the volume's first key; or none of it.
+    fn make_others(
+        &self,
+        replication: &Replication,
+        others: &[NewCopy],
+        (volume, key): (Uuid, &Key),
+    ) -> Result<(), ControlError> {
+        let mut asked = 0;
+        let mut result = others.iter().try_for_each(|copy| {
+            let order = Order::MakeCopy(Box::new(copy.clone()));
+            asked += 1;
+            replication.order(copy.node(), &order).map(drop)
+        });
+        if result.is_ok() {
+            result = replication.put_first_key(volume, key);
+        }
+        if result.is_err() {
+            self.unmake(replication, &others[..asked], key);
+        }
+        result
     }
 
     fn may_replicate(&self, name: &VolumeName, status: &VolumeStatus) -> Result<(), ControlError> {
@@ -157,44 +180,6 @@ impl PoolManager {
     }
 }
 
-/// Empty copies elsewhere, and the volume's first key; or none of it.
-fn make_others(
-    replication: &Replication,
-    volume: Uuid,
-    others: &[NewCopy],
-    key: &Key,
-) -> Result<(), ControlError> {
-    let mut asked = 0;
-    let mut result = others.iter().try_for_each(|copy| {
-        let order = Order::MakeCopy(Box::new(copy.clone()));
-        let made = replication.order(copy.node(), &order).map(drop);
-        // A node that says that it has one already speaks of another's.
-        let is_its = made.as_ref().err().map(|error| error.kind) == Some(ErrorKind::Conflict);
-        asked += usize::from(!is_its);
-        made
-    });
-    if result.is_ok() {
-        result = replication.put_first_key(volume, key);
-    }
-    if result.is_err() {
-        drop_others(replication, volume, &others[..asked], key);
-    }
-    result
-}
-
-fn drop_others(replication: &Replication, volume: Uuid, others: &[NewCopy], key: &Key) {
-    for copy in others {
-        // What was not made is not there.
-        let _ = replication.order(copy.node(), &Order::DropCopy { volume });
-    }
-    // It may have been put all the same. Another's is none of this call's.
-    if let Ok(Some(stored)) = replication.read_key(volume)
-        && stored == *key
-    {
-        let _ = replication.cluster.delete_key(volume);
-    }
-}
-
 /// While it lives, no other call gives the volume its first copies.
 struct Converting<'a> {
     replication: &'a Replication,
@@ -240,7 +225,7 @@ pub(super) fn wanted(name: &VolumeName, status: &VolumeStatus) -> CreateVolume {
 }
 
 /// Makes a volume that holds something a copy that knows the others to lack all of it.
-fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), ControlError> {
+pub(super) fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), ControlError> {
     let identity = copy.identity();
     let granules = copy.wanted.bytes / GRANULE + REGISTER;
     let what = Manage::MakeReplica {

@@ -306,9 +306,12 @@ impl PoolManager {
         }
     }
 
-    /// A node is to know who may connect to the copy that it gets.
+    /// A node is to know who may connect to the copy that it gets. Where there is none here any more, it asks the others.
     pub(super) fn tell_hosts_of(&self, volume: Uuid, node: NodeId) -> Result<(), ControlError> {
-        self.agree_with((volume, node))
+        match self.replication()?.access_to(volume) {
+            Some(_) => self.agree_with((volume, node)),
+            None => Ok(()),
+        }
     }
 
     /// What has changed while a copy was out of service is remembered before it serves. Who does not answer at once is

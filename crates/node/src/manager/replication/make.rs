@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::cluster::unproven;
+use super::delete::is_unused;
 use super::orders::{Order, not_here};
-use super::{CopyVolume, LOOK_EVERY, Replication, refused, told};
+use super::{CopyVolume, LOOK_EVERY, Replication, refused};
 use crate::VolumeAccess;
 use crate::manager::pools::engine;
-use crate::manager::serve::served;
-use crate::manager::volumes::{REGISTER, plan_of};
-use crate::manager::{Dismissal, Kept, PoolManager, live};
+use crate::manager::volumes::{REGISTER, home_room, plan_of};
+use crate::manager::{Kept, LivePool, PoolManager, live};
 use crate::model::{
-    ControlError, CreateVolume, DeleteVolume, LayoutSpec, MoveVolume, VolumeName, VolumeStatus,
+    ControlError, CreateVolume, LayoutSpec, MoveVolume, VolumeName, VolumeStatus, readable_bytes,
 };
 use crate::pool::ReplicaMail;
 
@@ -31,7 +31,7 @@ const ORDER_TIMEOUT: Duration = Duration::from_secs(30);
 const SERVED_WAIT: Duration = Duration::from_secs(15);
 
 /// That of a key which no process has owned.
-const FIRST_EPOCH: Epoch = Epoch(1);
+pub(super) const FIRST_EPOCH: Epoch = Epoch(1);
 
 /// A copy of a volume that holds nothing yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,6 +48,13 @@ pub(super) struct NewCopy {
     /// Its node.
     node: NodeId,
     pub(super) members: Seats<NodeId>,
+    /// What the volume holds already, which its pool must have room for.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    used_bytes: u64,
+}
+
+const fn is_nothing(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl NewCopy {
@@ -76,11 +83,26 @@ impl NewCopy {
             replica: Uuid::new_v4(),
             node,
             members,
+            used_bytes: 0,
         }
+    }
+
+    /// With what it is to hold.
+    pub(super) fn holding(self, used_bytes: u64) -> Self {
+        Self { used_bytes, ..self }
     }
 
     pub(super) const fn node(&self) -> NodeId {
         self.node
+    }
+
+    pub(super) const fn volume(&self) -> Uuid {
+        self.volume
+    }
+
+    /// Has its node delete it, and no other copy.
+    pub(super) const fn drop_order(&self) -> Order {
+        Order::drop_of(self.volume, self.replica)
     }
 
     pub(super) const fn identity(&self) -> ReplicaIdentity {
@@ -113,6 +135,22 @@ pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Result<Key, Strin
     })
 }
 
+/// Whether a pool has room for what a new volume is to hold.
+fn has_room(pool: &LivePool, volume: u32, bytes: u64) -> Result<(), ControlError> {
+    let view = pool.link.view().map_err(engine)?;
+    let mut known = view.status.volumes.iter();
+    let room = known.find(|one| one.number == volume);
+    let room = room.and_then(|found| home_room(found, &view));
+    match room.filter(|&room| room < bytes) {
+        None => Ok(()),
+        Some(room) => Err(ControlError::environment(format!(
+            "the volume holds {}, and the pool has room for {} of it: add a drive (`pool add`)",
+            readable_bytes(bytes),
+            readable_bytes(room)
+        ))),
+    }
+}
+
 impl Replication {
     /// Asks the quorum, and waits.
     pub(super) fn ask(&self, volume: Uuid, question: Question) -> Reply {
@@ -139,9 +177,14 @@ impl Replication {
         }
     }
 
+    /// Who asks has no copy of the volume: a key that was put for one and never used gives way.
     pub(super) fn put_first_key(&self, volume: Uuid, key: &Key) -> Result<(), ControlError> {
+        let revision = match self.read_key(volume)? {
+            Some(stored) if is_unused(&stored) => self.read_newest(volume)?.revision,
+            _ => Revision(0),
+        };
         let question = Question::Swap {
-            revision: Revision(0),
+            revision,
             value: key.encode(),
         };
         match self.ask(volume, question) {
@@ -245,10 +288,7 @@ impl PoolManager {
             result = replication.put_first_key(volume, &key);
         }
         if let Err(error) = result {
-            for copy in &copies {
-                // What was not made is not there; what cannot be reached is found by `volume list` there.
-                let _ = self.order_of(replication, copy.node(), Order::DropCopy { volume });
-            }
+            self.unmake(replication, &copies, &key);
             return Err(error);
         }
         for copy in &copies {
@@ -304,6 +344,7 @@ impl PoolManager {
     pub(super) fn make_copy(&self, copy: &NewCopy) -> Result<(), ControlError> {
         self.replication()?;
         let wanted = &copy.wanted;
+        self.make_way(copy)?;
         self.await_name(&wanted.pool, &wanted.name);
         let pools = self.lock();
         let pool = live(&pools, &wanted.pool)?;
@@ -328,6 +369,7 @@ impl PoolManager {
                     granules: None,
                 };
                 let done = pool.link.manage(what).map_err(engine);
+                let done = done.and_then(|_| has_room(pool, volume, copy.used_bytes));
                 done.inspect_err(|_| {
                     // What is left of it is deleted at the next try, or by hand.
                     let _ = pool.link.manage(Manage::DeleteVolume { volume });
@@ -365,58 +407,6 @@ impl PoolManager {
             return self.take_up_copy(pool, name, &copy, identity);
         }
         Err(not_here(volume))
-    }
-
-    /// Deletes this node's copy, in service or not.
-    pub(super) fn drop_copy(&self, volume: Uuid) -> Result<(), ControlError> {
-        let mut pools = self.lock();
-        for kept in pools.values_mut() {
-            let Kept::Live(pool) = kept else { continue };
-            let view = pool.link.view().map_err(engine)?;
-            let mut known = view.status.volumes.iter();
-            let Some(found) = known.find(|one| one.uuid == volume && !one.deleting) else {
-                continue;
-            };
-            self.forget_copy(volume);
-            if let Some(gone) = pool.volumes.remove(&found.number) {
-                let why = Dismissal::ForGood("the volume was deleted".into());
-                self.send_away(&gone.nqn, why)?;
-                self.target.remove(&gone.nqn).map_err(served)?;
-            }
-            let (number, id) = (found.number, pool.id);
-            let what = Manage::DeleteVolume { volume: number };
-            pool.link.manage(what).map_err(engine)?;
-            return self.state.update(|state| state.forget_volume(id, volume));
-        }
-        Err(not_here(volume))
-    }
-
-    /// Deletes a replicated volume on all its nodes.
-    pub(in crate::manager) fn drop_replicated(
-        &self,
-        name: &VolumeName,
-        request: &DeleteVolume,
-    ) -> Result<(), ControlError> {
-        let status = self.one_volume(name)?;
-        request.allowed_on(&status)?;
-        if status.replication.is_none() {
-            // One that is not in service here: a copy of a pool, or brought from another node.
-            return self.drop_copy(status.uuid);
-        }
-        let replication = self.replication()?;
-        let volume = status.uuid;
-        if replication.is_unseated(volume)? {
-            // The others' volume is not this node's any more.
-            return self.drop_copy(volume);
-        }
-        self.each_other(volume, |node| {
-            match replication.order(node, &Order::DropCopy { volume }) {
-                Err(error) if error.kind != crate::model::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            }
-        })?;
-        self.drop_copy(volume)?;
-        replication.cluster.delete_key(volume).map_err(told)
     }
 
     /// Has another node serve a volume.

@@ -9,6 +9,7 @@
 mod alone;
 mod cluster;
 mod convert;
+mod delete;
 mod events;
 mod follow;
 mod heads;

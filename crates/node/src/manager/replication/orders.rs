@@ -26,8 +26,14 @@ pub(super) enum Order {
     MakeCopy(Box<NewCopy>),
     /// Bring it into service: the volume's key is there.
     StartCopy { volume: Uuid },
-    /// Delete it.
-    DropCopy { volume: Uuid },
+    /// Say what you have of it.
+    Find { volume: Uuid },
+    /// Delete it, if it is a copy; this one, if it is named.
+    DropCopy {
+        volume: Uuid,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replica: Option<Uuid>,
+    },
     /// Hear who may connect, and say what you know then.
     HearHosts { volume: Uuid, admission: Admission },
     /// Say who may connect, and who is connected.
@@ -64,6 +70,16 @@ pub(super) enum Order {
     Show { volume: Uuid },
     /// About services.
     Service { words: Box<Words> },
+}
+
+impl Order {
+    /// That this copy is to be deleted.
+    pub(super) const fn drop_of(volume: Uuid, replica: Uuid) -> Self {
+        Self::DropCopy {
+            volume,
+            replica: Some(replica),
+        }
+    }
 }
 
 /// The answer to [`Order::Show`].
@@ -151,9 +167,10 @@ impl PoolManager {
                 self.start_copy(volume)?;
                 done()
             }
-            Order::DropCopy { volume } => {
+            Order::Find { volume } => json(&self.has_here(volume)?),
+            Order::DropCopy { volume, replica } => {
                 info!(target: crate::ORDERS, "{from}: delete the copy of volume {volume}");
-                self.drop_copy(volume)?;
+                self.drop_copy(volume, replica)?;
                 done()
             }
             Order::HearHosts { volume, admission } => json(&self.hear_hosts(volume, &admission)?),

@@ -63,18 +63,25 @@ impl PoolManager {
             return Err(ControlError::environment(why));
         }
         let volumes = replication.cluster.volumes_on(old).map_err(told)?;
-        let one = |volume: Uuid| {
-            self.replace_at_owner(volume, (old, new))
-                .unwrap_or_else(|error| ReplacedVolume {
-                    volume: self.name_of(volume).unwrap_or_else(|| volume.to_string()),
-                    uuid: volume,
-                    state: ReplaceState::Refused,
-                    resync_bytes_left: 0,
-                    reason: Some(replication.no_owner(volume, old, error).message),
-                })
+        let one = |volume: Uuid| match self.replace_at_owner(volume, (old, new)) {
+            // A key may be left of a volume that is nowhere.
+            Err(error)
+                if error.kind == ErrorKind::NotFound
+                    && self.drop_orphaned_key(volume, None).unwrap_or(false) =>
+            {
+                None
+            }
+            Err(error) => Some(ReplacedVolume {
+                volume: self.name_of(volume).unwrap_or_else(|| volume.to_string()),
+                uuid: volume,
+                state: ReplaceState::Refused,
+                resync_bytes_left: 0,
+                reason: Some(replication.no_owner(volume, old, error).message),
+            }),
+            Ok(done) => Some(done),
         };
         Ok(ReplaceReply {
-            volumes: volumes.into_iter().map(one).collect(),
+            volumes: volumes.into_iter().filter_map(one).collect(),
         })
     }
 
@@ -126,10 +133,10 @@ impl PoolManager {
                 Ok(reply(ReplaceState::Copying, left))
             }
             None => {
-                if key.members.free().is_none() {
-                    self.take_seat(&name, volume, old_at)?;
+                match key.members.free() {
+                    Some(_) => self.give_seat(&name, (&status, new))?,
+                    None => self.swap_seat(&name, (&status, new), old_at)?,
                 }
-                self.give_seat(&name, (&status, new))?;
                 Ok(reply(ReplaceState::Copying, status.bytes))
             }
         }

@@ -70,12 +70,6 @@ impl Replication {
         }
     }
 
-    /// Whether this node's copy is none of the volume's any more.
-    pub(super) fn is_unseated(&self, volume: Uuid) -> Result<bool, ControlError> {
-        let key = self.read_key(volume)?;
-        Ok(key.is_some_and(|key| key.position(self.cluster.me()).is_none()))
-    }
-
     /// Whether a copy may be taken away, by what the key says.
     fn may_go(&self, name: &VolumeName, key: &Key, place: Position) -> Result<(), ControlError> {
         let Some(member) = key.members.get(place) else {
@@ -279,20 +273,73 @@ impl PoolManager {
                 replication.names(&key.members).join(", ")
             ))
         })?;
-        let member = MemberId {
-            node,
-            replica: ReplicaUuid::NEW,
-        };
-        let members = key.members.with(place, member);
+        let copy = self.make_for(name, (status, node), (&key.members, place))?;
+        self.seat(name, status, &copy)
+    }
+
+    /// Gives a node a copy where another has one: for both there is no place. The new one is made before the old one is
+    /// taken away.
+    pub(super) fn swap_seat(
+        &self,
+        name: &VolumeName,
+        (status, node): (&VolumeStatus, NodeId),
+        old: Position,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let key = replication.read_newest(status.uuid)?.key;
+        replication.may_go(name, &key, old)?;
+        let copy = self.make_for(name, (status, node), (&key.members, old))?;
+        if let Err(error) = self.take_seat(name, status.uuid, old) {
+            let _ = self.order_of(replication, node, copy.drop_order());
+            return Err(error);
+        }
+        self.seat(name, status, &copy)
+    }
+
+    /// An empty copy for a place.
+    fn make_for(
+        &self,
+        name: &VolumeName,
+        (status, node): (&VolumeStatus, NodeId),
+        (members, place): (&Members, Position),
+    ) -> Result<NewCopy, ControlError> {
+        let replication = self.replication()?;
+        let replica = ReplicaUuid::NEW;
+        let members = members.with(place, MemberId { node, replica });
         let wanted = CreateVolume {
             replicas: members.count() as u8,
             ..wanted(name, status)
         };
         let nodes = members.map(|member| member.node);
-        let copy = NewCopy::at(&wanted, volume, (place, node), nodes);
-        self.order_of(replication, node, Order::MakeCopy(Box::new(copy)))?;
-        info!(%volume, "volume {name}: node {} gets a copy", replication.node_name(node));
-        let changed = self.reseat(volume, members, |_| Ok(()));
+        let copy = NewCopy::at(&wanted, status.uuid, (place, node), nodes);
+        let copy = copy.holding(status.used_bytes);
+        let order = Order::MakeCopy(Box::new(copy.clone()));
+        let node = replication.node_name(node);
+        self.order_of(replication, copy.node(), order)?;
+        info!(volume = %status.uuid, "volume {name}: node {node} gets a copy");
+        Ok(copy)
+    }
+
+    /// A copy that was made gets its place, and comes into service.
+    fn seat(
+        &self,
+        name: &VolumeName,
+        status: &VolumeStatus,
+        copy: &NewCopy,
+    ) -> Result<(), ControlError> {
+        let replication = self.replication()?;
+        let (volume, node, replica) = (status.uuid, copy.node(), ReplicaUuid::NEW);
+        let changed = replication.read_newest(volume).and_then(|newest| {
+            let place = Position::new(copy.position.into());
+            let place = place.filter(|&place| newest.key.members.get(place).is_none());
+            let place = place.ok_or_else(|| {
+                ControlError::conflict(format!(
+                    "volume {name} has another copy meanwhile: look at `volume show {name}`"
+                ))
+            })?;
+            let members = newest.key.members.with(place, MemberId { node, replica });
+            self.reseat(volume, members, |_| Ok(()))
+        });
         // Who may connect can have changed since the copy was made, by a node that did not know of it yet.
         let told = changed.and_then(|()| self.tell_hosts_of(volume, node));
         let started =
@@ -305,11 +352,19 @@ impl PoolManager {
                 .position(node)
                 .is_none()
             {
-                let _ = self.order_of(replication, node, Order::DropCopy { volume });
+                let _ = self.order_of(replication, node, copy.drop_order());
             }
             return Err(error);
         }
-        self.spread_seats(volume)
+        self.spread_after(volume)
+    }
+
+    /// The nodes look at the key, if this one still has a copy: who asked may have had the one that was taken away.
+    fn spread_after(&self, volume: Uuid) -> Result<(), ControlError> {
+        match self.place_of(volume) {
+            Ok(_) => self.spread_seats(volume),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Takes a copy away.
@@ -340,9 +395,12 @@ impl PoolManager {
         let may = |key: &Key| replication.may_go(name, key, place);
         self.reseat(volume, key.members.without(place), may)?;
         info!(%volume, "volume {name}: the copy of node {node} is taken away");
-        let order = Order::DropCopy { volume };
+        // Which one it is is known if it has been in sync.
+        let is_known = member.replica != ReplicaUuid::NEW;
+        let replica = is_known.then(|| Uuid::from_bytes(member.replica.0));
+        let order = Order::DropCopy { volume, replica };
         let dropped = match member.node == replication.cluster.me() {
-            true => self.drop_copy(volume),
+            true => self.drop_copy(volume, replica),
             false => replication
                 .order_within(DROP_WAIT, member.node, &order)
                 .map(drop),
@@ -358,16 +416,12 @@ impl PoolManager {
             }
             _ => {}
         }
-        // Who asked may have had the copy.
-        match self.place_of(volume) {
-            Ok(_) => self.spread_seats(volume),
-            Err(_) => Ok(()),
-        }
+        self.spread_after(volume)
     }
 
     /// Has the owner change who has copies, and waits until the key says so. Whether it may is looked at anew with each
     /// key that is read, and the owner does it for that key only.
-    fn reseat(
+    pub(super) fn reseat(
         &self,
         volume: Uuid,
         members: Members,

@@ -1,5 +1,7 @@
 //! Nodes of one process over a quorum in memory.
 
+mod life;
+
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
