@@ -21,6 +21,8 @@ pub struct Medium {
     pub fail_reads: Option<ErrorKind>,
     /// It labels writes: with how many requests it has executed.
     pub labels: bool,
+    /// If this is set, with this instead.
+    pub label: Option<u64>,
     /// Of what modified it, in order.
     pub provenances: Vec<Provenance>,
     /// Associations that have ended.
@@ -40,6 +42,7 @@ impl Disk {
             fail_writes: None,
             fail_reads: None,
             labels: false,
+            label: None,
             provenances: Vec::new(),
             ended: Vec::new(),
         })))
@@ -124,7 +127,7 @@ impl BlockDevice for DiskQueue {
     fn label(&self, _: HostId, _: AssociationId) -> Option<Label> {
         let medium = self.disk.0.borrow();
         assert!(medium.labels, "it is asked in vain");
-        let writes = medium.log.len() as u64;
+        let writes = medium.label.unwrap_or(medium.log.len() as u64);
         Some(Label { epoch: 1, writes })
     }
 

@@ -156,6 +156,35 @@ fn a_host_that_is_refused_is_asked_for_proof_and_goes_on() {
 }
 
 #[test]
+fn a_host_that_is_refused_for_something_else_is_not_sent_away() {
+    let (mut world, disk) = world();
+    disk.0.borrow_mut().label = Some(7);
+    let (_admin, mut io) = told(&mut world);
+    disk.0.borrow_mut().fail_writes = Some(ErrorKind::PathChanging);
+    let (command, data) = write(0);
+    let refused = io.call(&mut world, command, &data);
+    assert!(refused.status().is(Status::ANA_TRANSITION));
+    world.pass(Duration::from_secs(10));
+    assert!(!world.wires[io.wire].is_closed());
+}
+
+#[test]
+fn a_proof_is_not_forgotten_for_what_devices_say_afterwards() {
+    let (mut world, disk) = world();
+    let (mut admin, mut io) = told(&mut world);
+    disk.0.borrow_mut().label = Some(7);
+    change_path(&mut world, AnaState::NonOptimized);
+    ask(&mut world, &mut admin);
+    // The label changes at each tick, and no command takes what was proven.
+    for label in 8..12 {
+        disk.0.borrow_mut().label = Some(label);
+        world.pass(Duration::from_secs(1));
+    }
+    call(&mut world, &mut io, 0);
+    assert_eq!(known(&disk.take_provenances()), [7]);
+}
+
+#[test]
 fn a_controllers_queues_are_one_association_of_its_host() {
     let (mut world, disk) = world();
     let (admin, cntlid) = Host::admin(&mut world, Digests::NONE);
