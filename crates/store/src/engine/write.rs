@@ -352,6 +352,13 @@ impl Engine {
         self.reserve(key);
     }
 
+    /// A slot stays where it was: what the ring has of it, if anything, counts on a home again.
+    pub(super) fn reserve_if_kept(&mut self, key: SlotKey) {
+        if self.needs_home(key) && (self.is_recorded(key) || self.is_on_its_way(key)) {
+            self.reserve(key);
+        }
+    }
+
     /// Whether the ring has anything of a slot.
     pub(super) fn is_recorded(&self, key: SlotKey) -> bool {
         let volume = key.volume;

@@ -483,9 +483,7 @@ impl Engine {
             self.tell_tier_of(&job);
             if !self.is_readable(segment_and_slot(job.location).0) {
                 // It never arrived: the ring keeps it.
-                if self.needs_home(job.key) {
-                    self.reserve(job.key);
-                }
+                self.reserve_if_kept(job.key);
                 self.let_job_go(job.key, job.is_locked());
                 continue;
             }
