@@ -310,7 +310,7 @@ impl Engine {
     }
 
     /// Whether a slot has no home that can be read; none if its leaf is not here.
-    fn lacks_home(&self, key: SlotKey) -> Option<bool> {
+    pub(super) fn lacks_home(&self, key: SlotKey) -> Option<bool> {
         let home = self.map.location(key.volume, key.slot)?;
         Some(home == 0 || self.is_lost_home(home))
     }

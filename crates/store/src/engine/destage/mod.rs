@@ -594,7 +594,8 @@ impl Engine {
         slots.map(move |slot| SlotKey { volume, slot })
     }
 
-    /// Homes were lost: what the ring has of their slots counts on others. Where the leaf is not here, destage will see.
+    /// Homes were lost: what the ring has of their slots counts on others. Where the leaf is not here, the home may be one
+    /// of them; a slot counted on in vain is given back when destage has come to it.
     pub(super) fn reserve_for_lost_homes(&mut self) {
         let mut slots = BTreeSet::new();
         for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
@@ -602,7 +603,11 @@ impl Engine {
                 slots.extend(self.live_slots(batch, span));
             }
         }
-        slots.into_iter().for_each(|key| self.check_reserved(key));
+        for key in slots {
+            if self.lacks_home(key) != Some(false) {
+                self.reserve(key);
+            }
+        }
     }
 
     /// Nothing is to be done with a slot any more.
