@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::common::{Bench, Medium, fill, small_sizes};
-use ashlar_block::{BlockRange, ErrorKind, IoError, Operation, Request};
+use ashlar_block::{BlockRange, Durability, ErrorKind, IoError, Operation, Request};
 use ashlar_store::format::Reserve;
 use ashlar_store::{Event, ImportOptions, Manage, Sizes};
 
@@ -244,4 +244,40 @@ fn an_import_counts_homes_for_records_that_have_lost_theirs() {
     homes_are_lost(None, |bench| {
         Bench::try_open(without_the_last(&bench.media), true).expect("import")
     });
+}
+
+/// Writes to slots that lose their homes while the ring does not have them yet count on what is free, too.
+#[test]
+fn writes_on_their_way_whose_homes_are_lost_count_on_what_is_free() {
+    let full = single_copies();
+    let (mut bench, volume) = (full.bench, full.volume);
+    let (first, late) = full.doomed.split_first().expect("a slot");
+    bench.write(volume, first * 16, &fill(1, 9)).expect("write");
+    let held = |op| op == Operation::Write(Durability::Durable);
+    bench.seen.held.set(Some(held));
+    bench.seen.faults[2].set(Some((is_change, ErrorKind::Media)));
+    let ask = |bench: &mut Bench, slot: &u64, value: u8| {
+        let request = bench.request(slot * 16, &fill(1, value));
+        bench.run(Event::Command { volume, request }).0
+    };
+    for slot in late {
+        assert!(ask(&mut bench, slot, 9).is_empty());
+    }
+    let what = Manage::Settle;
+    bench.run(Event::Manage { id: 1, what });
+    assert_eq!(bench.engine.losses().len(), 1);
+    let mut done = Vec::new();
+    for slot in &full.wanting {
+        done.append(&mut ask(&mut bench, slot, 1));
+    }
+    bench.seen.held.set(None);
+    let (more, settled) = bench.run(Event::Tick);
+    done.extend(more);
+    assert_eq!(done.len(), late.len() + full.wanting.len());
+    assert!(done.into_iter().any(|one| is_full(one.result)));
+    assert_eq!(settled.len(), 1);
+    for slot in full.doomed {
+        let read = bench.read(volume, slot * 16, 1);
+        assert_eq!(read.expect("it is there"), fill(1, 9), "slot {slot}");
+    }
 }

@@ -594,7 +594,7 @@ impl Engine {
         slots.map(move |slot| SlotKey { volume, slot })
     }
 
-    /// Homes were lost: what the ring has of their slots counts on others. Where the leaf is not here, the home may be one
+    /// Homes were lost: what the ring has of their slots, or is about to have, counts on others. Where the leaf is not here, the home may be one
     /// of them; a slot counted on in vain is given back when destage has come to it.
     pub(super) fn reserve_for_lost_homes(&mut self) {
         let mut slots = BTreeSet::new();
@@ -603,6 +603,7 @@ impl Engine {
                 slots.extend(self.live_slots(batch, span));
             }
         }
+        slots.extend(self.slots_on_their_way());
         for key in slots {
             if self.lacks_home(key) != Some(false) {
                 self.reserve(key);
