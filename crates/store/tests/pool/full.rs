@@ -281,3 +281,32 @@ fn writes_on_their_way_whose_homes_are_lost_count_on_what_is_free() {
         assert_eq!(read.expect("it is there"), fill(1, 9), "slot {slot}");
     }
 }
+
+/// While the drive with a slot's home is on its way back, a full pool has a write of that slot wait.
+#[test]
+fn a_write_waits_for_the_drive_that_has_its_home() {
+    let full = single_copies();
+    let (mut bench, volume) = (full.bench, full.volume);
+    bench.seen.faults[2].set(Some((is_change, ErrorKind::Media)));
+    let reserve = Reserve::None;
+    bench
+        .manage(Manage::SetReserve { reserve })
+        .expect("a root");
+    bench.seen.faults[2].set(None);
+    let mut wanting = full.wanting.iter();
+    assert!(wanting.any(|&slot| is_full(bench.write(volume, slot * 16, &fill(1, 1)))));
+    let at = full.doomed[0] * 16;
+    assert!(is_full(bench.write(volume, at, &fill(1, 9))));
+    bench.seen.held.set(Some(|op| op == Operation::Flush));
+    let what = bench.readmission(2);
+    let (_, returned) = bench.run(Event::Manage { id: 1, what });
+    assert!(returned.is_empty());
+    let request = bench.request(at, &fill(1, 9));
+    let (done, _) = bench.run(Event::Command { volume, request });
+    assert!(done.is_empty(), "{done:?}");
+    bench.seen.held.set(None);
+    let (done, returned) = bench.run(Event::Tick);
+    assert!(returned.len() == 1 && returned[0].1.is_ok());
+    assert!(done.len() == 1 && done[0].result.is_ok());
+    assert_eq!(bench.read(volume, at, 1).expect("read"), fill(1, 9));
+}
