@@ -512,6 +512,9 @@ impl Engine {
 impl Engine {
     /// Takes on the slots of the oldest records, once all their leaves are here.
     fn collect_jobs(&mut self) {
+        if !self.rebuild.returns.is_busy() {
+            self.destage.awaits_drive.clear();
+        }
         let mut chosen = None;
         if self.destage.awaited.is_empty() {
             let first = self.choose_slots();

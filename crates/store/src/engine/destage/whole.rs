@@ -141,7 +141,7 @@ impl Engine {
         let stays = lost > 0 && recorded.is_empty() || in_place || comes;
         if in_place && !recorded.is_empty() {
             self.destage.in_place.insert(key);
-        } else if comes {
+        } else if comes && !recorded.is_empty() {
             self.destage.awaits_drive.insert(key);
         }
         match self
