@@ -465,11 +465,24 @@ impl Engine {
             let (piece, volume) = (piece.range(), piece.volume);
             volume == key.volume && piece.start < slot.end && slot.start < piece.end
         };
-        let sealed = self.sealed.iter().any(|sealed| match &sealed.content {
-            Content::Ring { pieces, .. } => pieces.iter().any(is_it),
-            Content::Map { .. } => false,
+        self.pieces_on_their_way().any(is_it)
+    }
+
+    /// Slots of which records are staged or being appended.
+    pub(super) fn slots_on_their_way(&self) -> impl Iterator<Item = SlotKey> {
+        self.pieces_on_their_way().flat_map(|piece| {
+            let volume = piece.volume;
+            let slots = self.map.grain(volume).slots_of(piece.range());
+            slots.map(move |slot| SlotKey { volume, slot })
+        })
+    }
+
+    fn pieces_on_their_way(&self) -> impl Iterator<Item = &Staged> {
+        let sealed = self.sealed.iter().flat_map(|sealed| match &sealed.content {
+            Content::Ring { pieces, .. } => &pieces[..],
+            Content::Map { .. } => &[],
         });
-        sealed || self.staged.iter().any(is_it)
+        sealed.chain(&self.staged)
     }
 
     fn supersede(&mut self, volume: u32, first: u64, granules: u16, sequence: u64) {

@@ -433,6 +433,13 @@ impl Engine {
             || self.release.is_under_way()
             || self.discards.is_under_way()
             || self.rebuild.returns.is_reopening()
+            || self.rebuild.returns.is_busy() && self.has_closed_segments(class)
+    }
+
+    /// Whether segments of this class cannot be read, or take no new slots for another reason.
+    fn has_closed_segments(&self, class: Class) -> bool {
+        let segments = self.homes.get(&class);
+        segments.is_some_and(|segments| segments.has_closed())
     }
 
     /// Whether commands under way, which wait for nothing in the queue, give slots of this class back.

@@ -397,6 +397,7 @@ impl Engine {
             debug!(member = drive, "drive is emptied and leaves");
             let why = "it was emptied and removed";
             self.drive_record.left_out(drive.into(), why.to_owned());
+            self.destage.drive_went(drive.into());
             if let Some(member) = self.members.get_mut(usize::from(drive)) {
                 member.state = MemberState::Excluded;
             }
@@ -422,6 +423,7 @@ impl Engine {
         let Some(member) = self.members.get_mut(drive) else {
             return invariant!(self, "member {drive} has failed, but there is none");
         };
+        self.destage.drive_went(drive);
         if member.state == MemberState::Excluded {
             self.return_failed(drive, error);
             return self.parting_failed(drive, error);

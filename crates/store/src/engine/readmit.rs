@@ -218,6 +218,7 @@ impl Engine {
         let Some(asked) = self.rebuild.returns.drop(drive) else {
             return;
         };
+        self.destage.drive_went(drive);
         debug!(member = drive, %error, "drive fails on its way back");
         self.drive_record.left_out(drive, error.to_string());
         if let Some(id) = asked {

@@ -413,6 +413,11 @@ impl Segments {
         segment.map_or(0, |segment| segment.units - segment.free)
     }
 
+    /// Whether there are segments from which no units are taken.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.open < self.by_id.len() as u64 * u64::from(self.units)
+    }
+
     /// Whether units are still taken from a segment.
     pub(crate) fn is_open(&self, id: u32) -> bool {
         self.by_id.get(&id).is_some_and(|segment| !segment.closed)

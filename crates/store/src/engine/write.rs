@@ -310,7 +310,7 @@ impl Engine {
     }
 
     /// Whether a slot has no home that can be read; none if its leaf is not here.
-    fn lacks_home(&self, key: SlotKey) -> Option<bool> {
+    pub(super) fn lacks_home(&self, key: SlotKey) -> Option<bool> {
         let home = self.map.location(key.volume, key.slot)?;
         Some(home == 0 || self.is_lost_home(home))
     }
@@ -350,6 +350,13 @@ impl Engine {
             key.volume
         );
         self.reserve(key);
+    }
+
+    /// A slot stays where it was: what the ring has of it, if anything, counts on a home again.
+    pub(super) fn reserve_if_kept(&mut self, key: SlotKey) {
+        if self.needs_home(key) && (self.is_recorded(key) || self.is_on_its_way(key)) {
+            self.reserve(key);
+        }
     }
 
     /// Whether the ring has anything of a slot.

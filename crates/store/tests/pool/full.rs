@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::common::{Bench, Medium, fill, small_sizes};
-use ashlar_block::{BlockRange, ErrorKind, IoError, Operation, Request};
+use ashlar_block::{BlockRange, Durability, ErrorKind, IoError, Operation, Request};
 use ashlar_store::format::Reserve;
-use ashlar_store::{Event, Manage, Sizes};
+use ashlar_store::{Event, ImportOptions, Manage, Sizes};
 
 /// Fills a pool with whole slots; how many there are.
 fn fill_up(bench: &mut Bench, volume: u32) -> u64 {
@@ -144,9 +144,19 @@ fn is_full(result: Result<(), IoError>) -> bool {
     result.is_err_and(|error| error.kind() == ErrorKind::NoSpace)
 }
 
-/// A drive is lost with the only copy of some homes, of which the ring has blocks. These need other homes: what is free
-/// is theirs, and a write that would need one more than there are is refused.
-fn homes_are_lost(how: fn(Bench) -> Bench) {
+/// A pool of single copies that is full but for some slots.
+struct Full {
+    bench: Bench,
+    volume: u32,
+    /// Slots that are on the last drive.
+    doomed: Vec<u64>,
+    /// Others, that have no home or are there, too: more than are free.
+    wanting: Vec<u64>,
+    /// A slot that stays.
+    kept: u64,
+}
+
+fn single_copies() -> Full {
     let sizes = Sizes {
         ring_chunks: 16,
         ..small_sizes()
@@ -165,39 +175,138 @@ fn homes_are_lost(how: fn(Bench) -> Bench) {
         bench.clear(volume, slot * 16, 16).expect("clear");
     }
     bench.manage(Manage::Settle).expect("settle");
-    for &slot in doomed {
+    Full {
+        bench,
+        volume,
+        doomed: doomed.to_vec(),
+        wanting: cleared.iter().chain(others).copied().collect(),
+        kept: kept[1],
+    }
+}
+
+/// A drive is lost with the only copy of some homes, of which the ring has blocks. These need other homes: what is free
+/// is theirs, and a write that would need one more than there are is refused.
+fn homes_are_lost(leaf_bytes: Option<u64>, how: fn(Bench) -> Bench) {
+    let full = single_copies();
+    let (mut bench, volume) = (full.bench, full.volume);
+    if let Some(leaf_bytes) = leaf_bytes {
+        let options = ImportOptions {
+            leaf_bytes,
+            ..ImportOptions::default()
+        };
+        bench = Bench::open_with(bench.media, &options).expect("import");
+    }
+    for &slot in &full.doomed {
         bench.write(volume, slot * 16, &fill(1, 9)).expect("write");
     }
     let mut bench = how(bench);
-    let wanting = cleared.iter().chain(others);
+    let wanting = full.wanting.iter();
     let refused = wanting.filter(|&slot| is_full(bench.write(volume, slot * 16, &fill(1, 1))));
     assert!(refused.count() > 0);
     bench.seen.held.set(None);
-    let at = kept[1] * 16;
+    let at = full.kept * 16;
     bench.write(volume, at, &fill(1, 2)).expect("it has a home");
     bench.manage(Manage::Settle).expect("the ring is empty");
-    for &slot in doomed {
+    for slot in full.doomed {
         let read = bench.read(volume, slot * 16, 1);
         assert_eq!(read.expect("it is there"), fill(1, 9), "slot {slot}");
     }
 }
 
+fn is_change(op: Operation) -> bool {
+    op != Operation::Read
+}
+
+fn lose_the_last(mut bench: Bench) -> Bench {
+    bench.seen.faults[2].set(Some((is_change, ErrorKind::Media)));
+    // The first round of destage comes as far as this.
+    bench.seen.held.set(Some(|op| op == Operation::Flush));
+    let reserve = Reserve::None;
+    let what = Manage::SetReserve { reserve };
+    bench.run(Event::Manage { id: 1, what });
+    assert_eq!(bench.engine.losses().len(), 1);
+    bench
+}
+
 #[test]
 fn records_whose_homes_are_lost_count_on_what_is_free() {
-    homes_are_lost(|mut bench| {
-        let is_change: fn(Operation) -> bool = |op| op != Operation::Read;
-        bench.seen.faults[2].set(Some((is_change, ErrorKind::Media)));
-        // The first round of destage comes as far as this.
-        bench.seen.held.set(Some(|op| op == Operation::Flush));
-        let reserve = Reserve::None;
-        let what = Manage::SetReserve { reserve };
-        bench.run(Event::Manage { id: 1, what });
-        assert_eq!(bench.engine.losses().len(), 1);
-        bench
-    });
+    homes_are_lost(None, lose_the_last);
+}
+
+/// Where the leaf that names a slot's home is not in memory, nothing tells that it is one of the lost.
+#[test]
+fn records_whose_leaves_are_not_here_count_on_what_is_free() {
+    homes_are_lost(Some(4 << 10), lose_the_last);
 }
 
 #[test]
 fn an_import_counts_homes_for_records_that_have_lost_theirs() {
-    homes_are_lost(|bench| Bench::try_open(without_the_last(&bench.media), true).expect("import"));
+    homes_are_lost(None, |bench| {
+        Bench::try_open(without_the_last(&bench.media), true).expect("import")
+    });
+}
+
+/// Writes to slots that lose their homes while the ring does not have them yet count on what is free, too.
+#[test]
+fn writes_on_their_way_whose_homes_are_lost_count_on_what_is_free() {
+    let full = single_copies();
+    let (mut bench, volume) = (full.bench, full.volume);
+    let (first, late) = full.doomed.split_first().expect("a slot");
+    bench.write(volume, first * 16, &fill(1, 9)).expect("write");
+    let held = |op| op == Operation::Write(Durability::Durable);
+    bench.seen.held.set(Some(held));
+    bench.seen.faults[2].set(Some((is_change, ErrorKind::Media)));
+    let ask = |bench: &mut Bench, slot: &u64, value: u8| {
+        let request = bench.request(slot * 16, &fill(1, value));
+        bench.run(Event::Command { volume, request }).0
+    };
+    for slot in late {
+        assert!(ask(&mut bench, slot, 9).is_empty());
+    }
+    let what = Manage::Settle;
+    bench.run(Event::Manage { id: 1, what });
+    assert_eq!(bench.engine.losses().len(), 1);
+    let mut done = Vec::new();
+    for slot in &full.wanting {
+        done.append(&mut ask(&mut bench, slot, 1));
+    }
+    bench.seen.held.set(None);
+    let (more, settled) = bench.run(Event::Tick);
+    done.extend(more);
+    assert_eq!(done.len(), late.len() + full.wanting.len());
+    assert!(done.into_iter().any(|one| is_full(one.result)));
+    assert_eq!(settled.len(), 1);
+    for slot in full.doomed {
+        let read = bench.read(volume, slot * 16, 1);
+        assert_eq!(read.expect("it is there"), fill(1, 9), "slot {slot}");
+    }
+}
+
+/// While the drive with a slot's home is on its way back, a full pool has a write of that slot wait.
+#[test]
+fn a_write_waits_for_the_drive_that_has_its_home() {
+    let full = single_copies();
+    let (mut bench, volume) = (full.bench, full.volume);
+    bench.seen.faults[2].set(Some((is_change, ErrorKind::Media)));
+    let reserve = Reserve::None;
+    bench
+        .manage(Manage::SetReserve { reserve })
+        .expect("a root");
+    bench.seen.faults[2].set(None);
+    let mut wanting = full.wanting.iter();
+    assert!(wanting.any(|&slot| is_full(bench.write(volume, slot * 16, &fill(1, 1)))));
+    let at = full.doomed[0] * 16;
+    assert!(is_full(bench.write(volume, at, &fill(1, 9))));
+    bench.seen.held.set(Some(|op| op == Operation::Flush));
+    let what = bench.readmission(2);
+    let (_, returned) = bench.run(Event::Manage { id: 1, what });
+    assert!(returned.is_empty());
+    let request = bench.request(at, &fill(1, 9));
+    let (done, _) = bench.run(Event::Command { volume, request });
+    assert!(done.is_empty(), "{done:?}");
+    bench.seen.held.set(None);
+    let (done, returned) = bench.run(Event::Tick);
+    assert!(returned.len() == 1 && returned[0].1.is_ok());
+    assert!(done.len() == 1 && done[0].result.is_ok());
+    assert_eq!(bench.read(volume, at, 1).expect("read"), fill(1, 9));
 }

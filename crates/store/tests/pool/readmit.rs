@@ -507,9 +507,8 @@ fn a_slot_with_parity_does_not_move_away_from_a_block_that_a_returning_drive_has
 }
 
 /// A drive takes two roots while it holds back what destage writes to it, and fails then: these roots are newer than the
-/// change that it lacks.
-#[test]
-fn a_drive_that_has_held_back_what_went_home_gets_it_when_it_returns() {
+/// change that it lacks. It may be told to return before the round that it was written to in ends.
+fn holds_back_and_returns(comes_early: bool) {
     let (mut bench, volume) = full(LAYOUTS[0]);
     let at = 210 * 16 + 5;
     bench.write(volume, at, &fill(1, 77)).unwrap();
@@ -525,14 +524,30 @@ fn a_drive_that_has_held_back_what_went_home_gets_it_when_it_returns() {
     }
     bench.seen.faults[AWAY].set(Some((is_late, ErrorKind::Media)));
     bench.seen.held.set(None);
-    let (_, settled) = bench.run(Event::Tick);
-    assert!(settled.iter().all(|(_, answer)| answer.is_ok()) && !settled.is_empty());
+    bench.seen.stuck.set(comes_early.then_some(0));
+    let (_, mut settled) = bench.run(Event::Tick);
+    assert_eq!(settled.is_empty(), comes_early);
     assert!(!is_back(&bench));
     bench.seen.faults[AWAY].set(None);
-    bench.readmit(AWAY).expect("readmitted");
+    let what = bench.readmission(AWAY);
+    settled.extend(bench.run(Event::Manage { id: 1001, what }).1);
+    assert_eq!(is_back(&bench), !comes_early);
+    bench.seen.stuck.set(None);
+    settled.extend(bench.run(Event::Tick).1);
+    assert!(settled.iter().all(|(_, answer)| answer.is_ok()) && settled.len() == 2);
     assert!(is_back(&bench));
     bench.manage(Manage::Settle).unwrap();
     let alone = Bench::open_with(without(&bench.media, 0), &degraded());
     let read = alone.expect("import of it alone").read(volume, at, 1);
     assert_eq!(read.expect("it has it"), fill(1, 77));
+}
+
+#[test]
+fn a_drive_that_has_held_back_what_went_home_gets_it_when_it_returns() {
+    holds_back_and_returns(false);
+}
+
+#[test]
+fn a_drive_that_returns_within_the_round_gets_what_it_has_held_back() {
+    holds_back_and_returns(true);
 }

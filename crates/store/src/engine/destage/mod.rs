@@ -54,6 +54,8 @@ pub(crate) struct Destage {
     unpublished: usize,
     /// Drives to which homes were written in place in this round: the map may say so before they are there.
     written: BTreeSet<u16>,
+    /// One of these has gone since, even if it is back.
+    has_lost_written: bool,
     /// Number of this round, or of the last.
     round: u64,
     /// When the ring was last written to.
@@ -84,6 +86,13 @@ struct Job {
     has_lost: bool,
     /// Of a slot that is written as a whole, with parity.
     whole: Option<Whole>,
+}
+
+impl Destage {
+    /// A drive is out. It may be on its way back before the round ends.
+    pub(super) fn drive_went(&mut self, drive: usize) {
+        self.has_lost_written |= self.written.remove(&(drive as u16));
+    }
 }
 
 impl Engine {
@@ -430,16 +439,6 @@ impl Engine {
         }
     }
 
-    /// Whether a drive has gone since homes were written to it in this round.
-    fn has_lost_a_written_drive(&mut self) -> bool {
-        let mut written = std::mem::take(&mut self.destage.written);
-        let before = written.len();
-        written.retain(|&drive| self.is_written(drive));
-        let has_lost = written.len() < before;
-        self.destage.written = written;
-        has_lost
-    }
-
     /// A drive has gone that may have held back what went home. The map has said that before, and the drive may have
     /// newer roots than that: it is said again, so that the drive gets it when it returns.
     fn place_again(&mut self) {
@@ -470,7 +469,7 @@ impl Engine {
         if destage.phase != Phase::Flushing || destage.pending > 0 || unpublished {
             return;
         }
-        if self.has_lost_a_written_drive() {
+        if std::mem::take(&mut self.destage.has_lost_written) {
             return self.place_again();
         }
         self.destage.written.clear();
@@ -484,9 +483,7 @@ impl Engine {
             self.tell_tier_of(&job);
             if !self.is_readable(segment_and_slot(job.location).0) {
                 // It never arrived: the ring keeps it.
-                if self.needs_home(job.key) {
-                    self.reserve(job.key);
-                }
+                self.reserve_if_kept(job.key);
                 self.let_job_go(job.key, job.is_locked());
                 continue;
             }
@@ -515,6 +512,9 @@ impl Engine {
 impl Engine {
     /// Takes on the slots of the oldest records, once all their leaves are here.
     fn collect_jobs(&mut self) {
+        if !self.rebuild.returns.is_busy() {
+            self.destage.awaits_drive.clear();
+        }
         let mut chosen = None;
         if self.destage.awaited.is_empty() {
             let first = self.choose_slots();
@@ -597,7 +597,8 @@ impl Engine {
         slots.map(move |slot| SlotKey { volume, slot })
     }
 
-    /// Homes were lost: what the ring has of their slots counts on others. Where the leaf is not here, destage will see.
+    /// Homes were lost: what the ring has of their slots, or is about to have, counts on others. Where the leaf is not here, the home may be one
+    /// of them; a slot counted on in vain is given back when destage has come to it.
     pub(super) fn reserve_for_lost_homes(&mut self) {
         let mut slots = BTreeSet::new();
         for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
@@ -605,7 +606,12 @@ impl Engine {
                 slots.extend(self.live_slots(batch, span));
             }
         }
-        slots.into_iter().for_each(|key| self.check_reserved(key));
+        slots.extend(self.slots_on_their_way());
+        for key in slots {
+            if self.lacks_home(key) != Some(false) {
+                self.reserve(key);
+            }
+        }
     }
 
     /// Nothing is to be done with a slot any more.

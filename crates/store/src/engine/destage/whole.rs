@@ -141,7 +141,7 @@ impl Engine {
         let stays = lost > 0 && recorded.is_empty() || in_place || comes;
         if in_place && !recorded.is_empty() {
             self.destage.in_place.insert(key);
-        } else if comes {
+        } else if comes && !recorded.is_empty() {
             self.destage.awaits_drive.insert(key);
         }
         match self
@@ -226,9 +226,7 @@ impl Engine {
     /// The drives under a fresh home have gone before the slot was there: the ring keeps it.
     pub(super) fn give_up_whole(&mut self, job: &Job) {
         self.guards.retire(Retired::Slot(job.location));
-        if self.needs_home(job.key) {
-            self.reserve(job.key);
-        }
+        self.reserve_if_kept(job.key);
         self.let_job_go(job.key, job.is_locked());
     }
 }

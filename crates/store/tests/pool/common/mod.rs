@@ -64,6 +64,8 @@ pub struct Seen {
     pub held: Rc<Cell<Option<Rule>>>,
     /// Which of these go on before that.
     pub released: Rc<Cell<Option<Rule>>>,
+    /// A drive that lets nothing go on that it holds.
+    pub stuck: Rc<Cell<Option<usize>>>,
     /// Drives give space back: what is deallocated reads as something else from then on.
     pub deallocates: Rc<Cell<bool>>,
 }
@@ -173,6 +175,7 @@ impl BlockDevice for Memory {
     }
     fn poll(&mut self, _now: Moment, done: &mut Vec<Completion>) {
         let released = match self.seen.held.get() {
+            _ if self.seen.stuck.get() == Some(self.number) => |_| false,
             None => |_| true,
             Some(_) => self.seen.released.get().unwrap_or(|_| false),
         };
