@@ -1,18 +1,20 @@
 //! What proves that a host has not given an association up.
 //!
-//! A command that arrives may be late: its host may have given the association up since, and gone on by another. An
-//! event request behind the end of another is proof that it had not by then, for no more than one is outstanding: the
-//! host cannot have sent it before it heard of that end.
+//! A command that arrives may be late: its host may have given the association up since, and gone on by another. Event
+//! requests are proof that it had not: a host sends some, and for each that ends another. When there are as many again as
+//! there were at most, it has heard of the end of all others, and has used the association afterwards.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// An association's event requests, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     /// Those that have ended.
     ended: AtomicU64,
-    /// How many had when the last was received.
+    /// How many had when there were last as many as ever.
     proven: AtomicU64,
+    /// Most that were there at once.
+    most: AtomicUsize,
 }
 
 /// A moment in an association's life.
@@ -36,10 +38,22 @@ impl Pulse {
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// An event request was received, and is the only one.
-    pub(crate) fn request_received(&self) {
-        self.proven
-            .store(self.ended.load(Ordering::SeqCst), Ordering::SeqCst);
+    /// One ends because the host does not want it any more: there need not be another.
+    pub(crate) fn request_withdrawn(&self) {
+        let fewer = |most: usize| Some(most.saturating_sub(1));
+        // It always can.
+        let _ = self
+            .most
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+        self.request_ended();
+    }
+
+    /// An event request was received; with it there are so many.
+    pub(crate) fn request_received(&self, outstanding: usize) {
+        if outstanding >= self.most.fetch_max(outstanding, Ordering::SeqCst) {
+            self.proven
+                .store(self.ended.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
     }
 }
 
@@ -48,18 +62,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_request_behind_an_end_that_came_later_is_proof() {
+    fn only_requests_for_all_that_have_ended_are_proof() {
         let pulse = Pulse::default();
-        pulse.request_received();
+        pulse.request_received(1);
+        pulse.request_received(2);
         let first = pulse.now();
         assert!(
             !pulse.is_proven_after(first),
-            "it may have been sent before"
+            "they may have been sent before"
         );
         pulse.request_ended();
         let second = pulse.now();
-        assert!(!pulse.is_proven_after(first));
-        pulse.request_received();
-        assert!(pulse.is_proven_after(first) && !pulse.is_proven_after(second));
+        pulse.request_ended();
+        pulse.request_received(1);
+        assert!(
+            !pulse.is_proven_after(first),
+            "it may be for an end of before"
+        );
+        pulse.request_received(2);
+        assert!(pulse.is_proven_after(first) && pulse.is_proven_after(second));
+        let third = pulse.now();
+        pulse.request_withdrawn();
+        pulse.request_ended();
+        pulse.request_received(1);
+        assert!(
+            pulse.is_proven_after(third),
+            "one of them is wanted no more"
+        );
     }
 }

@@ -12,7 +12,7 @@ use ashlar_nvme::identify::{
 use ashlar_nvme::reservation::rescap;
 use ashlar_nvme::{Command, Status};
 
-use super::{EVENT_REQUESTS, cross_reset};
+use super::cross_reset;
 use crate::connection::IN_CAPSULE_BYTES;
 use crate::controller::{Controller, Role};
 use crate::fabrics::{MAX_QUEUE_ENTRIES, VERSION};
@@ -75,7 +75,7 @@ fn common(controller: &Controller) -> IdentifyController {
     id.mdts = 8;
     id.elpe = 63;
     id.lpa = lpa::COMMANDS_SUPPORTED | lpa::EXTENDED_DATA;
-    id.aerl = EVENT_REQUESTS as u8 - 1;
+    id.aerl = 3;
     id.acl = 3;
     id.kas.set(KEEP_ALIVE_GRANULARITY);
     id.sqes = 0x66;

@@ -19,8 +19,8 @@ use crate::reservation::Waits;
 use crate::slot::Stage;
 use crate::subsystem::MAX_TRANSFER_BYTES;
 
-/// Most asynchronous event requests outstanding: one, so that another is [proof](crate::pulse) that its end was heard of.
-pub(crate) const EVENT_REQUESTS: usize = 1;
+/// Most asynchronous event requests outstanding.
+const EVENT_REQUESTS: usize = 4;
 
 /// What became of an admin command.
 pub(crate) enum Outcome {
@@ -97,7 +97,8 @@ fn request_event(controller: &Controller, connection: &Connection) -> Outcome {
     if connection.event_requests.len() >= EVENT_REQUESTS {
         return Outcome::Done(Status::ASYNC_EVENT_LIMIT_EXCEEDED.with_dnr());
     }
-    controller.pulse.request_received();
+    let outstanding = connection.event_requests.len() + 1;
+    controller.pulse.request_received(outstanding);
     Outcome::Parked
 }
 
@@ -117,7 +118,7 @@ fn abort(connection: &mut Connection, command: &Command) -> Outcome {
         return Outcome::Result(NOT_ABORTED);
     };
     connection.event_requests.retain(|&other| other != slot);
-    connection.end_event_request(slot, Status::ABORT_REQUESTED, 0);
+    connection.withdraw_event_request(slot);
     Outcome::Result(0)
 }
 

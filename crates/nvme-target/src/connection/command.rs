@@ -333,16 +333,16 @@ impl Connection {
     /// Ends all event requests: the controller is reset, the host will send new ones.
     pub(crate) fn abort_event_requests(&mut self) {
         while let Some(index) = self.event_requests.pop_front() {
-            self.end_event_request(index, Status::ABORT_REQUESTED, 0);
+            self.withdraw_event_request(index);
         }
     }
 
-    /// Ends an event request that was taken off the list.
-    pub(crate) fn end_event_request(&mut self, index: u16, status: Status, result: u64) {
+    /// Ends an event request that was taken off the list, and that the host does not want any more.
+    pub(crate) fn withdraw_event_request(&mut self, index: u16) {
         if let Some(queue) = &self.queue {
-            queue.controller.pulse.request_ended();
+            queue.controller.pulse.request_withdrawn();
         }
-        self.complete(index, status, result);
+        self.complete(index, Status::ABORT_REQUESTED, 0);
     }
 
     /// Answers event requests for which there is an event.
@@ -356,7 +356,8 @@ impl Connection {
                 return;
             };
             if let Some(index) = self.event_requests.pop_front() {
-                self.end_event_request(index, Status::SUCCESS, u64::from(event.dw0()));
+                controller.pulse.request_ended();
+                self.complete(index, Status::SUCCESS, u64::from(event.dw0()));
             }
         }
     }

@@ -14,26 +14,32 @@ use crate::world::{Plan, World};
 const SMART_RELIABILITY: u32 = 1 << 2;
 
 #[test]
-fn one_event_request_waits_and_a_second_is_refused() {
+fn four_event_requests_wait_and_a_fifth_is_refused() {
     let mut world = World::new(&Plan::default());
     let (mut admin, _io) = Host::pair(&mut world);
-    let waiting = admin.send(&mut world, Command::async_event_request(), &[]);
+    let waiting: Vec<u16> = (0..4)
+        .map(|_| admin.send(&mut world, Command::async_event_request(), &[]))
+        .collect();
     admin.settle(&mut world);
     assert!(admin.replies.is_empty());
-    let second = admin.call(&mut world, Command::async_event_request(), &[]);
-    assert_eq!(second.status().code(), 0x105);
+    let fifth = admin.call(&mut world, Command::async_event_request(), &[]);
+    assert_eq!(fifth.status().code(), 0x105);
+    // Abort ends the one that it names, and says so.
+    let reply = admin.call(&mut world, Command::abort(0, waiting[2]), &[]);
+    assert_eq!((reply.status(), reply.dw0() & 1), (Status::SUCCESS, 0));
+    assert!(
+        admin.replies[&waiting[2]]
+            .status()
+            .is(Status::ABORT_REQUESTED)
+    );
     for nobody in [
         Command::abort(0, 0xffff),
-        Command::abort(1, waiting),
+        Command::abort(1, waiting[0]),
         Command::abort(9, 1),
     ] {
         let reply = admin.call(&mut world, nobody, &[]);
         assert_eq!((reply.status(), reply.dw0() & 1), (Status::SUCCESS, 1));
     }
-    // Abort ends the one that it names, and says so.
-    let reply = admin.call(&mut world, Command::abort(0, waiting), &[]);
-    assert_eq!((reply.status(), reply.dw0() & 1), (Status::SUCCESS, 0));
-    assert!(admin.replies[&waiting].status().is(Status::ABORT_REQUESTED));
     admin.send(&mut world, Command::async_event_request(), &[]);
     admin.settle(&mut world);
     assert_eq!(admin.replies.len(), 1);
@@ -108,15 +114,19 @@ fn a_mismatch_in_compare_is_no_media_error() {
 fn a_reset_ends_event_requests_so_that_the_host_can_send_new_ones() {
     let mut world = World::new(&Plan::default());
     let (mut admin, io) = Host::pair(&mut world);
-    admin.send(&mut world, Command::async_event_request(), &[]);
+    for _ in 0..4 {
+        admin.send(&mut world, Command::async_event_request(), &[]);
+    }
     admin.settle(&mut world);
     let off = Command::property_set(property::CC, false, u64::from(Cc::ENABLED.0 & !1));
     assert!(admin.call(&mut world, off, &[]).status().is_success());
     assert!(world.wires[io.wire].is_closed());
-    assert_eq!(admin.replies.len(), 1);
+    assert_eq!(admin.replies.len(), 4);
     admin.replies.clear();
     admin.enable(&mut world);
-    admin.send(&mut world, Command::async_event_request(), &[]);
+    for _ in 0..4 {
+        admin.send(&mut world, Command::async_event_request(), &[]);
+    }
     admin.settle(&mut world);
     assert!(admin.replies.is_empty());
 }

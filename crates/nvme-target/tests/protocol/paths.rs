@@ -126,6 +126,7 @@ fn a_host_that_wants_to_know_is_told_behind_the_log_page_and_once_until_it_looks
     assert!(admin.call(&mut world, want, &[]).status().is_success());
     let before = ana_log(&mut world, &mut admin, false, false);
     let told = admin.send(&mut world, Command::async_event_request(), &[]);
+    let second = admin.send(&mut world, Command::async_event_request(), &[]);
     admin.settle(&mut world);
     assert!(!set(&mut world, None, AnaState::Optimized), "no news");
     admin.settle(&mut world);
@@ -138,8 +139,6 @@ fn a_host_that_wants_to_know_is_told_behind_the_log_page_and_once_until_it_looks
         AsyncEvent::from_dw0(admin.replies[&told].dw0()),
         AsyncEvent::AnaChange
     );
-    let second = admin.send(&mut world, Command::async_event_request(), &[]);
-    admin.settle(&mut world);
     assert!(!admin.replies.contains_key(&second), "once until it looks");
     let log = ana_log(&mut world, &mut admin, false, true);
     assert_eq!(states(&log), [AnaState::Change, AnaState::Inaccessible]);

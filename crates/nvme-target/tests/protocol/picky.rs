@@ -49,7 +49,9 @@ fn identify(cns: u8, nsid: u32) -> Command {
 fn a_shutdown_is_answered_and_ends_no_event_request() {
     let mut world = World::new(&Plan::default());
     let (mut admin, _io) = Host::pair(&mut world);
-    admin.send(&mut world, Command::async_event_request(), &[]);
+    for _ in 0..4 {
+        admin.send(&mut world, Command::async_event_request(), &[]);
+    }
     set_cc(&mut world, &mut admin, Cc::ENABLED.with_normal_shutdown());
     let csts = Command::property_get(property::CSTS, false);
     let csts = admin.call(&mut world, csts, &[]);

@@ -33,14 +33,17 @@ pub(super) struct Nodes {
 impl Nodes {
     pub(super) fn new(count: u32) -> Self {
         let quorum = Memory::default();
-        let address = || {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        // All at once: a port that is let go is given to the next that asks.
+        let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let listeners: Vec<TcpListener> = listeners.collect();
+        let address = |id: u32| {
+            let listener = &listeners[id as usize - 1];
             listener.local_addr().expect("an address")
         };
         let node = |id: u32| NodeConfig {
             id: NodeId(id),
             name: format!("n{id}"),
-            replication: address(),
+            replication: address(id),
             portal: None,
         };
         let config = ClusterConfig {
@@ -49,6 +52,7 @@ impl Nodes {
             quorum: QuorumConfig::Memory(quorum.clone()),
             trust: Trust::Key(Key::new(&[1; 32]).expect("a key")),
         };
+        drop(listeners);
         let rooms = config.nodes.iter().map(|node| {
             let cluster = Cluster::start(config.clone(), &node.name).expect("it starts");
             let room = Room::of(Some(cluster));
