@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ashlar_replica::{GRANT, GRANT_EVERY};
 
@@ -16,6 +16,9 @@ use crate::model::ServiceAddress;
 
 /// Killing takes so long, and taking the address away.
 const TAKES: Duration = Duration::from_millis(100);
+/// What is killed has so long to be gone before its mounts are taken away.
+const DYING: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A daemon that has said nothing for so long stands still, or will be too late: it says something ten times a second.
 /// Another node may serve the volumes when its promise has lapsed, that is [`GRANT`] after this node has last asked for
 /// it, which was up to [`GRANT_EVERY`] before it stood still. Until then reads of the volumes are this node's, and so is
@@ -74,6 +77,12 @@ pub(super) fn take_down(program: &Path, plan: &GuardPlan) -> Result<(), String> 
         && let Err(why) = address::release(address)
     {
         failed = Some(why);
+    }
+    // What is killed and not gone yet could write below a mount point, where nothing is mounted again then. What waits
+    // for a volume that hangs is not waited for.
+    let killed = Instant::now();
+    while group.is_alive() && killed.elapsed() < DYING {
+        std::thread::sleep(LOOK_EVERY);
     }
     for mount in plan.mounts.iter().rev() {
         if let Err(why) = detach_by_force(program, mount) {

@@ -53,6 +53,8 @@ pub struct Services {
     dir: PathBuf,
     pub(super) ownership: Arc<dyn Ownership>,
     pub(super) all: Mutex<BTreeMap<String, One>>,
+    /// Held while one is begun.
+    beginning: Mutex<()>,
     /// What other nodes have told.
     pub(super) heard: Heard,
 }
@@ -105,6 +107,7 @@ impl Services {
             dir: dir.to_owned(),
             ownership,
             all: Mutex::default(),
+            beginning: Mutex::default(),
             heard: Heard::new(),
         });
         for entry in remembered(dir)?.services {
@@ -130,9 +133,18 @@ impl Services {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches a service from now on, in place of what it was before.
+    /// Watches a service from now on, unless it is watched as that already: another node may have told of it meanwhile.
     pub(super) fn begin(&self, entry: Entry) -> Result<(), ControlError> {
         let name = entry.service.name.clone();
+        // Of two at once the second finds what the first has begun.
+        let _turn = self
+            .beginning
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_begun = |one: &One| one.running.is_some() && !entry.supersedes(&one.entry);
+        if self.lock().get(&name).is_some_and(is_begun) {
+            return Ok(());
+        }
         let running = match entry.deleted {
             true => None,
             false => Some(Running::begin(Beginning {
@@ -144,7 +156,10 @@ impl Services {
                 nodes: entry.nodes.clone(),
             })?),
         };
-        self.lock().insert(name, One { entry, running });
+        let before = self.lock().insert(name, One { entry, running });
+        if let Some(before) = before.and_then(|one| one.running) {
+            before.retire();
+        }
         Ok(())
     }
 
