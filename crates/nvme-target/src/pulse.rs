@@ -40,11 +40,9 @@ impl Pulse {
 
     /// One ends because the host does not want it any more: there need not be another.
     pub(crate) fn request_withdrawn(&self) {
-        let fewer = |most: usize| Some(most.saturating_sub(1));
-        // It always can.
-        let _ = self
-            .most
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+        // The admin queue alone counts them.
+        let most = self.most.load(Ordering::SeqCst);
+        self.most.store(most.saturating_sub(1), Ordering::SeqCst);
         self.request_ended();
     }
 

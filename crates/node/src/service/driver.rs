@@ -178,6 +178,12 @@ impl Running {
         self.0.retired.store(true, Ordering::SeqCst);
     }
 
+    /// Tells watchers apart that there are at one time.
+    #[cfg(test)]
+    pub(super) fn watcher(&self) -> *const () {
+        Arc::as_ptr(&self.0).cast()
+    }
+
     /// Watches no longer, and leaves what runs.
     pub(super) fn end(&self) {
         self.0.over.store(true, Ordering::SeqCst);

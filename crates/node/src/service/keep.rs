@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(test)]
+mod tests;
+
 use super::address;
 use super::driver::{Beginning, Running};
 use super::entry::{Answer, Entry, Words};

@@ -533,8 +533,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Slots that have records in the ring and no home, or one in a segment that is lost. Their leaves are looked at some at a time, and those
-    /// that are clean go again when they are more than a running pool would keep.
+    /// Slots that have records in the ring and no home, or one in a segment that is lost. Their leaves are looked at some
+    /// at a time, and those that are clean go again when they are more than a running pool would keep.
     fn unhomed(
         &mut self,
         ring: &Scanned,

@@ -597,8 +597,8 @@ impl Engine {
         slots.map(move |slot| SlotKey { volume, slot })
     }
 
-    /// Homes were lost: what the ring has of their slots, or is about to have, counts on others. Where the leaf is not here, the home may be one
-    /// of them; a slot counted on in vain is given back when destage has come to it.
+    /// Homes were lost: what the ring has of their slots, or is about to have, counts on others. Where the leaf is not
+    /// here, the home may be one of them; a slot counted on in vain is given back when destage has come to it.
     pub(super) fn reserve_for_lost_homes(&mut self) {
         let mut slots = BTreeSet::new();
         for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {

@@ -1,0 +1,98 @@
+use std::os::unix::net::UnixListener;
+
+use super::*;
+use crate::model::VolumeName;
+
+/// The volumes are another node's: there is nothing to be done here.
+struct Elsewhere;
+
+impl Ownership for Elsewhere {
+    fn node(&self) -> String {
+        "a".into()
+    }
+
+    fn peers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn owner(&self, _: &[VolumeName]) -> Owner {
+        Owner::Elsewhere {
+            node: "b".into(),
+            epoch: 1,
+        }
+    }
+
+    fn silence(&self, _: &[VolumeName]) -> Option<Duration> {
+        None
+    }
+
+    fn nodes(&self, _: &[VolumeName]) -> Result<Vec<String>, ControlError> {
+        Ok(vec!["a".into(), "b".into()])
+    }
+
+    fn takers(&self, _: &[VolumeName]) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn let_in(&self, _: &[VolumeName]) -> Result<(), ControlError> {
+        Ok(())
+    }
+
+    fn give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {
+        Err(one_copy(volumes))
+    }
+
+    fn gather(&self, _: &[VolumeName]) -> Result<(), ControlError> {
+        Ok(())
+    }
+
+    fn say(&self, node: &str, _: Words) -> Result<Answer, ControlError> {
+        Err(ControlError::environment(format!(
+            "node {node} is not there"
+        )))
+    }
+}
+
+/// One that has told another node of a service may be told of it before it has begun it itself.
+#[test]
+fn a_service_is_watched_once_however_often_it_is_begun() {
+    if !rustix::process::geteuid().is_root() {
+        let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+        assert!(!is_ci, "it is not root");
+        eprintln!("SKIPPED: this test makes a cgroup");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    // Watchers wait for it.
+    let _api = UnixListener::bind(dir.path().join("api.sock")).expect("bound");
+    let services = Services::open(dir.path(), Arc::new(Elsewhere)).expect("opened");
+    let service = CreateService {
+        name: "once".into(),
+        volumes: vec!["tank/once".into()],
+        mounts: Vec::new(),
+        user: None,
+        start: "true".into(),
+        drain: None,
+        stop: None,
+        ready: None,
+        file_system: None,
+        address: None,
+    };
+    let entry = Entry::new(service, vec!["a".into(), "b".into()], 1);
+    let begin = |entry: &Entry| {
+        services.begin(entry.clone()).expect("begun");
+        let all = services.lock();
+        let running = all.get("once").and_then(|one| one.running.as_ref());
+        running.expect("it is watched").watcher()
+    };
+    let first = begin(&entry);
+    assert_eq!(begin(&entry), first);
+    let newer = Entry {
+        revision: 2,
+        ..entry
+    };
+    assert_ne!(begin(&newer), first, "it is watched as that");
+    if let Some(running) = services.lock().remove("once").and_then(|one| one.running) {
+        running.end();
+    }
+}
