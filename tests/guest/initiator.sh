@@ -151,6 +151,8 @@ node_hook() {
         kill) kill -9 $(node_pids "$2") ;;
         start)
             mapfile -t args < "$state/$2.args"
+            # `lab cluster down` ends what works there.
+            cd "$(cat "$state/cluster")/c/$2" || return 1
             "${args[@]}" > /dev/null 2>> "$logs/cluster-$2.err" < /dev/null & disown ;;
         # shellcheck disable=SC2046
         stop) kill -STOP $(node_pids "$2") ;;

@@ -247,7 +247,6 @@ fn a_node_goes_on_when_all_others_of_the_quorum_are_lost() {
     let b = machines.node("b");
     let witness = machines.witness(&machines.token());
     machines.volume();
-    eventually("all copies are in sync", || machines.owner("a").is_some());
     let recover = |words: &[&str]| {
         let mut command = ashlar(["cluster", "recover", "--dir"]);
         command.arg(machines.dir("b")).args(words);
@@ -258,6 +257,8 @@ fn a_node_goes_on_when_all_others_of_the_quorum_are_lost() {
         3,
         &["the quorum answers"],
     );
+    // At last: on a busy machine a copy may leave the set for a moment, and would not serve alone.
+    eventually("all copies are in sync", || machines.owner("a").is_some());
     for name in ["a", "b", "w"] {
         for pid in working_in(&machines.dir(name)) {
             send(pid, Signal::KILL);
