@@ -1,8 +1,8 @@
 mod labels;
+mod visitors;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ashlar_block::{BlockDevice, BufferPool, Completion, Gather, IoBuffer, Moment
 use ashlar_nvme::Status;
 use slab::Slab;
 
-use crate::connection::{Connection, Context};
+use crate::connection::{Connection, Context, Ends};
 use crate::controller::{Controller, Role};
 use crate::devices::Devices;
 use crate::fabrics::{self, Verdict};
@@ -191,12 +191,13 @@ impl Core {
         self.devices.unpolled()
     }
 
-    /// A new connection, to `local`.
-    pub fn accept(&mut self, now: Moment, local: SocketAddr) -> ConnectionId {
+    /// A new connection.
+    pub fn accept(&mut self, now: Moment, ends: Ends) -> ConnectionId {
         self.target.count_connection();
         let entry = self.connections.vacant_entry();
         let id = entry.key() as ConnectionId;
-        entry.insert(Box::new(Connection::new(id, local, now)));
+        entry.insert(Box::new(Connection::new(id, ends, now)));
+        self.bound_visitors(ends.remote);
         id
     }
 

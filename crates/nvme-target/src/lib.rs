@@ -77,6 +77,7 @@ mod subsystem;
 mod target;
 
 pub use config::{HostAccess, NamespaceConfig, Shared, SubsystemConfig, Timeouts};
+pub use connection::Ends;
 pub use core::{Action, ConnectionId, Core, Handoff, Notice, Placing};
 pub use reservation::{
     Answer, DecidedReservations, KeptReservations, News, Petition, ReservationDecider,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool, Gather, Geometry, Moment, REGION_BYTES};
 use ashlar_nvme_target::{
-    Action, ConnectionId, Core, HostAccess, NamespaceConfig, SubsystemConfig, Target, Timeouts,
+    Action, ConnectionId, Core, Ends, HostAccess, NamespaceConfig, SubsystemConfig, Target,
+    Timeouts,
 };
 use uuid::Uuid;
 
@@ -74,9 +75,11 @@ impl Bench {
 
     /// A new connection.
     pub fn accept(&mut self) -> ConnectionId {
-        let id = self
-            .core
-            .accept(self.now, SocketAddr::from(([127, 0, 0, 1], 4420)));
+        let ends = Ends {
+            local: SocketAddr::from(([127, 0, 0, 1], 4420)),
+            remote: [127, 0, 0, 1].into(),
+        };
+        let id = self.core.accept(self.now, ends);
         self.closed.retain(|&other| other != id);
         self.output.insert(id, Vec::new());
         self.waiting.insert(id, Vec::new());

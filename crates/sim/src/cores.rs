@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool, Gather, IoBuffer, Moment, REGION_BYTES};
 use ashlar_nvme_target::{
-    Action, ConnectionId, Core, Handoff, HostAccess, NamespaceConfig, Notice, SubsystemConfig,
-    Target, Timeouts,
+    Action, ConnectionId, Core, Ends, Handoff, HostAccess, NamespaceConfig, Notice,
+    SubsystemConfig, Target, Timeouts,
 };
 use uuid::Uuid;
 
@@ -139,8 +139,11 @@ impl Cores {
     pub(crate) fn accept(&mut self, env: &mut Env<'_>, link: LinkId) {
         let index = env.chance.below(self.workers.len() as u64) as usize;
         let worker = &mut self.workers[index];
-        let local = SocketAddr::from(([10, 0, 0, 1], 4420));
-        let connection = worker.core.accept(env.now, local);
+        let ends = Ends {
+            local: SocketAddr::from(([10, 0, 0, 1], 4420)),
+            remote: [10, 0, 0, 2].into(),
+        };
+        let connection = worker.core.accept(env.now, ends);
         env.trace.say(env.now, || {
             format!("link {link} accepted by core {index}: {connection}")
         });

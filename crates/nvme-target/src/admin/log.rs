@@ -71,7 +71,7 @@ pub(super) fn page(
         lid::COMMANDS_SUPPORTED => commands(controller),
         lid::RESERVATION_NOTIFICATION => controller.notification_page(parameters.retain_event),
         lid::ANA => paths(controller, parameters.lsp & GROUPS_ONLY != 0),
-        _ => discovery::page(ctx.target, &controller.host, connection.local),
+        _ => discovery::page(ctx.target, &controller.host, connection.ends.local),
     };
     // A page is as long as the host likes to read, zeroes after its end.
     let end = parameters.offset.saturating_add(parameters.bytes);

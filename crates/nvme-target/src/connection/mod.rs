@@ -8,7 +8,7 @@ mod receive;
 mod respond;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,12 +172,20 @@ enum Life {
     Closed,
 }
 
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// The address that the host connected to.
+    pub local: SocketAddr,
+    /// Where it came from.
+    pub remote: IpAddr,
+}
+
 pub(crate) struct Connection {
     /// Index in its core's list; names it in device requests' tags.
     pub(crate) id: u32,
     pub(crate) queue: Option<Queue>,
-    /// The address that the host connected to.
-    pub(crate) local: SocketAddr,
+    pub(crate) ends: Ends,
     receiver: Receiver,
     framing: Framing,
     slots: Slots,
@@ -217,7 +225,7 @@ pub(crate) struct Connection {
     pub(crate) news: bool,
     /// The core will look at this connection before it sleeps.
     pub(crate) noted: bool,
-    born: Moment,
+    pub(crate) born: Moment,
     /// Whose share its buffers count to.
     pub(crate) account: AccountId,
     /// What was counted there.
@@ -238,7 +246,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(id: u32, local: SocketAddr, now: Moment) -> Self {
+    pub(crate) fn new(id: u32, ends: Ends, now: Moment) -> Self {
         let mut slots = Slots::default();
         slots.set_limit(1);
         let limits = Limits {
@@ -249,7 +257,7 @@ impl Connection {
         Self {
             id,
             queue: None,
-            local,
+            ends,
             receiver: Receiver::new(pdu::Role::Controller, limits),
             framing: Framing::PLAIN,
             slots,
@@ -589,6 +597,12 @@ impl Connection {
     }
 
     /// Whether Connect has not come although the connection is older than `since`.
+    /// Whether it carries no queue of a subsystem.
+    pub(crate) fn is_visitor(&self) -> bool {
+        let queue = self.queue.as_ref();
+        queue.is_none_or(|queue| matches!(queue.controller.role, Role::Discovery))
+    }
+
     pub(crate) fn is_loitering(&self, since: Moment) -> bool {
         self.queue.is_none() && self.connect.is_none() && self.born < since
     }

@@ -16,6 +16,7 @@ use super::mail::{Mail, Reply};
 use super::placement::Placement;
 use super::resident::{MakeResident, Residents};
 use super::socket::{BUSY_QUEUE_BYTES, GREETING_BYTES, QUEUE_BYTES, Socket};
+use crate::connection::Ends;
 use crate::core::{Action, ConnectionId, Core, Handoff, Placing};
 use crate::roster::Listing;
 
@@ -315,11 +316,11 @@ impl Worker {
         if self.turns_away {
             return;
         }
-        let Ok(local) = local_address(&socket) else {
+        let Ok(ends) = ends(&socket) else {
             return;
         };
         let file = self.handle.adopt(socket);
-        let connection = self.core.accept(self.now, local);
+        let connection = self.core.accept(self.now, ends);
         if let Some(key) = self.insert(file, connection, GREETING_BYTES) {
             self.receive(key, true);
         }
@@ -585,6 +586,12 @@ impl Worker {
     }
 }
 
-fn local_address(socket: &impl AsFd) -> io::Result<SocketAddr> {
-    Ok(SocketAddr::try_from(rustix::net::getsockname(socket)?)?)
+fn ends(socket: &impl AsFd) -> io::Result<Ends> {
+    let remote = SocketAddr::try_from(
+        rustix::net::getpeername(socket)?.ok_or(io::ErrorKind::NotConnected)?,
+    )?;
+    Ok(Ends {
+        local: SocketAddr::try_from(rustix::net::getsockname(socket)?)?,
+        remote: remote.ip().to_canonical(),
+    })
 }

@@ -19,4 +19,5 @@ mod status;
 mod storm;
 mod succession;
 mod transfer;
+mod visitors;
 mod world;

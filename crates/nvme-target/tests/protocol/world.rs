@@ -1,13 +1,13 @@
 //! Drives cores the way the server does, without sockets: bytes in vectors, time in a variable.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Gather, Geometry, IoBuffer, Moment};
 use ashlar_nvme_target::{
-    Action, ConnectionId, Core, HostAccess, Listing, NamespaceConfig, Notice, Reservations, Shared,
-    SubsystemConfig, Target, Timeouts,
+    Action, ConnectionId, Core, Ends, HostAccess, Listing, NamespaceConfig, Notice, Reservations,
+    Shared, SubsystemConfig, Target, Timeouts,
 };
 use uuid::Uuid;
 
@@ -188,7 +188,14 @@ impl World {
 
     /// A new TCP connection.
     pub fn dial(&mut self) -> usize {
-        let id = self.cores[0].accept(self.now, self.local);
+        self.dial_from([10, 0, 0, 2].into())
+    }
+
+    /// A new TCP connection from this address.
+    pub fn dial_from(&mut self, remote: IpAddr) -> usize {
+        let local = self.local;
+        let ends = Ends { local, remote };
+        let id = self.cores[0].accept(self.now, ends);
         self.wires.push(Wire {
             core: 0,
             id: Some(id),
