@@ -17,7 +17,7 @@ use ashlar_nvme::pdu::{self, Fatal, Framing};
 use ashlar_nvme::stream::{Limits, Receiver};
 use ashlar_nvme::{Command, Status};
 
-use self::dues::Dues;
+use self::dues::{Dues, LEAST_BYTES_PER_SECOND};
 use self::labels::Labels;
 use crate::controller::{Controller, Role};
 use crate::core::Placing;
@@ -522,8 +522,9 @@ impl Connection {
         if self.is_slow(now) {
             self.pays = false;
         }
-        let untaken = self.untaken.is_some_and(|since| now.since(since) > limit);
-        untaken || self.dues.slow_for(now) > limit || self.slots.has_neglected(now, NEGLECT * limit)
+        self.leaves_untaken(now, limit, LEAST_BYTES_PER_SECOND)
+            || self.dues.slow_for(now) > limit
+            || self.slots.has_neglected(now, NEGLECT * limit)
     }
 
     fn owes_bytes(&self) -> bool {
@@ -536,8 +537,13 @@ impl Connection {
     }
 
     fn takes_slowly(&self, now: Moment) -> bool {
-        let allowed = self.sending as u64 * 1000 / LEAST_TAKEN_BYTES_PER_SECOND as u64;
-        let limit = TAKE_LIMIT + Duration::from_millis(allowed);
+        self.leaves_untaken(now, TAKE_LIMIT, LEAST_TAKEN_BYTES_PER_SECOND)
+    }
+
+    /// Whether the host has left a batch untaken for `limit`, and the time that its bytes take at this rate.
+    fn leaves_untaken(&self, now: Moment, limit: Duration, bytes_per_second: usize) -> bool {
+        let allowed = self.sending as u64 * 1000 / bytes_per_second as u64;
+        let limit = limit + Duration::from_millis(allowed);
         self.untaken.is_some_and(|since| now.since(since) > limit)
     }
 

@@ -201,6 +201,25 @@ fn a_slow_device_is_not_the_hosts_fault() {
 }
 
 #[test]
+fn a_slow_link_has_time_for_what_it_carries() {
+    const BYTES: usize = 1 << 20;
+    let mut world = World::new(&Plan::default());
+    let (_admin, mut io) = Host::pair(&mut world);
+    world.wires[io.wire].reading = false;
+    let cid = io.send(&mut world, read(0, BYTES, 4096), &[]);
+    // 30 s for any batch, and a second for each 16 KiB of it.
+    world.pass(90 * SECOND);
+    world.wires[io.wire].reading = true;
+    io.settle(&mut world);
+    assert!(io.replies[&cid].status().is_success());
+
+    world.wires[io.wire].reading = false;
+    io.send(&mut world, read(0, BYTES, 4096), &[]);
+    world.pass(100 * SECOND);
+    assert!(world.wires[io.wire].is_closed());
+}
+
+#[test]
 fn an_old_write_lands_before_the_hosts_next_connect_is_answered() {
     let plan = two_cores();
     let mut world = World::new(&plan);

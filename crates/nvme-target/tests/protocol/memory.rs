@@ -193,7 +193,7 @@ fn a_host_that_never_reads_is_not_listened_to_for_ever() {
     let (_admin, mut io) = Host::pair(&mut world);
     flood(&mut world, &mut io, Command::flush(1), 20_000);
     // It is closed in the end, whatever it goes on sending.
-    for _ in 0..40 {
+    for _ in 0..60 {
         world.push(discovery.wire, &[4]);
         world.push(io.wire, &[4]);
         world.pass(Duration::from_secs(1));
