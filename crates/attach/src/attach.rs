@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use ashlar_reactor::Spin;
+
 use crate::detach::{DetachOptions, clear};
 use crate::error::AttachError;
 use crate::format::{self, Content, FileSystem};
@@ -12,7 +14,7 @@ use crate::guardian;
 use crate::local::{self, Wish};
 use crate::means::{Means, Via, choose};
 use crate::nvme::{self, Fabrics};
-use crate::state::{Folder, Local, Phase, State};
+use crate::state::{Folder, Local, Phase, SpinWord, State};
 use crate::system::process::Process;
 use crate::system::{loops, mounts, tool, users};
 
@@ -67,8 +69,8 @@ pub struct AttachOptions {
     pub always_flush: bool,
     /// How long I/O waits for the volume before it fails; nothing: for ever.
     pub limit: Option<Duration>,
-    /// Longest time that the server spins for the next event.
-    pub spin: Duration,
+    /// When the server spins.
+    pub spin: Spin,
     /// Where every request is written down.
     pub trace: Option<PathBuf>,
 }
@@ -165,7 +167,7 @@ pub fn attach(
         reserved: namespace.reserved,
         always_flush: options.always_flush,
         limit_seconds: options.limit.map(|limit| limit.as_secs()),
-        spin_us: options.spin.as_micros().try_into().unwrap_or(u64::MAX),
+        spin: SpinWord(options.spin),
         trace: options.trace.clone(),
         phase: Phase::Attaching(this),
     };

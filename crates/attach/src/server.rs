@@ -4,10 +4,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use ashlar_block::BlockDevice;
-use ashlar_reactor::{Opener, Options, Reactor, Waker};
+use ashlar_reactor::{Opener, Options, Reactor, Spin, Waker};
 
 use crate::control;
 use crate::counters::Counters;
@@ -27,8 +26,8 @@ const DEVICE_BYTES: usize = 64 << 20;
 pub struct ServerOptions<'a> {
     /// The attachment's folder: what the server can be asked is asked through a socket there.
     pub dir: &'a Path,
-    /// Longest time to spin for the next event before sleeping.
-    pub spin: Duration,
+    /// When to spin.
+    pub spin: Spin,
     /// Most memory for data on its way, in bytes.
     pub pool_bytes: usize,
     /// Where every request is written down.

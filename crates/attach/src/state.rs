@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ashlar_reactor::Spin;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -83,12 +84,32 @@ pub struct State {
     pub always_flush: bool,
     /// How long I/O waits for the volume before it fails, in seconds; nothing: for ever.
     pub limit_seconds: Option<u64>,
-    /// Longest time that the server spins for the next event, in microseconds.
-    pub spin_us: u64,
+    /// When the server spins.
+    #[serde(default)]
+    pub spin: SpinWord,
     /// Where every request is written down.
     pub trace: Option<PathBuf>,
     /// How far it is.
     pub phase: Phase,
+}
+
+/// When a server spins, as it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SpinWord(pub Spin);
+
+impl TryFrom<String> for SpinWord {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse().map(Self)
+    }
+}
+
+impl From<SpinWord> for String {
+    fn from(word: SpinWord) -> Self {
+        word.0.to_string()
+    }
 }
 
 /// The processes behind an attachment.

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use ashlar_device::Spec;
 use ashlar_nvme::fabrics::Nqn;
@@ -62,7 +61,7 @@ fn config(arguments: &ServeArguments) -> Result<ServerConfig, Failure> {
         listen: arguments.listen,
         cores: cores(arguments)?,
         reactor: Options {
-            spin: Duration::from_micros(arguments.spin_us),
+            spin: arguments.spin,
             pool_bytes: arguments.buffer_mib.max(16) << 20,
             files: 8192,
             ..Options::default()

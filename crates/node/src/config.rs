@@ -2,8 +2,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use ashlar_reactor::Spin;
 use ashlar_store::DRIVE_REPLY_TIMEOUT;
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use crate::files;
 use crate::model::{ControlError, check_name};
@@ -31,6 +33,9 @@ pub struct Config {
     pub cores: Vec<usize>,
     /// Where to listen for the API over TCP, besides the socket.
     pub api: Option<SocketAddr>,
+    /// When cores that serve hosts spin; see [`Config::spin`].
+    #[serde(default, deserialize_with = "read_spin")]
+    spin: Option<Spin>,
     /// Seconds after the loss of a drive at which copies of what it held are made on the others, unless
     /// somebody says so before; see [`Config::repair_after`].
     repair_after_seconds: Option<u64>,
@@ -84,6 +89,20 @@ impl Config {
     /// Where to listen for hosts.
     pub fn listen(&self) -> SocketAddr {
         self.listen.unwrap_or(Self::LISTEN)
+    }
+
+    /// The same, whose cores spin like this if the command line says so.
+    #[must_use]
+    pub fn spinning(self, spin: Option<Spin>) -> Self {
+        Self {
+            spin: spin.or(self.spin),
+            ..self
+        }
+    }
+
+    /// When cores that serve hosts spin before they sleep: where that pays unless something else is said.
+    pub fn spin(&self) -> Spin {
+        self.spin.unwrap_or_default()
     }
 
     /// How long after a loss repair begins by itself: 5 minutes unless something else is said.
@@ -147,6 +166,11 @@ impl Config {
     }
 }
 
+fn read_spin<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Spin>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(D::Error::custom)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,12 +179,13 @@ mod tests {
     fn everything_can_be_set() {
         let config = Config::parse(
             "listen = '0.0.0.0:4420'\nadvertise = '10.0.0.5:4420'\ncores = [3, 1]\n\
-             api = '[::1]:8080'\nrepair_after_seconds = 60\ndrive_timeout_seconds = 3\n\
+             api = '[::1]:8080'\nspin = '2000'\nrepair_after_seconds = 60\ndrive_timeout_seconds = 3\n\
              drive_wait_seconds = 0\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
         )
         .expect("valid");
         assert_eq!(config.listen().to_string(), "0.0.0.0:4420");
         assert_eq!(config.cores, [1, 3]);
+        assert_eq!(config.spin().to_string(), "2000");
         assert_eq!(config.repair_after(), Duration::from_secs(60));
         assert_eq!(config.drive_timeout(), Duration::from_secs(3));
         assert_eq!(config.drive_wait(), Duration::ZERO);
@@ -169,6 +194,8 @@ mod tests {
         assert_eq!(Config::default().repair_after(), Duration::from_secs(300));
         assert_eq!(config.pools[0].drives, ["/dev/x"]);
         let over = config.overridden("127.0.0.1:1".parse().ok(), None);
+        assert_eq!(over.clone().spinning(Some(Spin::Off)).spin(), Spin::Off);
+        assert_eq!(over.clone().spinning(None).spin(), over.spin());
         assert_eq!(over.listen().to_string(), "127.0.0.1:1");
         assert_eq!(over.api.expect("kept").to_string(), "[::1]:8080");
         assert_eq!(Config::default().listen().to_string(), "127.0.0.1:4420");
@@ -180,6 +207,7 @@ mod tests {
             ("colour = 3", "colour"),
             ("[[pool]]\nname = 'a'\ndrives = ['/x']\nsize = 3", "size"),
             ("listen = 'here'", "listen"),
+            ("spin = 'fast'", "auto, off"),
             ("drive_timeout_seconds = 0", "drive_timeout_seconds"),
             ("drive_wait_seconds = 3601", "drive_wait_seconds"),
             ("cores = [1, 1]", "cores"),

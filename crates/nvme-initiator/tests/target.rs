@@ -14,7 +14,7 @@ use ashlar_device::Memory;
 use ashlar_nvme_initiator::{Remote, discover, identify, local_host};
 use ashlar_nvme_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_nvme_target::{HostAccess, Timeouts};
-use ashlar_reactor::{Opener, Options, available_cores};
+use ashlar_reactor::{Opener, Options, Spin, available_cores};
 use exercise::{Rig, check, config, fill};
 
 const NQN: &str = "nqn.2026-01.io.ashlar:test";
@@ -29,7 +29,7 @@ fn serve(listen: &str, device: Arc<Memory>, access: HostAccess) -> Server {
             listen,
             cores: available_cores().into_iter().take(1).collect(),
             reactor: Options {
-                spin: Duration::ZERO,
+                spin: Spin::Off,
                 ..Options::default()
             },
             exports: vec![Export {

@@ -21,8 +21,8 @@
 //! * On the read and write path there is no task, waker or allocation an operation: frames and
 //!   batches are lent to the ring and come back with the event.
 //! * An idle reactor sleeps in the kernel. It spins, without system calls, only where few commands
-//!   share a wake-up or it costs more than the work that it is for, and events have lately come soon
-//!   ([`Options::spin`]).
+//!   share a wake-up or it costs more than the work that it is for, and events have lately come soon,
+//!   unless it is told otherwise ([`Spin`]).
 //! * Registered files and buffers are used where the kernel grants them, and done without
 //!   otherwise.
 //!
@@ -52,7 +52,7 @@ pub use frame::{RecvFrame, SendBatch};
 pub use mail::{Mailbox, Waker};
 pub use net::{NetError, listen, stream_socket};
 pub use opener::Opener;
-pub use options::{Options, SetupError};
+pub use options::{Options, SetupError, Spin};
 pub use port::{Event, Port, What};
 pub use process::{AFTERLIFE, has_ended};
 pub use thread::{available_cores, cpu_time, pin_to_core, raise_file_limit};

@@ -1,5 +1,45 @@
+use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, io};
+
+/// When a reactor waits for the next event without sleeping. One that is idle sleeps, whatever this says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spin {
+    /// Never.
+    Off,
+    /// Where a sleep would cost more than it saves, as measured while running.
+    #[default]
+    Auto,
+    /// After every event, for at most this long, while events come that soon: for a core that has nothing else to do.
+    For(Duration),
+}
+
+impl FromStr for Spin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" | "0" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            micros => {
+                let micros: u32 = micros.parse().map_err(|_| {
+                    format!("{text:?} is not auto, off or a number of microseconds")
+                })?;
+                Ok(Self::For(Duration::from_micros(micros.into())))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Spin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Auto => f.write_str("auto"),
+            Self::For(time) => write!(f, "{}", time.as_micros()),
+        }
+    }
+}
 
 /// How a reactor is set up.
 #[derive(Clone, Debug)]
@@ -8,9 +48,8 @@ pub struct Options {
     pub entries: u32,
     /// Most memory the buffer pool may take, in bytes.
     pub pool_bytes: usize,
-    /// Longest time to spin for the next event before sleeping, while spinning pays. Zero never
-    /// spins.
-    pub spin: Duration,
+    /// When to spin.
+    pub spin: Spin,
     /// Most files that are registered with the ring; the rest work unregistered.
     pub files: u32,
 }
@@ -20,7 +59,7 @@ impl Default for Options {
         Self {
             entries: 512,
             pool_bytes: 256 << 20,
-            spin: Duration::from_micros(200),
+            spin: Spin::Auto,
             files: 4096,
         }
     }
@@ -58,5 +97,24 @@ impl fmt::Display for SetupError {
 impl std::error::Error for SetupError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_to_spin_is_read_as_it_is_written() {
+        for text in ["off", "auto", "2000"] {
+            assert_eq!(text.parse::<Spin>().unwrap().to_string(), text);
+        }
+        assert_eq!("0".parse(), Ok(Spin::Off));
+        for text in ["", "-1", "2ms", "99999999999"] {
+            assert!(
+                text.parse::<Spin>().unwrap_err().contains("auto, off"),
+                "{text}"
+            );
+        }
     }
 }

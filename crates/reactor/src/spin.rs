@@ -24,6 +24,10 @@
 
 use std::time::Duration;
 
+use crate::options::Spin;
+
+/// Longest time to spin where nothing else is said.
+const AUTO_LIMIT: Duration = Duration::from_micros(200);
 const HIGH: i32 = 64;
 /// Waits from one measurement of what is not being done to the next. A spin too many costs little; a
 /// sleep too many may cost the processor, where others want it, so there are fewer of these.
@@ -65,7 +69,7 @@ impl Median {
 }
 
 pub(crate) struct SpinPolicy {
-    limit: Duration,
+    mode: Spin,
     score: i32,
     waits: u32,
     work: Median,
@@ -76,9 +80,9 @@ pub(crate) struct SpinPolicy {
 }
 
 impl SpinPolicy {
-    pub(crate) fn new(limit: Duration) -> Self {
+    pub(crate) fn new(mode: Spin) -> Self {
         Self {
-            limit,
+            mode,
             score: HIGH / 2,
             waits: 0,
             work: Median::default(),
@@ -90,9 +94,12 @@ impl SpinPolicy {
 
     /// How to wait after a turn that had `last_batch` events.
     pub(crate) fn plan(&self, last_batch: usize) -> Wait {
-        if self.limit.is_zero() || last_batch == 0 {
-            return Wait::Sleep;
-        }
+        let limit = match self.mode {
+            _ if last_batch == 0 => return Wait::Sleep,
+            Spin::Off => return Wait::Sleep,
+            Spin::Auto => AUTO_LIMIT,
+            Spin::For(limit) => limit,
+        };
         let pays = self.pays();
         let period = if pays {
             PROBE_WHEN_SPINNING
@@ -102,8 +109,8 @@ impl SpinPolicy {
         match self.waits % period {
             // The sleep's end is where the work begins that the next wait tells of.
             0 => Wait::Timed,
-            1 => Wait::Spin(self.limit),
-            _ if pays => Wait::Spin(self.limit),
+            1 => Wait::Spin(limit),
+            _ if pays => Wait::Spin(limit),
             _ => Wait::Sleep,
         }
     }
@@ -114,7 +121,8 @@ impl SpinPolicy {
             _ => true,
         };
         let few = self.share <= FEW * SHARE_UNIT;
-        (few || longer) && self.score > 0
+        let is_told = matches!(self.mode, Spin::For(_));
+        (is_told || few || longer) && self.score > 0
     }
 
     /// `commands` were handled since the last wait; without any there was nothing to share.
@@ -154,14 +162,12 @@ impl SpinPolicy {
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_micros(200);
-
     fn us(us: u64) -> Duration {
         Duration::from_micros(us)
     }
 
     fn deep() -> SpinPolicy {
-        let mut policy = SpinPolicy::new(LIMIT);
+        let mut policy = SpinPolicy::new(Spin::Auto);
         (0..64).for_each(|_| policy.shared(16));
         policy
     }
@@ -212,7 +218,7 @@ mod tests {
 
     #[test]
     fn spins_only_while_events_come_in_time() {
-        let mut policy = SpinPolicy::new(LIMIT);
+        let mut policy = SpinPolicy::new(Spin::Auto);
         assert_eq!(
             policy.plan(0),
             Wait::Sleep,
@@ -236,8 +242,19 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_never_spins() {
-        let mut policy = SpinPolicy::new(Duration::ZERO);
+    fn what_is_off_never_spins() {
+        let mut policy = SpinPolicy::new(Spin::Off);
         assert_eq!(run(&mut policy, 640, (1, 30, 1)), 0);
+    }
+
+    #[test]
+    fn what_is_told_to_spins_for_all_that_comes_in_time() {
+        let mut policy = SpinPolicy::new(Spin::For(us(2000)));
+        (0..64).for_each(|_| policy.shared(16));
+        let (deep, rare) = ((1000, 30, 60), (3000, 30, 60));
+        assert_eq!(run(&mut policy, 5120, deep), 5120 - 10, "all but probes");
+        run(&mut policy, 64, rare);
+        assert_eq!(run(&mut policy, 6400, rare), 100, "only probes are left");
+        assert_eq!(policy.plan(0), Wait::Sleep, "nothing happened");
     }
 }

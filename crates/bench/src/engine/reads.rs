@@ -8,7 +8,7 @@ use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, BufferPool, Completion, IoBuffer, Moment, Request,
 };
 use ashlar_device::{Spec, open};
-use ashlar_reactor::{Handle, Opener, Options, Reactor};
+use ashlar_reactor::{Handle, Opener, Options, Reactor, Spin};
 use ashlar_store::{Layout, Manage, Sizes};
 use serde::Serialize;
 
@@ -50,7 +50,7 @@ impl Rig {
     fn new(dir: &Path, bytes: u64) -> Result<(Self, Vec<Temporary>), Failure> {
         let options = Options {
             pool_bytes: 320 << 20,
-            spin: Duration::ZERO,
+            spin: Spin::Off,
             ..Options::default()
         };
         let reactor = Reactor::new(&options).map_err(Failure::doing("a reactor"))?;

@@ -8,7 +8,7 @@ use ashlar_block::{
 use ashlar_cache::{Cache, Header, Mark, Mode, Side};
 use ashlar_device::media::{ArrayModel, DiskModel, FlashModel, Level, Media};
 use ashlar_device::{Null, NullReads};
-use ashlar_reactor::{Opener, Options, Reactor};
+use ashlar_reactor::{Opener, Options, Reactor, Spin};
 use uuid::Uuid;
 
 use super::Load;
@@ -126,7 +126,7 @@ impl Rig {
     pub(super) fn of(setup: Setup) -> Result<Self, Failure> {
         let options = Options {
             pool_bytes: 128 << 20,
-            spin: Duration::ZERO,
+            spin: Spin::Off,
             ..Options::default()
         };
         let reactor = Reactor::new(&options).map_err(Failure::doing("a reactor"))?;

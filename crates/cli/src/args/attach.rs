@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ashlar_reactor::Spin;
 use clap::{Args, ValueEnum};
 
 use super::{ApiOptions, LogOptions};
@@ -89,9 +90,10 @@ pub(crate) struct AttachArguments {
     /// Write every request down: its number, kind, offset and length
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Longest time to spin for the next event before sleeping, in microseconds
-    #[arg(long, default_value_t = 200, value_name = "MICROSECONDS")]
-    pub(crate) spin_us: u64,
+    /// When to spin before sleeping: auto (where a sleep would cost more, as measured), off, or for so many microseconds
+    /// after every event
+    #[arg(long, default_value_t = Spin::Auto, value_name = "auto|off|USEC")]
+    pub(crate) spin: Spin,
     /// Who we are to the volume (default: an NQN that follows from this machine's identifier)
     #[arg(long, value_name = "NQN")]
     pub(crate) hostnqn: Option<String>,

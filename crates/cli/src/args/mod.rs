@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use ashlar_reactor::Spin;
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 pub(crate) use attach::{
@@ -291,10 +292,10 @@ pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) shared: SharedArguments,
 
-    /// Longest time to spin for the next event before sleeping, in microseconds; an idle target
-    /// sleeps whatever this says
-    #[arg(long, default_value_t = 200, value_name = "MICROSECONDS")]
-    pub(crate) spin_us: u64,
+    /// When to spin before sleeping: auto (where a sleep would cost more, as measured), off, or for so many microseconds
+    /// after every event, on cores that have nothing else to do; an idle target sleeps whatever this says
+    #[arg(long, default_value_t = Spin::Auto, value_name = "auto|off|USEC")]
+    pub(crate) spin: Spin,
 
     /// Most memory for I/O buffers, in MiB a core
     #[arg(long, default_value_t = 256, value_name = "MIB")]

@@ -76,7 +76,7 @@ pub(crate) fn server(arguments: &HelperArguments) -> Result<(), Failure> {
     let fuse = fuse.map_err(|error| Failure::environment(format!("/dev/fuse: {error}")))?;
     let options = ServerOptions {
         dir: folder.path(),
-        spin: Duration::from_micros(state.spin_us),
+        spin: state.spin.0,
         pool_bytes: POOL_BYTES,
         trace: state.trace.as_deref(),
         paths: Some(Arc::new(Board(remote.board()))),

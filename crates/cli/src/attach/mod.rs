@@ -61,7 +61,7 @@ pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
         via,
         always_flush: arguments.always_flush,
         limit,
-        spin: Duration::from_micros(arguments.spin_us),
+        spin: arguments.spin,
         trace,
     };
     let state = namespace::with(volume, arguments, |namespace| {

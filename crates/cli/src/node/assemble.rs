@@ -25,6 +25,7 @@ pub(crate) fn assemble(
         cores: cores(config)?,
         reactor: Options {
             files: 8192,
+            spin: config.spin(),
             ..Options::default()
         },
         exports: Vec::new(),

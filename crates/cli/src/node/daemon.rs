@@ -9,6 +9,7 @@ use ashlar_node::model::ControlError;
 use ashlar_node::service::{Services, fence_left_behind};
 use ashlar_node::{Config, Control, Daemon};
 use ashlar_nvme_initiator::machine_host;
+use ashlar_reactor::Spin;
 use clap::Args;
 
 use super::supervise;
@@ -34,6 +35,10 @@ pub(crate) struct NodeArguments {
     /// Offer the API on TCP, too; callers need the token
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) api: Option<SocketAddr>,
+    /// When cores that serve hosts spin before they sleep: auto (where a sleep would cost more, as measured), off, or for
+    /// so many microseconds after every event, on cores that have nothing else to do [default: auto]
+    #[arg(long, value_name = "auto|off|USEC")]
+    pub(crate) spin: Option<Spin>,
     /// The cluster that the node is in, if it is written in a file (docs/replication.md); one that it has joined is in
     /// --dir
     #[arg(long, value_name = "FILE", requires = "name")]
@@ -136,6 +141,7 @@ pub(crate) fn run(
         None => Config::default(),
     };
     let config = config.overridden(arguments.listen, arguments.api);
+    let config = config.spinning(arguments.spin);
     let mut config = match arguments.portal()? {
         Some(portal) => config.listening_at(portal),
         None => config,

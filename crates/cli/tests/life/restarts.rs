@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ashlar_block::{BlockDevice, BlockRange, Checked, Completion, Durability, Request};
 use ashlar_nvme_initiator::{Remote, RemoteDevice, local_host, url};
-use ashlar_reactor::{Options, Reactor};
+use ashlar_reactor::{Options, Reactor, Spin};
 
 use crate::common::eventually;
 use crate::host::BLOCK;
@@ -42,7 +42,7 @@ struct Host {
 impl Host {
     fn connect(url: &str, index: u64, random: Random) -> Self {
         let options = Options {
-            spin: Duration::ZERO,
+            spin: Spin::Off,
             ..Options::default()
         };
         let config = url::parse(url, &local_host()).expect("a URL");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BlockRange, Completion, ErrorKind, IoError, Operation, Request};
 use ashlar_cache::GRANULE;
-use ashlar_reactor::{Opener, Options, Reactor};
+use ashlar_reactor::{Opener, Options, Reactor, Spin};
 
 /// Most granules of a read.
 const MOST: u64 = 64;
@@ -28,7 +28,7 @@ impl Direct {
         let options = Options {
             entries: 64,
             pool_bytes: MEMORY,
-            spin: Duration::ZERO,
+            spin: Spin::Off,
             files: 16,
         };
         let none = |error: &dyn std::fmt::Display| {

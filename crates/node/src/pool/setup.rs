@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BlockSize, ErrorKind, IoError};
 use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, inspect, open};
-use ashlar_reactor::{Opener, Options, Reactor};
+use ashlar_reactor::{Opener, Options, Reactor, Spin};
 use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
 use ashlar_store::{
     Comeback, DrivePlan, Drives, Engine, ImportOptions, MemberStatus, NodeMemory, PoolError,
@@ -147,7 +147,7 @@ fn with_drives<T>(
     let options = Options {
         entries: 256,
         pool_bytes: SETUP_POOL,
-        spin: Duration::ZERO,
+        spin: Spin::Off,
         files: 128,
     };
     let mut reactor = Reactor::new(&options).map_err(|error| trouble(&error))?;

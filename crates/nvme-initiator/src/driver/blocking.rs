@@ -12,7 +12,7 @@ use ashlar_nvme::identify::{
 };
 use ashlar_nvme::log::{AnaState, DiscoveryEntry, lid};
 use ashlar_nvme::{Command, Status};
-use ashlar_reactor::{Options, Reactor, Waker};
+use ashlar_reactor::{Options, Reactor, Spin, Waker};
 
 use super::remote::resolve;
 use super::sockets::Sockets;
@@ -161,7 +161,7 @@ impl Short {
         let options = Options {
             entries: 16,
             pool_bytes: 8 << 20,
-            spin: Duration::ZERO,
+            spin: Spin::Off,
             files: 8,
         };
         let reactor = Reactor::new(&options)

@@ -13,7 +13,7 @@ use ashlar_nvme::reservation::ReservationType;
 use ashlar_nvme_initiator::{Acquire, Config, PathBoard, Remote, ReservationDesk};
 use ashlar_nvme_target::server::{CoreDeath, Export, ReservationFile, Server, ServerConfig};
 use ashlar_nvme_target::{HostAccess, Shared, Timeouts};
-use ashlar_reactor::{Opener, Options, available_cores};
+use ashlar_reactor::{Opener, Options, Spin, available_cores};
 
 const NQN: &str = "nqn.2026-01.io.ashlar:both";
 const SLOTS: u64 = 32;
@@ -54,7 +54,7 @@ fn server_config(listen: SocketAddr) -> ServerConfig {
         listen,
         cores: available_cores().into_iter().take(1).collect(),
         reactor: Options {
-            spin: Duration::ZERO,
+            spin: Spin::Off,
             ..Options::default()
         },
         exports: Vec::new(),

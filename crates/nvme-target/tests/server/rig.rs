@@ -7,13 +7,13 @@ use ashlar_block::{BlockDevice, BlockRange, Checked, Completion, Durability, IoB
 use ashlar_nvme_initiator::{Remote, RemoteDevice, local_host, url};
 use ashlar_nvme_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_nvme_target::{HostAccess, Timeouts};
-use ashlar_reactor::{Opener, Options, Reactor, available_cores};
+use ashlar_reactor::{Opener, Options, Reactor, Spin, available_cores};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn options() -> Options {
     Options {
-        spin: Duration::ZERO,
+        spin: Spin::Off,
         ..Options::default()
     }
 }

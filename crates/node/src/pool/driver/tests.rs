@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use ashlar_block::BlockSize;
 use ashlar_device::Memory;
-use ashlar_reactor::{Options, Reactor};
+use ashlar_reactor::{Options, Reactor, Spin};
 use ashlar_store::format::Label;
 use ashlar_store::format::{DriveClass, Reserve, Salt};
 use ashlar_store::{DrivePlan, Drives, ImportOptions, PoolPlan, Sizes, enlist, format, import};
@@ -91,7 +91,7 @@ fn a_drive_that_is_refused_takes_no_members_place() {
     let reactor = Reactor::new(&Options {
         entries: 16,
         pool_bytes: 1 << 20,
-        spin: Duration::ZERO,
+        spin: Spin::Off,
         files: 4,
     });
     let reactor = reactor.expect("reactor");
@@ -131,7 +131,7 @@ fn a_drive_that_is_not_readmitted_keeps_its_name() {
     let reactor = Reactor::new(&Options {
         entries: 16,
         pool_bytes: 1 << 20,
-        spin: Duration::ZERO,
+        spin: Spin::Off,
         files: 4,
     });
     let reactor = reactor.expect("reactor");
