@@ -61,6 +61,9 @@ impl Remote {
 
 fn goal_pct(block_bytes: u32, depth: u32) -> f64 {
     match (block_bytes, depth) {
+        // What a database sends most of: ours.
+        (8_192, ..8) => 70.0,
+        (8_192, _) => 80.0,
         (_, ..8) => 75.0,
         (..=65_536, _) => 95.0,
         _ => 90.0,
@@ -112,8 +115,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_are_the_published_ones() {
+    fn goals_are_the_published_ones_and_ours() {
         assert_eq!(goal_pct(4096, 1), 75.0);
+        assert_eq!(goal_pct(8192, 1), 70.0);
+        assert_eq!(goal_pct(8192, 32), 80.0);
         assert_eq!(goal_pct(1 << 20, 1), 75.0);
         assert_eq!(goal_pct(65_536, 8), 95.0);
         assert_eq!(goal_pct(262_144, 8), 90.0);

@@ -153,11 +153,12 @@ fn drives(drives: &[DriveStatus]) -> String {
             drive.errors.read.to_string(),
             drive.errors.write.to_string(),
             drive.errors.checksum.to_string(),
+            drive.slow_requests.to_string(),
             with_reason(word(drive.state), drive.reason.as_ref()),
         ]
     };
     let head = [
-        "drive", "id", "class", "size", "used", "read", "write", "checksum", "state",
+        "drive", "id", "class", "size", "used", "read", "write", "checksum", "slow", "state",
     ];
     table(&head, &drives.iter().map(row).collect::<Vec<_>>())
 }

@@ -57,7 +57,7 @@ fn people_can_read_it() {
             .any(|line| words.iter().all(|word| line.contains(word)));
         assert!(found, "{words:?} are not in a line of\n{text}");
     };
-    has(&["DRIVE", "CHECKSUM", "STATE"]);
+    has(&["DRIVE", "CHECKSUM", "SLOW", "STATE"]);
     has(&["file:/b?size=8GiB&class=hdd", "hdd", "64 GiB", "online"]);
     has(&["LAYOUT", "LOSSES", "POWER", "MISDIRECTED"]);
     has(&["mirror:2", "64 GiB", "survives"]);

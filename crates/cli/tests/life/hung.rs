@@ -1,5 +1,6 @@
 //! Drives that do not answer, and drives that are not there when the daemon starts.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -46,9 +47,19 @@ fn a_drive_that_hangs_is_left_out_and_nothing_is_lost() {
     let mut load = Load::new(4096, &mut random);
     load.during(node.place(&nqn), |round| {
         round.more(200);
-        let is_out = || drive_of(&node, "d0")["state"] == "failed";
+        let told = Cell::new(false);
+        let is_out = || {
+            told.set(
+                told.get()
+                    || node.status()["warnings"]
+                        .to_string()
+                        .contains("has not answered for"),
+            );
+            drive_of(&node, "d0")["state"] == "failed"
+        };
         let pause = longest_pause(round, is_out);
         println!("the longest pause was {} ms", pause.as_millis());
+        assert!(told.get(), "no warning while it did not answer");
         round.more(300);
     });
     let drive = drive_of(&node, "d0");
@@ -57,6 +68,16 @@ fn a_drive_that_hangs_is_left_out_and_nothing_is_lost() {
         "{drive}"
     );
     assert!(drive["slow_requests"].as_u64() > Some(0), "{drive}");
+    let slow = node.ok(&["pool", "status", "tank"]);
+    let row = slow
+        .lines()
+        .find(|line| line.contains("d0"))
+        .expect("its row");
+    let requests = drive["slow_requests"].to_string();
+    assert!(
+        row.split_whitespace().any(|word| word == requests),
+        "{slow}"
+    );
     let said = node.said();
     assert!(said.contains("longer than a second"), "{said}");
     load.verify(node.place(&nqn));

@@ -1,5 +1,7 @@
 //! States of pools, drives, volumes and work, and the way out of each that is advised (docs/operations.md).
 
+use std::os::unix::fs::MetadataExt;
+
 use serde_json::Value;
 
 use crate::common::eventually;
@@ -44,6 +46,18 @@ fn bad_copies_are_not_healthy_until_a_scrub_has_mended_them() {
     scrubbed(&node);
     node.await_healthy();
     assert_eq!(node.status()["counters"]["lost_bytes"], 0);
+    let said = node.said();
+    for word in [
+        "bad copies of 4 KiB found on drive",
+        "bad copies mended from good ones",
+    ] {
+        assert!(said.contains(word), "{word}\n{said}");
+    }
+    // The file system gets back what was deleted.
+    let taken = || room.path("d1").metadata().expect("there").blocks() * 512;
+    let before = taken();
+    node.ok(&["volume", "delete", "tank/db", "--destroy-data"]);
+    eventually("its space comes back", || taken() + (1 << 20) < before);
     node.end();
 }
 

@@ -373,7 +373,7 @@ fn a_drive_is_kept_whose_joining_is_answered_too_late() {
 }
 
 #[test]
-fn a_file_that_is_deleted_or_cut_short_is_told_of_and_so_is_its_return() {
+fn a_file_that_is_deleted_replaced_or_cut_short_is_told_of_and_so_is_its_return() {
     let room = Room::new();
     room.tank(3);
     let warned = |drive: &str, word: &str| {
@@ -395,6 +395,10 @@ fn a_file_that_is_deleted_or_cut_short_is_told_of_and_so_is_its_return() {
         warned("d0", "deleted or renamed") && warned("d1", "cut short, from 100663296 to 99614720")
     );
     assert!(!warned("d2", "deleted"));
+    // One of the same size in its place is not the drive.
+    let another = File::create_new(room.path("d0")).expect("made");
+    another.set_len(96 << 20).expect("grown");
+    assert!(warned("d0", "is another file now"));
     std::fs::rename(room.path("elsewhere"), room.path("d0")).expect("renamed");
     file.set_len(96 << 20).expect("grown");
     assert!(!warned("d0", "deleted") && !warned("d1", "cut short"));

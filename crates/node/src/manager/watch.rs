@@ -1,8 +1,10 @@
-//! Files of drives that are deleted or cut short while they serve. The open file serves on as if nothing had happened,
+//! Files of drives that are deleted, replaced or cut short while they serve. The open file serves on as if nothing had happened,
 //! and the next start does not find it.
 
-use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -71,9 +73,10 @@ impl PoolManager {
         let drives = self.watched();
         let known = |drive: &Uuid| drives.iter().any(|watched| watched.drive == *drive);
         self.watch.lock().retain(|drive, _| known(drive));
+        let open = OpenFiles::now().ok();
         for watched in &drives {
             let bytes = self.watch.lock().get(&watched.drive).map(|seen| seen.bytes);
-            let looked = look(&watched.spec, bytes);
+            let looked = look(&watched.spec, bytes, open.as_ref());
             let mut seen = self.watch.lock();
             let seen = seen.entry(watched.drive).or_default();
             let before = match looked {
@@ -117,14 +120,42 @@ impl PoolManager {
     }
 }
 
-/// The bytes of a drive's files, or what is wrong with them, given how many there were.
-fn look(spec: &str, bytes: Option<u64>) -> Result<u64, String> {
+/// The regular files that this process has open.
+struct OpenFiles(BTreeSet<FileIdentity>);
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl OpenFiles {
+    fn now() -> io::Result<Self> {
+        let entries = fs::read_dir("/proc/self/fd")?.filter_map(Result::ok);
+        let files = entries.filter_map(|entry| fs::metadata(entry.path()).ok());
+        let files = files.filter(Metadata::is_file);
+        Ok(Self(files.map(|file| FileIdentity::of(&file)).collect()))
+    }
+}
+
+impl FileIdentity {
+    fn of(file: &Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+        }
+    }
+}
+
+/// The bytes of a drive's files, or what is wrong with them, given how many there were and which are `open`, if that
+/// can be told.
+fn look(spec: &str, bytes: Option<u64>, open: Option<&OpenFiles>) -> Result<u64, String> {
     let spec: Option<Spec> = split_class(spec)
         .ok()
         .and_then(|(plain, _)| plain.parse().ok());
     let mut now = 0;
     for path in spec.iter().flat_map(Spec::paths) {
-        now += size_of(path)?;
+        now += size_of(path, open)?;
     }
     match bytes {
         Some(bytes) if now < bytes => Err(format!(
@@ -135,8 +166,18 @@ fn look(spec: &str, bytes: Option<u64>) -> Result<u64, String> {
 }
 
 /// Zero for what is no regular file: a block device's size is not its node's.
-fn size_of(path: &Path) -> Result<u64, String> {
-    match std::fs::metadata(path) {
+fn size_of(path: &Path, open: Option<&OpenFiles>) -> Result<u64, String> {
+    match fs::metadata(path) {
+        Ok(file)
+            if file.is_file()
+                && open.is_some_and(|open| !open.0.contains(&FileIdentity::of(&file))) =>
+        {
+            Err(format!(
+                "{} is another file now: its own serves on as long as the daemon has it open, and will be missing at \
+                 the next start",
+                path.display()
+            ))
+        }
         Ok(file) if file.is_file() => Ok(file.len()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!(
             "{} was deleted or renamed: it serves on as long as the daemon has it open, and will be missing at the \
