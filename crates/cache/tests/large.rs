@@ -1,17 +1,22 @@
-//! A device of more than 2 TiB in blocks of 512 bytes: what is zeroed is counted in more than 32 bits.
+//! Large devices: one of more than 2 TiB in blocks of 512 bytes, where what is zeroed is counted in more than 32 bits; and
+//! one of 1 TiB of which something is cached everywhere.
 #![allow(clippy::unwrap_used)]
 
-use ashlar_block::{BlockRange, BlockSize, Geometry, Moment, Operation, Request};
+use std::time::{Duration, Instant};
+
+use ashlar_block::{BlockRange, BlockSize, BufferPool, Geometry, Moment, Operation, Request};
 use ashlar_cache::{Cache, GRANULE, Header, Mark, Mode, Side};
 use uuid::Uuid;
 
 const GRANULES: u64 = 5 << 28;
+/// Granules of a page of bits.
+const PAGE: u64 = 8192;
 
-fn cache() -> Cache {
+fn cache(granules: u64, cache_bytes: u64) -> Cache {
     let header = Header {
         cache: Uuid::from_u128(5),
-        granules: GRANULES,
-        cache_bytes: 64 << 20,
+        granules,
+        cache_bytes,
         blocks: BlockSize::B4096,
         mode: Mode::WriteAround,
         mark: Mark::Off,
@@ -22,7 +27,7 @@ fn cache() -> Cache {
     };
     let geometry = Geometry {
         deallocates: true,
-        ..Geometry::plain(BlockSize::B512, GRANULES * 8)
+        ..Geometry::plain(BlockSize::B512, granules * 8)
     };
     Cache::create(header, geometry, Moment::ORIGIN).unwrap()
 }
@@ -50,7 +55,7 @@ fn run(cache: &mut Cache) -> (Vec<BlockRange>, Vec<bool>) {
 
 #[test]
 fn two_tebibytes_and_more_are_zeroed_in_parts() {
-    let mut cache = cache();
+    let mut cache = cache(GRANULES, 64 << 20);
     run(&mut cache);
     assert!(cache.is_open());
     // The first is what a request can say in all; the last ends inside a part.
@@ -71,4 +76,38 @@ fn two_tebibytes_and_more_are_zeroed_in_parts() {
         }
         assert_eq!(next, (first + granules) * 8);
     }
+}
+
+/// A cache that has something of each of so many pages, all of it recorded.
+fn touched(pages: u64) -> Cache {
+    let mut cache = cache(pages * PAGE, pages * 2 * 8192);
+    let buffers = BufferPool::new(2 << 20);
+    run(&mut cache);
+    for page in 0..pages {
+        cache.submit(Request::read(
+            page,
+            BlockRange::new(page * PAGE + page * 31 % PAGE, 1),
+            buffers.get(GRANULE).unwrap(),
+        ));
+        run(&mut cache);
+    }
+    assert_eq!(cache.status().cached_bytes, pages * GRANULE as u64);
+    cache
+}
+
+/// The least time that a hundred turns take, of several tries.
+fn hundred_turns(cache: &mut Cache) -> Duration {
+    let time = |_| {
+        let from = Instant::now();
+        (0..100).for_each(|_| cache.advance(Moment::ORIGIN));
+        from.elapsed()
+    };
+    (0..20).map(time).min().unwrap()
+}
+
+#[test]
+fn a_turn_takes_no_longer_for_a_larger_cache() {
+    let (mut small, mut large) = (touched(16), touched(1 << 15));
+    let (least, most) = (hundred_turns(&mut small), hundred_turns(&mut large));
+    assert!(most < 10 * least, "{most:?} and {least:?} of a small one");
 }

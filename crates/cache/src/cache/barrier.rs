@@ -107,9 +107,9 @@ impl Cache {
                 });
             }
         }
+        let Some(barrier) = &self.barrier else { return };
         let quiet = self.pieces == 0 && self.evicting == 0 && self.is_settled_for_tasks();
         let durable = self.pages_are_durable();
-        let Some(barrier) = &self.barrier else { return };
         match (barrier.step, &barrier.task) {
             // Hosts' last writes may have come in between.
             (Step::Quiet, Task::Restore(_)) if quiet && self.dirty_elsewhere() > 0 => {

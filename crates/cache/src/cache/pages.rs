@@ -49,13 +49,28 @@ impl Page {
         quiet && self.present.is_empty() && self.cached.is_empty() && self.waiting.is_empty()
     }
 
-    /// Granules that can be recorded as clean after a flush of the backing device.
-    pub(super) fn unsettled(&self) -> impl Iterator<Item = usize> {
-        let fresh = self.present.iter();
-        fresh.filter(|&at| {
-            let written = self.dirty.get(at) && self.written.get(at);
-            written || !self.dirty.get(at) && !self.cached.get(at)
-        })
+    /// What can be recorded as clean after a flush of the backing device is to be so after the one that begins now.
+    pub(super) fn settle(&mut self) {
+        let [present, dirty] = [self.present.words(), self.dirty.words()];
+        let [cached, written] = [self.cached.words(), self.written.words()];
+        self.settling = Bits::from_words(|at| {
+            let fresh = !dirty[at] & !cached[at];
+            self.settling.words()[at] | present[at] & (fresh | dirty[at] & written[at])
+        });
+    }
+
+    /// That flush is done: what was newer, and whether anything has changed.
+    pub(super) fn settled(&mut self) -> Option<u64> {
+        let settling = std::mem::take(&mut self.settling);
+        if settling.is_empty() {
+            return None;
+        }
+        let newer = self.dirty.common(&settling).count();
+        for bits in [&mut self.dirty, &mut self.written, &mut self.newer] {
+            bits.remove(&settling);
+        }
+        self.cached.add(&settling);
+        Some(newer)
     }
 }
 
@@ -116,7 +131,7 @@ impl Cache {
 
     /// Whether all that has changed is durable.
     pub(super) fn pages_are_durable(&self) -> bool {
-        self.due.is_empty() && self.pages.values().all(|page| page.writing.is_none())
+        self.due.is_empty() && self.pages_on_their_way == 0
     }
 
     /// Sets whether a granule is cached and newer, as the page says; whether that is a change.
@@ -152,6 +167,7 @@ impl Cache {
                 continue;
             }
             one.writing = Some(one.version);
+            self.pages_on_their_way += 1;
             let bytes = encode_page(page, &one.cached, &one.newer);
             let at = self.layout.page_at(page);
             let how = (Side::Fast, Durability::Durable);
@@ -162,6 +178,7 @@ impl Cache {
     }
 
     pub(super) fn page_written(&mut self, page: u64, result: Result<(), IoError>) {
+        self.pages_on_their_way -= 1;
         if let Err(error) = result {
             return self.fail(format!("a page of the cache could not be written: {error}"));
         }

@@ -361,12 +361,13 @@ impl Cache {
     }
 
     fn was_filled(&mut self, op: usize) {
-        for granule in self.range_of(op) {
+        let range = self.range_of(op);
+        for granule in range.clone() {
             if !self.is_present(granule) {
                 self.put(granule, (true, false));
             }
         }
-        self.cleaning.fresh = true;
+        self.comes_to_be_clean(range);
         self.end_piece(op, Ok(()));
     }
 
