@@ -111,3 +111,28 @@ fn a_turn_takes_no_longer_for_a_larger_cache() {
     let (least, most) = (hundred_turns(&mut small), hundred_turns(&mut large));
     assert!(most < 10 * least, "{most:?} and {least:?} of a small one");
 }
+
+#[test]
+fn pages_that_become_due_at_once_are_written_a_few_at_a_time() {
+    // More than the memory of a cache has room for.
+    let pages = (1 << 15) + 100;
+    let mut cache = touched(pages);
+    cache.advance(Moment::ORIGIN + Duration::from_secs(3));
+    let (mut written, mut io, mut done) = (0, Vec::new(), Vec::new());
+    loop {
+        cache.take(&mut io, &mut done);
+        let status = cache.status();
+        assert_eq!(status.failure, None);
+        assert!(io.len() <= 256, "{} at a time", io.len());
+        if io.is_empty() {
+            break;
+        }
+        for (side, request) in io.drain(..) {
+            let is_write = matches!(request.op, Operation::Write(_));
+            written += u64::from(is_write && side == Side::Fast);
+            cache.completed(side, request.complete(Ok(())));
+        }
+        cache.advance(Moment::ORIGIN);
+    }
+    assert_eq!(written, pages);
+}

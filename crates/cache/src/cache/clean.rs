@@ -14,7 +14,7 @@ use super::leaving::Leaving;
 use super::pages::Page;
 use super::refused::Refused;
 use super::{BLOCK, Cache, Defect, IDLE, News, Op, Owner, Side};
-use crate::layout::{HEAD, Mark, PAGE, UNIT};
+use crate::layout::{GRANULE, HEAD, Mark, PAGE, UNIT};
 
 /// Most granules of a run.
 pub(super) const RUN: u64 = 256;
@@ -148,7 +148,9 @@ impl Cache {
         while self.cleaning.runs < RUNS
             && let Some((first, end)) = self.next_of_stream()
         {
-            self.begin_run(first, end);
+            if !self.begin_run(first, end) {
+                return;
+            }
         }
         if !self.may_clean() {
             return;
@@ -157,7 +159,9 @@ impl Cache {
             let Some((first, end)) = self.next_run() else {
                 return;
             };
-            self.begin_run(first, end);
+            if !self.begin_run(first, end) {
+                return;
+            }
         }
     }
 
@@ -251,7 +255,14 @@ impl Cache {
             && self.locks.is_still(granule / UNIT)
     }
 
-    fn begin_run(&mut self, first: u64, end: u64) {
+    /// Begins a run, of less if there is no memory for all of it; false if there is none.
+    fn begin_run(&mut self, first: u64, end: u64) -> bool {
+        let halves = std::iter::successors(Some(end - first), |&all| Some(all / 2));
+        let mut halves = halves.take_while(|&granules| granules > 0);
+        let Some(buffer) = halves.find_map(|granules| self.buffer(granules).ok()) else {
+            return false;
+        };
+        let end = first + (buffer.len() / GRANULE) as u64;
         let step = Step::Reading;
         let op = self.ops.insert(Op::Clean(Run { first, end, step }));
         self.cleaning.runs += 1;
@@ -260,12 +271,9 @@ impl Cache {
             let (page, at) = self.page_of(granule);
             page.returning.set(at, true);
         }
-        if self
-            .read(Side::Fast, Owner::Op(op), first, end - first)
-            .is_err()
-        {
-            self.end_run(op);
-        }
+        let range = self.range(Side::Fast, first, end - first);
+        self.send(Side::Fast, Owner::Op(op), Request::read(0, range, buffer));
+        true
     }
 
     pub(super) fn run_news(&mut self, op: usize, news: News) {

@@ -11,7 +11,7 @@ mod piece;
 mod refused;
 mod room;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::rules::{RuleId, RuleStatus, Rules};
 use barrier::{Barrier, Task};
 use clean::Cleaning;
 use open::Opening;
-use pages::Page;
+use pages::{DuePages, Page};
 use piece::Piece;
 use room::Starved;
 
@@ -154,8 +154,7 @@ pub struct Cache {
     trouble: Option<String>,
     opening: Option<Opening>,
     pages: BTreeMap<u64, Page>,
-    due: BTreeSet<u64>,
-    pages_on_their_way: usize,
+    due: DuePages,
     locks: Locks,
     policy: S3Fifo,
     reads: Streams,
@@ -185,6 +184,10 @@ pub struct Cache {
     /// When a host last asked for something.
     asked: Moment,
     buffers: BufferPool,
+    /// Of [`MEMORY`], what tests do without.
+    memory_left_out: usize,
+    /// Pieces that wait for memory, oldest first.
+    without_memory: VecDeque<usize>,
     granted: Vec<usize>,
     io: Vec<(Side, Request)>,
     done: Vec<Completion>,
@@ -217,8 +220,7 @@ impl Cache {
             trouble: None,
             opening: None,
             pages: BTreeMap::new(),
-            due: BTreeSet::new(),
-            pages_on_their_way: 0,
+            due: DuePages::default(),
             locks: Locks::default(),
             policy: S3Fifo::new(1),
             reads: Streams::of_reads(),
@@ -243,6 +245,8 @@ impl Cache {
             cached: 0,
             asked: now,
             buffers: BufferPool::new(MEMORY),
+            memory_left_out: 0,
+            without_memory: VecDeque::new(),
             granted: Vec::new(),
             io: Vec::new(),
             done: Vec::new(),
@@ -257,6 +261,15 @@ impl Cache {
         if cfg!(feature = "canary") {
             self.defect = Some(defect);
         }
+    }
+
+    /// Has so little memory for requests. Does nothing in builds without the feature `canary`.
+    #[must_use]
+    pub fn in_memory_of(mut self, bytes: usize) -> Self {
+        if cfg!(feature = "canary") {
+            self.memory_left_out = MEMORY.saturating_sub(bytes);
+        }
+        self
     }
 
     fn sings(&self, defect: Defect) -> bool {
@@ -373,6 +386,7 @@ impl Cache {
             for op in std::mem::take(&mut self.granted) {
                 self.tell(op, News::Granted);
             }
+            self.go_on_with_memory();
             self.admit();
             self.advance_barrier();
             if self.failure.is_some() {
@@ -435,7 +449,11 @@ impl Cache {
     fn buffer(&self, granules: u64) -> Result<IoBuffer, IoError> {
         let bytes = granules as usize * GRANULE;
         let none = || IoError::new(ErrorKind::Exhausted, "memory of the cache");
-        self.buffers.get(bytes).ok_or_else(none)
+        let taken = self.buffers.outstanding_bytes() + self.memory_left_out;
+        let fits = taken + bytes <= MEMORY;
+        fits.then(|| self.buffers.get(bytes))
+            .flatten()
+            .ok_or_else(none)
     }
 
     /// A range of granules as the device counts it.
