@@ -78,6 +78,48 @@ fn two_tebibytes_and_more_are_zeroed_in_parts() {
     }
 }
 
+/// A device that takes 10 ms to zero a MiB.
+#[test]
+fn hosts_do_not_wait_for_all_that_is_zeroed() {
+    let mut cache = cache(GRANULES, 64 << 20);
+    run(&mut cache);
+    let buffers = BufferPool::new(2 << 20);
+    let mebibytes = 256;
+    cache.submit(Request {
+        tag: 1,
+        op: Operation::Deallocate,
+        range: BlockRange::new(0, mebibytes * 256),
+        buffer: None,
+    });
+    let (mut now, mut asked, mut longest, mut reads) = (Moment::ORIGIN, None, Duration::ZERO, 0);
+    loop {
+        if asked.is_none() {
+            let buffer = buffers.get(GRANULE).unwrap();
+            cache.submit(Request::read(2, BlockRange::new(1 << 20, 1), buffer));
+            asked = Some(now);
+        }
+        cache.advance(now);
+        let (mut io, mut done) = (Vec::new(), Vec::new());
+        cache.take(&mut io, &mut done);
+        for answer in done {
+            if answer.tag == 1 {
+                assert!(reads > 30, "{reads}");
+                assert!(longest <= Duration::from_millis(100), "{longest:?}");
+                return assert!(now.since(Moment::ORIGIN) < Duration::from_secs(3));
+            }
+            longest = longest.max(now.since(asked.take().unwrap()));
+            reads += 1;
+        }
+        for (side, request) in io {
+            if side == Side::Backing && matches!(request.op, Operation::WriteZeroes { .. }) {
+                now = now + Duration::from_micros(10_000 * u64::from(request.range.count) / 2048);
+            }
+            cache.advance(now);
+            cache.completed(side, request.complete(Ok(())));
+        }
+    }
+}
+
 /// A cache that has something of each of so many pages, all of it recorded.
 fn touched(pages: u64) -> Cache {
     let mut cache = cache(pages * PAGE, pages * 2 * 8192);

@@ -25,7 +25,7 @@ use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, appen
 use crate::locks::Locks;
 use crate::policy::{BlockIndex, S3Fifo, Streams};
 use crate::rules::{RuleId, RuleStatus, Rules};
-use barrier::{Barrier, Task};
+use barrier::{Barrier, Task, ZeroParts};
 use clean::Cleaning;
 use open::Opening;
 use pages::{DuePages, Page};
@@ -173,6 +173,7 @@ pub struct Cache {
     starved: Starved,
     barrier: Option<Barrier>,
     tasks: VecDeque<Task>,
+    zero_parts: ZeroParts,
     draining: bool,
     cleaning: Cleaning,
     evicting: usize,
@@ -236,6 +237,7 @@ impl Cache {
             starved: Starved::default(),
             barrier: None,
             tasks: VecDeque::new(),
+            zero_parts: ZeroParts::new(now),
             draining: false,
             cleaning: Cleaning::default(),
             evicting: 0,
