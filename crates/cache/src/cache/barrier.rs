@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Operation, Request};
 
+use super::open::{check_marked, check_unmarked};
 use super::{BLOCK, Cache, Owner, Side};
 use crate::layout::{HEAD, Header, Mark, PAGE};
 use crate::mark::{self, MarkSums};
@@ -49,6 +50,7 @@ enum Step {
     SayOn,
     SayRestoring,
     ReadHead,
+    LookAtMark,
     PutBack,
     FlushBack,
     RecordBack,
@@ -64,7 +66,7 @@ impl Step {
     fn is_at_the_backing_device(self) -> bool {
         matches!(
             self,
-            Self::PutMark | Self::FlushMark | Self::PutBack | Self::FlushBack
+            Self::PutMark | Self::FlushMark | Self::LookAtMark | Self::PutBack | Self::FlushBack
         )
     }
 }
@@ -297,8 +299,12 @@ impl Cache {
         if let Err(error) = result {
             return self.barrier_failed(&error);
         }
+        let read = buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
+        if step == Step::LookAtMark {
+            return self.mark_was_looked_at(&read);
+        }
         if matches!(step, Step::ReadBacking | Step::ReadHead) {
-            barrier.head = buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
+            barrier.head = read;
         }
         let head = barrier.head.clone();
         let cache_id = self
@@ -307,11 +313,7 @@ impl Cache {
             .map(|header| header.cache)
             .unwrap_or_default();
         match step {
-            Step::ReadBacking => {
-                self.at(Step::KeepHead);
-                let how = (Side::Fast, Durability::Durable);
-                self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
-            }
+            Step::ReadBacking => self.keep_head(&head),
             Step::KeepHead => {
                 for granule in 0..self.head_granules() {
                     self.record(granule, (true, true));
@@ -336,9 +338,9 @@ impl Cache {
             Step::SayRestoring => self.read_head(),
             Step::ReadHead if self.is_arming() => self.put_mark(&head, cache_id),
             Step::ReadHead => {
-                self.at(Step::PutBack);
-                let how = (Side::Backing, Durability::Durable);
-                self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
+                self.at(Step::LookAtMark);
+                let head = self.head_granules();
+                self.try_barrier(|cache| cache.read(Side::Backing, Owner::Barrier, 0, head));
             }
             Step::PutBack => {
                 self.at(Step::FlushBack);
@@ -347,9 +349,40 @@ impl Cache {
             Step::FlushBack => self.head_is_back(&head),
             Step::Zeroing => self.part_is_zeroed(),
             Step::SayOn | Step::SayOff | Step::GivingBack => self.end_task(),
-            Step::Quiet | Step::RecordHead | Step::RecordBack => {}
+            Step::Quiet | Step::RecordHead | Step::RecordBack | Step::LookAtMark => {}
             Step::ForgetClean | Step::ForgetNewer => {}
         }
+    }
+
+    /// What the mark replaces is kept, if the device begins as it was left: else something has written there, another cache
+    /// for instance, and what is cached is of another content.
+    fn keep_head(&mut self, head: &[u8]) {
+        let header = self.header.as_ref();
+        if let Some(Err(error)) = header.map(|header| check_unmarked(header, head)) {
+            return self.is_not_as_left(&error);
+        }
+        self.at(Step::KeepHead);
+        let how = (Side::Fast, Durability::Durable);
+        self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, head));
+    }
+
+    /// The mark is taken away, if it is this cache's.
+    fn mark_was_looked_at(&mut self, found: &[u8]) {
+        let barrier = self.barrier.as_ref();
+        let head = barrier.map(|one| one.head.clone()).unwrap_or_default();
+        let header = self.header.as_ref();
+        if let Some(Err(error)) = header.map(|header| check_marked(header, found, &head)) {
+            return self.is_not_as_left(&error);
+        }
+        self.at(Step::PutBack);
+        let how = (Side::Backing, Durability::Durable);
+        self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
+    }
+
+    /// Something else writes to the backing device: nothing may go there any more.
+    fn is_not_as_left(&mut self, error: &IoError) {
+        self.fail(error.context().to_owned());
+        self.give_up_tasks();
     }
 
     fn is_arming(&self) -> bool {

@@ -81,6 +81,12 @@ impl Disk {
         (0..32).flat_map(|at| self.get(at).to_vec()).collect()
     }
 
+    pub fn set_head(&mut self, head: &[u8]) {
+        let granules = head.chunks(GRANULE).map(|data| Rc::new(data.to_vec()));
+        self.volatile.clear();
+        self.lasting.extend((0..).zip(granules));
+    }
+
     /// Granules that a request changes, and to what.
     pub fn changes(request: &Request) -> Vec<(u64, Granule)> {
         let (first, count) = (request.range.start.0, u64::from(request.range.count));
