@@ -44,6 +44,23 @@ impl Bits {
         self.0.iter().all(|&word| word == 0)
     }
 
+    /// What both have.
+    pub(crate) fn common(&self, other: &Self) -> Self {
+        Self::from_words(|at| self.0[at] & other.0[at])
+    }
+
+    /// Takes away what the other has.
+    pub(crate) fn remove(&mut self, other: &Self) {
+        let words = self.0.iter_mut().zip(&other.0[..]);
+        words.for_each(|(word, other)| *word &= !other);
+    }
+
+    /// Takes in what the other has.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let words = self.0.iter_mut().zip(&other.0[..]);
+        words.for_each(|(word, other)| *word |= other);
+    }
+
     /// The first bit that is set from `from` on.
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
         let mut at = from;

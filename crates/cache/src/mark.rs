@@ -42,6 +42,15 @@ impl MarkSums {
         self.0.get(at) == Some(&crc32c::crc32c(sector))
     }
 
+    /// Whether a device begins with this mark over what is kept, or with that, sector by sector: it may be half put, or half
+    /// taken away.
+    pub(crate) fn fits(&self, found: &[u8], kept: &[u8]) -> bool {
+        let sectors = found.chunks(SECTOR).zip(kept.chunks(SECTOR));
+        let mut sectors = sectors.enumerate();
+        found.len() == kept.len()
+            && sectors.all(|(at, (found, kept))| found == kept || self.is_marked(at, found))
+    }
+
     /// A head on which some of the mark may stand, without that; whether there was any.
     pub fn take_away(&self, head: &mut [u8]) -> bool {
         let mut any = false;

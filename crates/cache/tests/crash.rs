@@ -12,7 +12,11 @@ use ashlar_cache::{Defect, GRANULE, Mode, mark};
 use world::{CACHE, Shape, World};
 
 fn live(seed: u64, shape: Shape, defect: Option<Defect>) {
-    let mut world = World::new(seed, shape, defect);
+    live_in(World::new(seed, shape, defect));
+}
+
+fn live_in(mut world: World) {
+    let shape = world.shape;
     for _ in 0..4 {
         for _ in 0..world.rng.usize(50..400) {
             if world.flying.len() < 24 {
@@ -79,6 +83,16 @@ fn so_it_is_when_hosts_write_parts_of_granules() {
     ] {
         let blocks = BlockSize::B512;
         live(seed, Shape { mode, blocks }, None);
+    }
+}
+
+#[test]
+fn so_it_is_when_memory_is_short() {
+    for (seed, mode) in
+        (0..6).flat_map(|seed| [Mode::WriteBack, Mode::WriteThrough].map(|mode| (seed, mode)))
+    {
+        // The mark takes 256 KiB.
+        live_in(World::new(seed, Shape::of(mode), None).in_memory_of(272 << 10));
     }
 }
 

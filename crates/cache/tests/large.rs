@@ -1,17 +1,22 @@
-//! A device of more than 2 TiB in blocks of 512 bytes: what is zeroed is counted in more than 32 bits.
+//! Large devices: one of more than 2 TiB in blocks of 512 bytes, where what is zeroed is counted in more than 32 bits; and
+//! one of 1 TiB of which something is cached everywhere.
 #![allow(clippy::unwrap_used)]
 
-use ashlar_block::{BlockRange, BlockSize, Geometry, Moment, Operation, Request};
+use std::time::{Duration, Instant};
+
+use ashlar_block::{BlockRange, BlockSize, BufferPool, Geometry, Moment, Operation, Request};
 use ashlar_cache::{Cache, GRANULE, Header, Mark, Mode, Side};
 use uuid::Uuid;
 
 const GRANULES: u64 = 5 << 28;
+/// Granules of a page of bits.
+const PAGE: u64 = 8192;
 
-fn cache() -> Cache {
+fn cache(granules: u64, cache_bytes: u64) -> Cache {
     let header = Header {
         cache: Uuid::from_u128(5),
-        granules: GRANULES,
-        cache_bytes: 64 << 20,
+        granules,
+        cache_bytes,
         blocks: BlockSize::B4096,
         mode: Mode::WriteAround,
         mark: Mark::Off,
@@ -22,7 +27,7 @@ fn cache() -> Cache {
     };
     let geometry = Geometry {
         deallocates: true,
-        ..Geometry::plain(BlockSize::B512, GRANULES * 8)
+        ..Geometry::plain(BlockSize::B512, granules * 8)
     };
     Cache::create(header, geometry, Moment::ORIGIN).unwrap()
 }
@@ -50,7 +55,7 @@ fn run(cache: &mut Cache) -> (Vec<BlockRange>, Vec<bool>) {
 
 #[test]
 fn two_tebibytes_and_more_are_zeroed_in_parts() {
-    let mut cache = cache();
+    let mut cache = cache(GRANULES, 64 << 20);
     run(&mut cache);
     assert!(cache.is_open());
     // The first is what a request can say in all; the last ends inside a part.
@@ -71,4 +76,105 @@ fn two_tebibytes_and_more_are_zeroed_in_parts() {
         }
         assert_eq!(next, (first + granules) * 8);
     }
+}
+
+/// A device that takes 10 ms to zero a MiB.
+#[test]
+fn hosts_do_not_wait_for_all_that_is_zeroed() {
+    let mut cache = cache(GRANULES, 64 << 20);
+    run(&mut cache);
+    let buffers = BufferPool::new(2 << 20);
+    let mebibytes = 256;
+    cache.submit(Request {
+        tag: 1,
+        op: Operation::Deallocate,
+        range: BlockRange::new(0, mebibytes * 256),
+        buffer: None,
+    });
+    let (mut now, mut asked, mut longest, mut reads) = (Moment::ORIGIN, None, Duration::ZERO, 0);
+    loop {
+        if asked.is_none() {
+            let buffer = buffers.get(GRANULE).unwrap();
+            cache.submit(Request::read(2, BlockRange::new(1 << 20, 1), buffer));
+            asked = Some(now);
+        }
+        cache.advance(now);
+        let (mut io, mut done) = (Vec::new(), Vec::new());
+        cache.take(&mut io, &mut done);
+        for answer in done {
+            if answer.tag == 1 {
+                assert!(reads > 30, "{reads}");
+                assert!(longest <= Duration::from_millis(100), "{longest:?}");
+                return assert!(now.since(Moment::ORIGIN) < Duration::from_secs(3));
+            }
+            longest = longest.max(now.since(asked.take().unwrap()));
+            reads += 1;
+        }
+        for (side, request) in io {
+            if side == Side::Backing && matches!(request.op, Operation::WriteZeroes { .. }) {
+                now = now + Duration::from_micros(10_000 * u64::from(request.range.count) / 2048);
+            }
+            cache.advance(now);
+            cache.completed(side, request.complete(Ok(())));
+        }
+    }
+}
+
+/// A cache that has something of each of so many pages, all of it recorded.
+fn touched(pages: u64) -> Cache {
+    let mut cache = cache(pages * PAGE, pages * 2 * 8192);
+    let buffers = BufferPool::new(2 << 20);
+    run(&mut cache);
+    for page in 0..pages {
+        cache.submit(Request::read(
+            page,
+            BlockRange::new(page * PAGE + page * 31 % PAGE, 1),
+            buffers.get(GRANULE).unwrap(),
+        ));
+        run(&mut cache);
+    }
+    assert_eq!(cache.status().cached_bytes, pages * GRANULE as u64);
+    cache
+}
+
+/// The least time that a hundred turns take, of several tries.
+fn hundred_turns(cache: &mut Cache) -> Duration {
+    let time = |_| {
+        let from = Instant::now();
+        (0..100).for_each(|_| cache.advance(Moment::ORIGIN));
+        from.elapsed()
+    };
+    (0..20).map(time).min().unwrap()
+}
+
+#[test]
+fn a_turn_takes_no_longer_for_a_larger_cache() {
+    let (mut small, mut large) = (touched(16), touched(1 << 15));
+    let (least, most) = (hundred_turns(&mut small), hundred_turns(&mut large));
+    assert!(most < 10 * least, "{most:?} and {least:?} of a small one");
+}
+
+#[test]
+fn pages_that_become_due_at_once_are_written_a_few_at_a_time() {
+    // More than the memory of a cache has room for.
+    let pages = (1 << 15) + 100;
+    let mut cache = touched(pages);
+    cache.advance(Moment::ORIGIN + Duration::from_secs(3));
+    let (mut written, mut io, mut done) = (0, Vec::new(), Vec::new());
+    loop {
+        cache.take(&mut io, &mut done);
+        let status = cache.status();
+        assert_eq!(status.failure, None);
+        assert!(io.len() <= 256, "{} at a time", io.len());
+        if io.is_empty() {
+            break;
+        }
+        for (side, request) in io.drain(..) {
+            let is_write = matches!(request.op, Operation::Write(_));
+            written += u64::from(is_write && side == Side::Fast);
+            cache.completed(side, request.complete(Ok(())));
+        }
+        cache.advance(Moment::ORIGIN);
+    }
+    assert_eq!(written, pages);
 }

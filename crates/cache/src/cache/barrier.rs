@@ -1,5 +1,5 @@
 //! What is done alone, while nothing else is under way: the mark is put on the backing device or taken away, and
-//! ranges are zeroed.
+//! ranges are zeroed, in parts between which hosts come in.
 //!
 //! The mark is put before the first write is acknowledged that only the cache has, and stays until a flush. What
 //! belongs there is in the cache before, recorded as newer, and the header says that the mark may be there: so a
@@ -7,9 +7,11 @@
 //! and it is tried again after a while, and when something waits for it. Writes wait for it, and reads need it not.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use ashlar_block::{Durability, IoBuffer, IoError, Operation, Request};
+use ashlar_block::{Durability, IoBuffer, IoError, Moment, Operation, Request};
 
+use super::open::{check_marked, check_unmarked};
 use super::{BLOCK, Cache, Owner, Side};
 use crate::layout::{HEAD, Header, Mark, PAGE};
 use crate::mark::{self, MarkSums};
@@ -31,8 +33,8 @@ pub(super) struct Barrier {
     step: Step,
     /// What belongs at the head of the backing device.
     head: Vec<u8>,
-    /// How far the backing device has been zeroed.
-    zeroed: u64,
+    /// Granules that are zeroed now.
+    part: Range<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,7 @@ enum Step {
     SayOn,
     SayRestoring,
     ReadHead,
+    LookAtMark,
     PutBack,
     FlushBack,
     RecordBack,
@@ -63,14 +66,41 @@ impl Step {
     fn is_at_the_backing_device(self) -> bool {
         matches!(
             self,
-            Self::PutMark | Self::FlushMark | Self::PutBack | Self::FlushBack
+            Self::PutMark | Self::FlushMark | Self::LookAtMark | Self::PutBack | Self::FlushBack
         )
     }
 }
 
 /// Granules that the backing device is to zero at a time: a request counts its blocks, of 512 bytes at least, in 32 bits.
 const MOST_ZEROED: u64 = 1 << 28;
+const LEAST_ZEROED: u64 = 256;
 const _: () = assert!(MOST_ZEROED * 8 <= u32::MAX as u64);
+/// How long a part is to take at most: hosts wait meanwhile. What takes less than a fifth of it becomes larger.
+const PART_TAKES: Duration = Duration::from_millis(50);
+
+/// How much is zeroed at a time, which is what the backing device does soon; between two parts hosts come in.
+pub(super) struct ZeroParts {
+    granules: u64,
+    since: Moment,
+}
+
+impl ZeroParts {
+    pub(super) const fn new(now: Moment) -> Self {
+        Self {
+            granules: LEAST_ZEROED,
+            since: now,
+        }
+    }
+
+    /// A part was done in this time.
+    fn took(&mut self, time: Duration) {
+        if time > PART_TAKES {
+            self.granules = (self.granules / 2).max(LEAST_ZEROED);
+        } else if time < PART_TAKES / 5 {
+            self.granules = (self.granules * 2).min(MOST_ZEROED);
+        }
+    }
+}
 
 /// The number of a flush that has not been asked for.
 const UNASKED: u64 = u64::MAX;
@@ -103,13 +133,13 @@ impl Cache {
                     task,
                     step: Step::Quiet,
                     head: Vec::new(),
-                    zeroed: 0,
+                    part: 0..0,
                 });
             }
         }
+        let Some(barrier) = &self.barrier else { return };
         let quiet = self.pieces == 0 && self.evicting == 0 && self.is_settled_for_tasks();
         let durable = self.pages_are_durable();
-        let Some(barrier) = &self.barrier else { return };
         match (barrier.step, &barrier.task) {
             // Hosts' last writes may have come in between.
             (Step::Quiet, Task::Restore(_)) if quiet && self.dirty_elsewhere() > 0 => {
@@ -124,8 +154,8 @@ impl Cache {
             (Step::RecordHead, _) if durable => self.say(Step::SayArming, Mark::Arming),
             (Step::RecordBack, _) if durable => self.say(Step::SayOff, Mark::Off),
             (Step::ForgetClean, Task::Zero(..)) if durable => self.zero_backing(),
-            (Step::ForgetNewer, Task::Zero(_, range)) if durable => {
-                let range = range.clone();
+            (Step::ForgetNewer, Task::Zero(..)) if durable => {
+                let range = barrier.part.clone();
                 self.at(Step::GivingBack);
                 self.give_back(Owner::Barrier, range.start, range.end - range.start);
             }
@@ -189,6 +219,7 @@ impl Cache {
             }
             Task::Restore(_) => self.say(Step::SayRestoring, Mark::Restoring),
             Task::Zero(_, range) => {
+                let range = range.start..range.end.min(range.start + self.zero_parts.granules);
                 for granule in self.known_in(&range) {
                     if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
                         self.record(granule, (false, false));
@@ -199,7 +230,7 @@ impl Cache {
                     }
                 }
                 if let Some(barrier) = &mut self.barrier {
-                    barrier.zeroed = range.start;
+                    barrier.part = range;
                 }
                 self.at(Step::ForgetClean);
                 if self.pages_are_durable() {
@@ -209,21 +240,10 @@ impl Cache {
         }
     }
 
-    /// Zeroes what is left of the range, a part at a time.
+    /// Has the backing device zero the part.
     fn zero_backing(&mut self) {
-        let Some(Barrier {
-            task: Task::Zero(_, range),
-            zeroed,
-            ..
-        }) = &mut self.barrier
-        else {
-            return;
-        };
-        let part = *zeroed..range.end.min(*zeroed + MOST_ZEROED);
-        if part.is_empty() {
-            return self.forget_newer();
-        }
-        *zeroed = part.end;
+        let part = self.part();
+        self.zero_parts.since = self.now;
         self.at(Step::Zeroing);
         let request = Request {
             tag: 0,
@@ -235,6 +255,17 @@ impl Cache {
             buffer: None,
         };
         self.send(Side::Backing, Owner::Barrier, request);
+    }
+
+    fn part(&self) -> Range<u64> {
+        let barrier = self.barrier.as_ref();
+        barrier.map_or(0..0, |barrier| barrier.part.clone())
+    }
+
+    fn part_is_zeroed(&mut self) {
+        let took = self.now.since(self.zero_parts.since);
+        self.zero_parts.took(took);
+        self.forget_newer();
     }
 
     fn try_barrier(&mut self, what: impl FnOnce(&mut Self) -> Result<(), IoError>) {
@@ -268,8 +299,12 @@ impl Cache {
         if let Err(error) = result {
             return self.barrier_failed(&error);
         }
+        let read = buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
+        if step == Step::LookAtMark {
+            return self.mark_was_looked_at(&read);
+        }
         if matches!(step, Step::ReadBacking | Step::ReadHead) {
-            barrier.head = buffer.map(|buffer| buffer.to_vec()).unwrap_or_default();
+            barrier.head = read;
         }
         let head = barrier.head.clone();
         let cache_id = self
@@ -278,11 +313,7 @@ impl Cache {
             .map(|header| header.cache)
             .unwrap_or_default();
         match step {
-            Step::ReadBacking => {
-                self.at(Step::KeepHead);
-                let how = (Side::Fast, Durability::Durable);
-                self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
-            }
+            Step::ReadBacking => self.keep_head(&head),
             Step::KeepHead => {
                 for granule in 0..self.head_granules() {
                     self.record(granule, (true, true));
@@ -307,20 +338,51 @@ impl Cache {
             Step::SayRestoring => self.read_head(),
             Step::ReadHead if self.is_arming() => self.put_mark(&head, cache_id),
             Step::ReadHead => {
-                self.at(Step::PutBack);
-                let how = (Side::Backing, Durability::Durable);
-                self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
+                self.at(Step::LookAtMark);
+                let head = self.head_granules();
+                self.try_barrier(|cache| cache.read(Side::Backing, Owner::Barrier, 0, head));
             }
             Step::PutBack => {
                 self.at(Step::FlushBack);
                 self.send(Side::Backing, Owner::Barrier, Request::flush(0));
             }
             Step::FlushBack => self.head_is_back(&head),
-            Step::Zeroing => self.zero_backing(),
+            Step::Zeroing => self.part_is_zeroed(),
             Step::SayOn | Step::SayOff | Step::GivingBack => self.end_task(),
-            Step::Quiet | Step::RecordHead | Step::RecordBack => {}
+            Step::Quiet | Step::RecordHead | Step::RecordBack | Step::LookAtMark => {}
             Step::ForgetClean | Step::ForgetNewer => {}
         }
+    }
+
+    /// What the mark replaces is kept, if the device begins as it was left: else something has written there, another cache
+    /// for instance, and what is cached is of another content.
+    fn keep_head(&mut self, head: &[u8]) {
+        let header = self.header.as_ref();
+        if let Some(Err(error)) = header.map(|header| check_unmarked(header, head)) {
+            return self.is_not_as_left(&error);
+        }
+        self.at(Step::KeepHead);
+        let how = (Side::Fast, Durability::Durable);
+        self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, head));
+    }
+
+    /// The mark is taken away, if it is this cache's.
+    fn mark_was_looked_at(&mut self, found: &[u8]) {
+        let barrier = self.barrier.as_ref();
+        let head = barrier.map(|one| one.head.clone()).unwrap_or_default();
+        let header = self.header.as_ref();
+        if let Some(Err(error)) = header.map(|header| check_marked(header, found, &head)) {
+            return self.is_not_as_left(&error);
+        }
+        self.at(Step::PutBack);
+        let how = (Side::Backing, Durability::Durable);
+        self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
+    }
+
+    /// Something else writes to the backing device: nothing may go there any more.
+    fn is_not_as_left(&mut self, error: &IoError) {
+        self.fail(error.context().to_owned());
+        self.give_up_tasks();
     }
 
     fn is_arming(&self) -> bool {
@@ -363,9 +425,7 @@ impl Cache {
     }
 
     fn forget_newer(&mut self) {
-        let Some(Task::Zero(_, range)) = self.barrier.as_ref().map(|one| one.task.clone()) else {
-            return;
-        };
+        let range = self.part();
         self.at(Step::ForgetNewer);
         for granule in self.known_in(&range) {
             if self.is_present(granule) {
@@ -392,6 +452,11 @@ impl Cache {
             Task::Restore(id) => {
                 self.draining = self.awaits_flush();
                 self.answers.push((id, Ok(())));
+            }
+            // What has waited meanwhile comes first.
+            Task::Zero(whole, range) if barrier.part.end < range.end => {
+                let left = Task::Zero(whole, barrier.part.end..range.end);
+                return self.tasks.push_back(left);
             }
             Task::Zero(whole, _) => return self.piece_over(whole, Ok(())),
         }
@@ -488,7 +553,7 @@ impl Cache {
             task,
             step,
             head,
-            zeroed: 0,
+            part: 0..0,
         });
         match mark {
             Mark::Arming => {

@@ -4,14 +4,17 @@
 //! Hosts do not wait for a run: what they write meanwhile overtakes it, and goes back once more. Two runs of the same
 //! are never under way, for the older could come last.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use ashlar_block::{Durability, IoError, Moment, Request};
 
 use super::leaving::Leaving;
+use super::pages::Page;
 use super::refused::Refused;
 use super::{BLOCK, Cache, Defect, IDLE, News, Op, Owner, Side};
-use crate::layout::{Mark, PAGE, UNIT};
+use crate::layout::{GRANULE, HEAD, Mark, PAGE, UNIT};
 
 /// Most granules of a run.
 pub(super) const RUN: u64 = 256;
@@ -34,6 +37,9 @@ const PACE: Duration = Duration::from_secs(1);
 /// Most granules that write-back may owe: what it is behind by it makes up for when hosts rest.
 const MOST_OWED: u64 = 64;
 
+/// All that the mark replaces is in the first word of the first page's bits.
+const _: () = assert!(HEAD < 64);
+
 /// A run on its way back.
 pub(super) struct Run {
     first: u64,
@@ -54,8 +60,12 @@ pub(super) struct Cleaning {
     is_running: bool,
     /// What is to go before long.
     pub(super) leaving: Leaving,
-    /// Something clean has come in that no page says.
-    pub(super) fresh: bool,
+    /// Pages with something that is written back, or has come in clean and no page says so.
+    unsettled: BTreeSet<u64>,
+    /// And those of which that is to be recorded when the flush under way is done.
+    settling: BTreeSet<u64>,
+    /// A flush has failed: it is tried again.
+    flush_again: bool,
     /// The backing device was written since its last flush.
     pub(super) unflushed: bool,
     /// Times that all was gone through since a flush was ordered.
@@ -81,8 +91,12 @@ pub(super) struct Cleaning {
 impl Cache {
     /// Granules that are newer, but for the head, which goes last.
     pub(super) fn dirty_elsewhere(&self) -> u64 {
-        let head = (0..self.head()).filter(|&granule| self.is_dirty(granule));
-        self.dirty - head.count() as u64
+        let Some(first) = self.pages.get(&0).filter(|_| self.head() > 0) else {
+            return self.dirty;
+        };
+        // A turn asks several times: the head lies in one word.
+        let head = first.dirty.words()[0] & ((1 << self.head()) - 1);
+        self.dirty - u64::from(head.count_ones())
     }
 
     /// Whether nothing is on its way back.
@@ -134,7 +148,9 @@ impl Cache {
         while self.cleaning.runs < RUNS
             && let Some((first, end)) = self.next_of_stream()
         {
-            self.begin_run(first, end);
+            if !self.begin_run(first, end) {
+                return;
+            }
         }
         if !self.may_clean() {
             return;
@@ -143,7 +159,9 @@ impl Cache {
             let Some((first, end)) = self.next_run() else {
                 return;
             };
-            self.begin_run(first, end);
+            if !self.begin_run(first, end) {
+                return;
+            }
         }
     }
 
@@ -237,7 +255,14 @@ impl Cache {
             && self.locks.is_still(granule / UNIT)
     }
 
-    fn begin_run(&mut self, first: u64, end: u64) {
+    /// Begins a run, of less if there is no memory for all of it; false if there is none.
+    fn begin_run(&mut self, first: u64, end: u64) -> bool {
+        let halves = std::iter::successors(Some(end - first), |&all| Some(all / 2));
+        let mut halves = halves.take_while(|&granules| granules > 0);
+        let Some(buffer) = halves.find_map(|granules| self.buffer(granules).ok()) else {
+            return false;
+        };
+        let end = first + (buffer.len() / GRANULE) as u64;
         let step = Step::Reading;
         let op = self.ops.insert(Op::Clean(Run { first, end, step }));
         self.cleaning.runs += 1;
@@ -246,12 +271,9 @@ impl Cache {
             let (page, at) = self.page_of(granule);
             page.returning.set(at, true);
         }
-        if self
-            .read(Side::Fast, Owner::Op(op), first, end - first)
-            .is_err()
-        {
-            self.end_run(op);
-        }
+        let range = self.range(Side::Fast, first, end - first);
+        self.send(Side::Fast, Owner::Op(op), Request::read(0, range, buffer));
+        true
     }
 
     pub(super) fn run_news(&mut self, op: usize, news: News) {
@@ -273,6 +295,7 @@ impl Cache {
                     let (page, at) = self.page_of(granule);
                     page.written.set(at, all || !page.overtaken.get(at));
                 }
+                self.comes_to_be_clean(first..end);
                 // A flush that began before does not count for it.
                 self.cleaning.unflushed = true;
                 self.cleaning.written += end - first;
@@ -292,6 +315,12 @@ impl Cache {
                 }
             }
         }
+    }
+
+    /// Something of these is clean once the backing device is flushed.
+    pub(super) fn comes_to_be_clean(&mut self, granules: Range<u64>) {
+        let pages = granules.start / PAGE..granules.end.div_ceil(PAGE);
+        self.cleaning.unsettled.extend(pages);
     }
 
     fn end_run(&mut self, op: usize) {
@@ -335,7 +364,8 @@ impl Cache {
 
     /// Flushes the backing device when there is enough that can be recorded as clean then.
     pub(super) fn settle(&mut self) {
-        let waits = self.cleaning.written > 0 || self.cleaning.fresh;
+        let cleaning = &self.cleaning;
+        let waits = cleaning.written > 0 || cleaning.flush_again || !cleaning.unsettled.is_empty();
         if self.cleaning.flushing || !waits || self.barrier.is_some() || !self.gets_on() {
             return;
         }
@@ -348,12 +378,12 @@ impl Cache {
         }
         self.cleaning.unsettled_since = None;
         self.cleaning.leaving.is_wanted = false;
-        self.cleaning.fresh = false;
-        for page in self.pages.values_mut() {
-            let unsettled: Vec<usize> = page.unsettled().collect();
-            unsettled
-                .into_iter()
-                .for_each(|at| page.settling.set(at, true));
+        self.cleaning.flush_again = false;
+        self.cleaning.settling = std::mem::take(&mut self.cleaning.unsettled);
+        for number in &self.cleaning.settling {
+            if let Some(page) = self.pages.get_mut(number) {
+                page.settle();
+            }
         }
         self.cleaning.written = 0;
         self.cleaning.written_runs = 0;
@@ -374,23 +404,12 @@ impl Cache {
             return self.flush_fails(&error);
         }
         self.was_flushed();
-        let mut recorded = Vec::new();
-        let mut cleaned = 0;
-        for (&number, page) in &mut self.pages {
-            let settling = std::mem::take(&mut page.settling);
-            for at in settling.iter() {
-                cleaned += u64::from(page.dirty.get(at));
-                page.dirty.set(at, false);
-                page.written.set(at, false);
-                page.cached.set(at, true);
-                page.newer.set(at, false);
-            }
-            if !settling.is_empty() {
-                recorded.push(number);
+        for number in std::mem::take(&mut self.cleaning.settling) {
+            if let Some(newer) = self.pages.get_mut(&number).and_then(Page::settled) {
+                self.dirty -= newer;
+                self.changed(number);
             }
         }
-        self.dirty -= cleaned;
-        recorded.into_iter().for_each(|page| self.changed(page));
     }
 
     /// The backing device does what it is asked for.
@@ -415,12 +434,16 @@ impl Cache {
         self.around.may_be_lost();
         self.cleaning.unflushed = true;
         self.cleaning.unsettled_since = None;
-        self.cleaning.fresh = true;
+        self.cleaning.flush_again = true;
         self.cleaning.written = 0;
         self.cleaning.written_runs = 0;
-        for page in self.pages.values_mut() {
-            page.written = Default::default();
-            page.settling = Default::default();
+        let settling = std::mem::take(&mut self.cleaning.settling);
+        self.cleaning.unsettled.extend(settling);
+        for number in &self.cleaning.unsettled {
+            if let Some(page) = self.pages.get_mut(number) {
+                page.written = Default::default();
+                page.settling = Default::default();
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ mod piece;
 mod refused;
 mod room;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, appen
 use crate::locks::Locks;
 use crate::policy::{BlockIndex, S3Fifo, Streams};
 use crate::rules::{RuleId, RuleStatus, Rules};
-use barrier::{Barrier, Task};
+use barrier::{Barrier, Task, ZeroParts};
 use clean::Cleaning;
 use open::Opening;
-use pages::Page;
+use pages::{DuePages, Page};
 use piece::Piece;
 use room::Starved;
 
@@ -154,7 +154,7 @@ pub struct Cache {
     trouble: Option<String>,
     opening: Option<Opening>,
     pages: BTreeMap<u64, Page>,
-    due: BTreeSet<u64>,
+    due: DuePages,
     locks: Locks,
     policy: S3Fifo,
     reads: Streams,
@@ -173,6 +173,7 @@ pub struct Cache {
     starved: Starved,
     barrier: Option<Barrier>,
     tasks: VecDeque<Task>,
+    zero_parts: ZeroParts,
     draining: bool,
     cleaning: Cleaning,
     evicting: usize,
@@ -184,6 +185,10 @@ pub struct Cache {
     /// When a host last asked for something.
     asked: Moment,
     buffers: BufferPool,
+    /// Of [`MEMORY`], what tests do without.
+    memory_left_out: usize,
+    /// Pieces that wait for memory, oldest first.
+    without_memory: VecDeque<usize>,
     granted: Vec<usize>,
     io: Vec<(Side, Request)>,
     done: Vec<Completion>,
@@ -216,7 +221,7 @@ impl Cache {
             trouble: None,
             opening: None,
             pages: BTreeMap::new(),
-            due: BTreeSet::new(),
+            due: DuePages::default(),
             locks: Locks::default(),
             policy: S3Fifo::new(1),
             reads: Streams::of_reads(),
@@ -232,6 +237,7 @@ impl Cache {
             starved: Starved::default(),
             barrier: None,
             tasks: VecDeque::new(),
+            zero_parts: ZeroParts::new(now),
             draining: false,
             cleaning: Cleaning::default(),
             evicting: 0,
@@ -241,6 +247,8 @@ impl Cache {
             cached: 0,
             asked: now,
             buffers: BufferPool::new(MEMORY),
+            memory_left_out: 0,
+            without_memory: VecDeque::new(),
             granted: Vec::new(),
             io: Vec::new(),
             done: Vec::new(),
@@ -255,6 +263,15 @@ impl Cache {
         if cfg!(feature = "canary") {
             self.defect = Some(defect);
         }
+    }
+
+    /// Has so little memory for requests. Does nothing in builds without the feature `canary`.
+    #[must_use]
+    pub fn in_memory_of(mut self, bytes: usize) -> Self {
+        if cfg!(feature = "canary") {
+            self.memory_left_out = MEMORY.saturating_sub(bytes);
+        }
+        self
     }
 
     fn sings(&self, defect: Defect) -> bool {
@@ -371,6 +388,7 @@ impl Cache {
             for op in std::mem::take(&mut self.granted) {
                 self.tell(op, News::Granted);
             }
+            self.go_on_with_memory();
             self.admit();
             self.advance_barrier();
             if self.failure.is_some() {
@@ -433,7 +451,11 @@ impl Cache {
     fn buffer(&self, granules: u64) -> Result<IoBuffer, IoError> {
         let bytes = granules as usize * GRANULE;
         let none = || IoError::new(ErrorKind::Exhausted, "memory of the cache");
-        self.buffers.get(bytes).ok_or_else(none)
+        let taken = self.buffers.outstanding_bytes() + self.memory_left_out;
+        let fits = taken + bytes <= MEMORY;
+        fits.then(|| self.buffers.get(bytes))
+            .flatten()
+            .ok_or_else(none)
     }
 
     /// A range of granules as the device counts it.

@@ -351,20 +351,8 @@ impl Cache {
             (None, Mark::Arming) => Some(made()),
             (None, _) => None,
         };
-        let mut sectors = opening
-            .head
-            .chunks(mark::SECTOR)
-            .zip(kept.chunks(mark::SECTOR));
-        let fits = |sums: MarkSums| {
-            let mut sectors = sectors.by_ref().enumerate();
-            sectors.all(|(at, (found, kept))| found == kept || sums.is_marked(at, found))
-        };
-        if !sums.is_none_or(fits) {
-            return Err(not_as_left(
-                header,
-                &header.backing,
-                "has changed since it was left",
-            ));
+        if !sums.is_none_or(|sums| sums.fits(&opening.head, &kept)) {
+            return Err(not_as_left(header, &header.backing, CHANGED));
         }
         self.take_up(kept)
     }
@@ -435,9 +423,33 @@ fn check_head(header: &Header, name: &str, head: &[u8]) -> Result<(), IoError> {
     }
     let what = match header.mark {
         Mark::On => "does not have the mark that was put on it",
-        _ => "has changed since it was left",
+        _ => CHANGED,
     };
     Err(not_as_left(header, name, what))
+}
+
+const CHANGED: &str = "has changed since it was left";
+
+/// Whether the backing device of a cache without a mark begins as it did when that was taken away, or the cache was made.
+pub(super) fn check_unmarked(header: &Header, head: &[u8]) -> Result<(), IoError> {
+    if let Some(other) = mark::whose(head) {
+        let what = format!("has the mark of cache {other}");
+        return Err(not_as_left(header, &header.backing, &what));
+    }
+    check_head(header, &header.backing, head)
+}
+
+/// Whether it has the mark that was put there, or some of it; of a mark that a program before has put, as far as that is
+/// known.
+pub(super) fn check_marked(header: &Header, head: &[u8], kept: &[u8]) -> Result<(), IoError> {
+    let fits = match &header.marked {
+        Some(sums) => sums.fits(head, kept),
+        None => true,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(not_as_left(header, &header.backing, CHANGED)),
+    }
 }
 
 fn not_as_left(header: &Header, name: &str, what: &str) -> IoError {

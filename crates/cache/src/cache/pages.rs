@@ -1,6 +1,10 @@
 //! Pages of bits: what is true here, and what is durable. A page is written by one request at a time; who needs a
 //! change to be durable waits for the next write that has it.
+//!
+//! A flush of the backing device can make tens of thousands of pages due at once. They are written a few at a time, those
+//! first that something waits for, and stay due while there is no memory for them.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use ashlar_block::{Durability, IoError};
@@ -8,6 +12,59 @@ use ashlar_block::{Durability, IoError};
 use super::{Cache, News, Owner, Side};
 use crate::bits::Bits;
 use crate::layout::{PAGE, encode_page};
+
+/// Pages that are written at a time: 1 MiB of the memory for requests.
+const MOST_ON_THEIR_WAY: usize = 256;
+
+/// When a page is to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    #[default]
+    Not,
+    /// When nothing else is.
+    Some,
+    /// Something waits for it.
+    Awaited,
+}
+
+/// Pages that are to be written, each in the order in which that was found. What is said of a page counts: it can be in
+/// both.
+#[derive(Default)]
+pub(super) struct DuePages {
+    awaited: VecDeque<u64>,
+    others: VecDeque<u64>,
+    on_their_way: usize,
+}
+
+impl DuePages {
+    fn add(&mut self, number: u64, page: &mut Page, due: Due) {
+        if page.due >= due {
+            return;
+        }
+        page.due = due;
+        match due {
+            Due::Not => {}
+            Due::Some => self.others.push_back(number),
+            Due::Awaited => self.awaited.push_back(number),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.on_their_way == 0 && self.awaited.is_empty() && self.others.is_empty()
+    }
+
+    fn first(&self) -> Option<(u64, Due)> {
+        let awaited = self.awaited.front().map(|&page| (page, Due::Awaited));
+        awaited.or_else(|| self.others.front().map(|&page| (page, Due::Some)))
+    }
+
+    fn pop(&mut self, due: Due) {
+        match due {
+            Due::Awaited => self.awaited.pop_front(),
+            Due::Some | Due::Not => self.others.pop_front(),
+        };
+    }
+}
 
 /// 32 MiB of the backing device.
 #[derive(Default)]
@@ -30,6 +87,7 @@ pub(super) struct Page {
     version: u64,
     durable: u64,
     writing: Option<u64>,
+    due: Due,
     waiting: Vec<(u64, usize)>,
 }
 
@@ -45,17 +103,33 @@ impl Page {
     }
 
     fn is_nothing(&self) -> bool {
-        let quiet = self.writing.is_none() && self.durable == self.version;
+        let written = self.writing.is_none() && self.durable == self.version;
+        let quiet = written && self.due == Due::Not;
         quiet && self.present.is_empty() && self.cached.is_empty() && self.waiting.is_empty()
     }
 
-    /// Granules that can be recorded as clean after a flush of the backing device.
-    pub(super) fn unsettled(&self) -> impl Iterator<Item = usize> {
-        let fresh = self.present.iter();
-        fresh.filter(|&at| {
-            let written = self.dirty.get(at) && self.written.get(at);
-            written || !self.dirty.get(at) && !self.cached.get(at)
-        })
+    /// What can be recorded as clean after a flush of the backing device is to be so after the one that begins now.
+    pub(super) fn settle(&mut self) {
+        let [present, dirty] = [self.present.words(), self.dirty.words()];
+        let [cached, written] = [self.cached.words(), self.written.words()];
+        self.settling = Bits::from_words(|at| {
+            let fresh = !dirty[at] & !cached[at];
+            self.settling.words()[at] | present[at] & (fresh | dirty[at] & written[at])
+        });
+    }
+
+    /// That flush is done: what was newer, and whether anything has changed.
+    pub(super) fn settled(&mut self) -> Option<u64> {
+        let settling = std::mem::take(&mut self.settling);
+        if settling.is_empty() {
+            return None;
+        }
+        let newer = self.dirty.common(&settling).count();
+        for bits in [&mut self.dirty, &mut self.written, &mut self.newer] {
+            bits.remove(&settling);
+        }
+        self.cached.add(&settling);
+        Some(newer)
     }
 }
 
@@ -95,7 +169,7 @@ impl Cache {
     pub(super) fn changed(&mut self, page: u64) {
         if let Some(one) = self.pages.get_mut(&page) {
             one.version += 1;
-            self.due.insert(page);
+            self.due.add(page, one, Due::Some);
         }
     }
 
@@ -103,7 +177,7 @@ impl Cache {
     pub(super) fn wait_for_page(&mut self, page: u64, op: usize) {
         if let Some(one) = self.pages.get_mut(&page) {
             one.waiting.push((one.version, op));
-            self.due.insert(page);
+            self.due.add(page, one, Due::Awaited);
         }
     }
 
@@ -116,7 +190,7 @@ impl Cache {
 
     /// Whether all that has changed is durable.
     pub(super) fn pages_are_durable(&self) -> bool {
-        self.due.is_empty() && self.pages.values().all(|page| page.writing.is_none())
+        self.due.is_over()
     }
 
     /// Sets whether a granule is cached and newer, as the page says; whether that is a change.
@@ -140,28 +214,46 @@ impl Cache {
         self.dirty = self.dirty + u64::from(dirty) - u64::from(before.1);
     }
 
+    /// Writes pages that are due, as many as may be on their way.
     pub(super) fn write_pages(&mut self) {
-        if self.failure.is_some() {
-            return;
-        }
-        for page in std::mem::take(&mut self.due) {
-            let Some(one) = self.pages.get_mut(&page) else {
+        while self.failure.is_none()
+            && self.due.on_their_way < MOST_ON_THEIR_WAY
+            && let Some((number, due)) = self.due.first()
+        {
+            let page = self.pages.get_mut(&number);
+            let Some(page) = page.filter(|page| page.due == due && page.writing.is_none()) else {
+                // It was due twice; or is on its way, and comes again when it has arrived.
+                self.due.pop(due);
+                self.is_not_due(number, due);
                 continue;
             };
-            if one.writing.is_some() {
-                continue;
-            }
-            one.writing = Some(one.version);
-            let bytes = encode_page(page, &one.cached, &one.newer);
-            let at = self.layout.page_at(page);
+            let (version, bytes) = (page.version, encode_page(number, &page.cached, &page.newer));
             let how = (Side::Fast, Durability::Durable);
-            if let Err(error) = self.write(how, Owner::Page(page), at, &bytes) {
-                self.fail(format!("a page of the cache could not be written: {error}"));
+            let at = self.layout.page_at(number);
+            if self.write(how, Owner::Page(number), at, &bytes).is_err() {
+                // There is no memory: who has it lets go of it.
+                return;
+            }
+            self.due.pop(due);
+            self.due.on_their_way += 1;
+            if let Some(page) = self.pages.get_mut(&number) {
+                page.due = Due::Not;
+                page.writing = Some(version);
             }
         }
     }
 
+    /// A page is not written now that was found to be due so.
+    fn is_not_due(&mut self, number: u64, due: Due) {
+        if let Some(page) = self.pages.get_mut(&number)
+            && page.due == due
+        {
+            page.due = Due::Not;
+        }
+    }
+
     pub(super) fn page_written(&mut self, page: u64, result: Result<(), IoError>) {
+        self.due.on_their_way -= 1;
         if let Err(error) = result {
             return self.fail(format!("a page of the cache could not be written: {error}"));
         }
@@ -176,7 +268,9 @@ impl Cache {
             .map(|(_, op)| op)
             .collect();
         if one.version > durable {
-            self.due.insert(page);
+            let awaited = !one.waiting.is_empty();
+            let due = if awaited { Due::Awaited } else { Due::Some };
+            self.due.add(page, one, due);
         } else if one.is_nothing() {
             self.pages.remove(&page);
         }

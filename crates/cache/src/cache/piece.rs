@@ -264,10 +264,42 @@ impl Cache {
         if missing > 0 {
             self.hosts_go_by();
         }
+        // Both or none: what waits for memory has nothing under way.
+        let buffers: Result<Vec<IoBuffer>, IoError> =
+            sides.iter().map(|_| self.buffer(all)).collect();
+        let Ok(buffers) = buffers else {
+            return self.waits_for_memory(op, step);
+        };
         self.step(op, step, sides.len() as u8);
-        for side in sides {
-            if let Err(error) = self.read(side, Owner::Op(op), range.start, all) {
-                return self.end_piece(op, Err(error));
+        for (side, buffer) in sides.into_iter().zip(buffers) {
+            let range = self.range(side, range.start, all);
+            self.send(side, Owner::Op(op), Request::read(0, range, buffer));
+        }
+    }
+
+    /// There is no memory for what a piece does next, which is to begin with `step`: it waits, under its lock.
+    fn waits_for_memory(&mut self, op: usize, step: Step) {
+        self.step(op, step, 0);
+        self.without_memory.push_back(op);
+    }
+
+    /// Those that wait for memory try again, in their order, until one finds none.
+    pub(super) fn go_on_with_memory(&mut self) {
+        for op in std::mem::take(&mut self.without_memory) {
+            if let Some(error) = self.failure_error() {
+                self.end_piece(op, Err(error));
+                continue;
+            }
+            if !self.without_memory.is_empty() {
+                self.without_memory.push_back(op);
+                continue;
+            }
+            match self.piece(op).map(|piece| piece.step) {
+                Some(step @ (Step::Patching | Step::Reading)) => self.read_sides(op, step),
+                Some(Step::ReadingAgain) => self.read_again(op),
+                Some(Step::Writing) => self.write_data(op),
+                Some(Step::WritingAround) => self.write_around(op),
+                _ => {}
             }
         }
     }
@@ -320,12 +352,7 @@ impl Cache {
         if let Some((side, error)) = error {
             let clean = !range.clone().any(|granule| self.is_dirty(granule));
             if side == Side::Fast && clean && step == Step::Reading {
-                self.step(op, Step::ReadingAgain, 1);
-                let all = range.end - range.start;
-                if let Err(error) = self.read(Side::Backing, Owner::Op(op), range.start, all) {
-                    self.end_piece(op, Err(error));
-                }
-                return;
+                return self.read_again(op);
             }
             return self.end_piece(op, Err(error));
         }
@@ -348,6 +375,17 @@ impl Cache {
         self.fill(op, first, data);
     }
 
+    /// What the fast device cannot read, and has nothing newer of, the backing device does.
+    fn read_again(&mut self, op: usize) {
+        let range = self.range_of(op);
+        let all = range.end - range.start;
+        self.step(op, Step::ReadingAgain, 1);
+        let read = self.read(Side::Backing, Owner::Op(op), range.start, all);
+        if read.is_err() {
+            self.waits_for_memory(op, Step::ReadingAgain);
+        }
+    }
+
     /// Gives a host what was read for it.
     fn hand_over(&mut self, whole: Option<usize>, first: u64, data: &IoBuffer) {
         let Some(whole) = whole else { return };
@@ -361,12 +399,13 @@ impl Cache {
     }
 
     fn was_filled(&mut self, op: usize) {
-        for granule in self.range_of(op) {
+        let range = self.range_of(op);
+        for granule in range.clone() {
             if !self.is_present(granule) {
                 self.put(granule, (true, false));
             }
         }
-        self.cleaning.fresh = true;
+        self.comes_to_be_clean(range);
         self.end_piece(op, Ok(()));
     }
 
@@ -472,8 +511,8 @@ impl Cache {
         let first = self.range_of(op).start;
         self.step(op, Step::Writing, 1);
         let how = (Side::Fast, Durability::Durable);
-        if let Err(error) = self.write(how, Owner::Op(op), first, &data) {
-            self.end_piece(op, Err(error));
+        if self.write(how, Owner::Op(op), first, &data).is_err() {
+            self.waits_for_memory(op, Step::Writing);
         }
     }
 
@@ -582,8 +621,8 @@ impl Cache {
         self.hosts_go_by();
         self.step(op, Step::WritingAround, 1);
         let how = (Side::Backing, durability);
-        if let Err(error) = self.write(how, Owner::Op(op), first, &data) {
-            self.end_piece(op, Err(error));
+        if self.write(how, Owner::Op(op), first, &data).is_err() {
+            self.waits_for_memory(op, Step::WritingAround);
         }
     }
 

@@ -81,6 +81,12 @@ impl Disk {
         (0..32).flat_map(|at| self.get(at).to_vec()).collect()
     }
 
+    pub fn set_head(&mut self, head: &[u8]) {
+        let granules = head.chunks(GRANULE).map(|data| Rc::new(data.to_vec()));
+        self.volatile.clear();
+        self.lasting.extend((0..).zip(granules));
+    }
+
     /// Granules that a request changes, and to what.
     pub fn changes(request: &Request) -> Vec<(u64, Granule)> {
         let (first, count) = (request.range.start.0, u64::from(request.range.count));
@@ -186,6 +192,8 @@ pub struct World {
     /// What is said of the backing device when the cache is taken up.
     pub found: Identity,
     pub other: Other,
+    /// Memory of the cache for requests.
+    pub memory: usize,
 }
 
 /// What a cache is to be.
@@ -299,7 +307,15 @@ impl World {
             failed: Vec::new(),
             found: Identity::new(GRANULES * GRANULE as u64, None),
             other: Other::Refused,
+            memory: usize::MAX,
         }
+    }
+
+    /// Its cache has so little memory for requests.
+    pub fn in_memory_of(mut self, bytes: usize) -> Self {
+        self.memory = bytes;
+        self.cache = self.cache.map(|cache| cache.in_memory_of(bytes));
+        self
     }
 
     pub fn cache(&mut self) -> &mut Cache {
@@ -493,7 +509,7 @@ impl World {
         let shape = (Layout { granules: GRANULES }, geometry());
         let cache = Cache::open(CACHE, shape, "disk", self.now).unwrap();
         let cache = cache.over(self.found.clone(), self.other);
-        let mut cache = cache.seen_in(self.shape.blocks);
+        let mut cache = cache.seen_in(self.shape.blocks).in_memory_of(self.memory);
         if let Some(defect) = self.defect {
             cache.break_on_purpose(defect);
         }
