@@ -7,7 +7,7 @@ use super::super::orders::Order;
 use super::*;
 use crate::manager::PoolManager;
 use crate::manager::volumes::plan_of;
-use crate::model::{DeleteVolume, ErrorKind, ReplaceNode, ReplaceState, VolumeState};
+use crate::model::{DeleteVolume, ReplaceNode, ReplaceState, VolumeState};
 
 const HOST: &str = "nqn.2014-08.org.test:host";
 
