@@ -1,6 +1,7 @@
 //! Who is in a cluster that nodes join and leave: one document in the quorum, tokens, and etcd's members.
 
 mod admit;
+mod again;
 mod document;
 mod etcd;
 mod follow;

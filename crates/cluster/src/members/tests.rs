@@ -58,6 +58,7 @@ fn request(cluster: &Cluster, secret: &Secret, name: &str) -> Request {
         replication: at(host, 7000),
         portal: at(host, 4420),
         etcd: etcd(host),
+        rejoins: false,
         public_key: key_pair().expect("a key").public_key_raw().to_vec(),
         protocol: 1,
         version: "0".into(),

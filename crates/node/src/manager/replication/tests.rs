@@ -281,6 +281,25 @@ fn what_a_volume_does_when_degraded_is_set_on_all_its_nodes() {
     assert_eq!(rules, [WhenDegraded::Stop; 2]);
 }
 
+/// As docs/cluster.md says it of a machine that comes back without its drives.
+#[test]
+fn a_copy_whose_drives_are_lost_is_given_up_and_made_anew() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    nodes.export(1);
+    nodes.await_all(&name, 1);
+    nodes.rooms[1].tank(2);
+    for replicas in [1, 2] {
+        let request = ReplicateVolume {
+            replicas,
+            nodes: Vec::new(),
+        };
+        let changed = nodes.rooms[0].manager.replicate_volume(&name, request);
+        changed.unwrap_or_else(|error| panic!("{replicas}: {error}"));
+    }
+    nodes.await_all(&name, 2);
+}
+
 #[test]
 fn a_copy_that_was_taken_away_can_be_given_again_at_once() {
     let nodes = Nodes::new(2);
