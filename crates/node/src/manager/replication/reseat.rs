@@ -21,6 +21,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::convert::wanted;
+use super::delete::Doomed;
 use super::make::NewCopy;
 use super::orders::Order;
 use super::{LOOK_EVERY, Replication};
@@ -400,9 +401,17 @@ impl PoolManager {
         // Which one it is is known if it has been in sync.
         let is_known = member.replica != ReplicaUuid::NEW;
         let replica = is_known.then(|| Uuid::from_bytes(member.replica.0));
-        let order = Order::DropCopy { volume, replica };
+        let doomed = Doomed {
+            replica,
+            only_unused: false,
+        };
+        let order = Order::DropCopy {
+            volume,
+            replica,
+            only_unused: false,
+        };
         let dropped = match member.node == replication.cluster.me() {
-            true => self.drop_copy(volume, replica),
+            true => self.drop_copy(volume, doomed),
             false => replication
                 .order_within(DROP_WAIT, member.node, &order)
                 .map(drop),

@@ -375,6 +375,25 @@ fn a_volume_that_is_given_copies_twice_at_once_has_them_once() {
     );
 }
 
+/// Nodes are upgraded one after the other.
+#[test]
+fn an_order_of_another_version_is_refused_with_what_to_do() {
+    let nodes = Nodes::new(2);
+    let asked = nodes.rooms[0].manager.replication().expect("in a cluster");
+    let order = serde_json::json!({ "order": "dance", "volume": 1 });
+    let wait = Duration::from_secs(10);
+    let said = asked.cluster.order(NodeId(2), &order, wait);
+    let error = super::refused("n2", said.expect_err("it does not know it"));
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    for says in [
+        "node n2: it runs Ashlar",
+        "the order dance",
+        "install the same version",
+    ] {
+        assert!(error.message.contains(says), "{error}");
+    }
+}
+
 /// A copy that has nothing yet is another than the key knows, so it is given everything, whatever checksums say.
 #[test]
 fn a_first_key_names_only_copies_that_have_everything() {

@@ -101,12 +101,22 @@ fn an_order_deletes_the_copy_that_it_names_and_nothing_else() {
     let any = Order::DropCopy {
         volume,
         replica: None,
+        only_unused: false,
     };
     assert_eq!(kind(0, any), Some(ErrorKind::Conflict), "it is no copy");
     nodes.manager(1).make_copy(&theirs).expect("made");
     let other = ours.drop_order();
     assert_eq!(kind(1, other), Some(ErrorKind::Conflict), "another copy");
     assert!(nodes.is_there(0) && nodes.is_there(1));
+    // A host that has come since the node was asked.
+    nodes.manager(1).pretend_use(volume, Some(HOST));
+    let unused = Order::DropCopy {
+        volume,
+        replica: None,
+        only_unused: true,
+    };
+    assert_eq!(kind(1, unused), Some(ErrorKind::Refused), "a host uses it");
+    assert!(nodes.is_there(1));
     assert_eq!(kind(1, theirs.drop_order()), None);
 }
 
@@ -227,7 +237,8 @@ fn an_interrupted_deletion_goes_on() {
     let nodes = Nodes::new(2);
     let name = nodes.volume(2);
     let volume = nodes.look(0, &name).uuid;
-    nodes.manager(1).drop_copy(volume, None).expect("deleted");
+    let any = super::super::delete::Doomed::default();
+    nodes.manager(1).drop_copy(volume, any).expect("deleted");
     nodes.quorum.set_loses_answers(true);
     let deleted = nodes.manager(0).delete_volume(&name, destroy());
     assert_eq!(deleted.expect_err("lost").kind, ErrorKind::Environment);
