@@ -1,11 +1,13 @@
 //! What is interrupted on its way: leftovers, keys of nothing, copies without an order to start.
 
+use ashlar_block::{ErrorKind as IoErrorKind, IoError};
 use ashlar_store::Managed;
 
 use super::super::convert::{make_first, wanted};
 use super::super::orders::Order;
 use super::*;
 use crate::manager::PoolManager;
+use crate::manager::serve::nqn;
 use crate::manager::volumes::plan_of;
 use crate::model::{DeleteVolume, ReplaceNode, ReplaceState, VolumeState};
 
@@ -154,6 +156,36 @@ fn a_volume_that_became_a_copy_as_its_node_ended_fills_the_other() {
     let drives = nodes.export(0);
     nodes.import(0, drives);
     nodes.await_all(&name(), 2);
+}
+
+/// Its pool has not said so in time, and does it after all.
+#[test]
+fn a_volume_that_becomes_a_copy_late_comes_into_service_as_one() {
+    let nodes = Nodes::new(2);
+    let copies = nodes.plain();
+    let volume = copies[0].volume();
+    nodes.interrupted(&copies, true);
+    let manager = nodes.manager(0);
+    let mut pools = manager.lock();
+    let Some(Kept::Live(pool)) = pools.get_mut("tank") else {
+        panic!("it is in service");
+    };
+    let view = pool.link.view().expect("a view");
+    let of_copy = CopyVolume::of(&view.status.volumes[0], "tank");
+    let granules = view.status.volumes[0].granules;
+    let remembered = manager.remember_copy(pool.id, volume, &copies[0].members);
+    remembered.expect("remembered");
+    let served = manager.target.remove(&nqn(volume));
+    served.expect("served until then");
+    pool.volumes.remove(&of_copy.number);
+    let late = IoError::new(IoErrorKind::Timeout, "no answer");
+    let said = manager.not_made(pool, &of_copy, (granules, late));
+    assert!(said.may_come, "{}", said.why);
+    assert!(said.why.message.contains("comes by itself"), "{}", said.why);
+    make_first(&pool.link, of_copy.number, &copies[0]).expect("made");
+    drop(pools);
+    nodes.await_all(&name(), 2);
+    assert!(manager.is_copy(volume) && nodes.has_key(volume));
 }
 
 /// A volume that was to become a copy, and has not.
