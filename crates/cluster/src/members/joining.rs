@@ -17,7 +17,7 @@ use super::home::{File, FileEtcd, FileNode};
 use super::secret::{Secret, Token};
 use crate::config::check_name;
 use crate::join::PROTOCOL;
-use crate::peer::{JOIN_MAGIC, LONGEST_ANSWER, connected, hear, prepare, tell};
+use crate::peer::{JOIN_MAGIC, LONGEST_ANSWER, Refusal, connected, hear, prepare, tell};
 use crate::problem::Problem;
 use crate::remembered::Remembered;
 use crate::trust::{
@@ -267,7 +267,7 @@ fn ask(token: &Token, request: &Request) -> Result<Welcome, Problem> {
 /// The answer was lost.
 struct Lost(String);
 
-async fn reach(
+pub(crate) async fn reach(
     node: SocketAddr,
     authority: AuthorityHash,
     from: SocketAddr,
@@ -278,8 +278,16 @@ async fn reach(
     prepare(&stream).map_err(|error| error.to_string())?;
     let name = ServerName::try_from(ANY_NODE).map_err(|error| error.to_string())?;
     let line = Line::within_tls(config, stream, name).await;
-    let mut line = line.map_err(|error| {
-        format!("what answers there has not the certificate that the token is for ({error})")
+    let mut line = line.map_err(|error| match Refusal::of_tls(&error) {
+        Some(Refusal::Busy) => {
+            "it has too many connections that have not shown who they are: try it again, and if it stays, look for what \
+             connects there"
+                .to_owned()
+        }
+        Some(_) => {
+            format!("what answers there has not the certificate that the token is for ({error})")
+        }
+        None => format!("the connection has ended ({error})"),
     })?;
     line.say(&JOIN_MAGIC)
         .await

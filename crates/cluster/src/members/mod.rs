@@ -22,5 +22,8 @@ pub use joining::{Joined, Newcomer, Role, join};
 
 pub use admit::NewToken;
 pub(crate) use admit::take;
+#[cfg(test)]
+pub(crate) use joining::reach;
+
 pub(crate) use document::{EtcdPlace, MemberNode, Membership};
 pub(crate) use screen::LastLook;

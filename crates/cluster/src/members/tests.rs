@@ -274,6 +274,15 @@ fn a_used_token_gives_nothing_to_another_key() {
 }
 
 #[test]
+fn who_is_to_be_taken_out_waits_for_others_and_not_for_ever() {
+    let (_dir, cluster) = cluster(5);
+    let shared = cluster.0.shared.clone();
+    let _joins = shared.turn.try_lock().expect("none else");
+    let late = cluster.forget("b").expect_err("another joins");
+    assert!(late.message.contains("others join cluster prod"), "{late}");
+}
+
+#[test]
 fn a_token_that_is_too_late_gives_nothing_to_its_own_key() {
     let (_dir, cluster) = cluster(4);
     let secret = Secret::random();
