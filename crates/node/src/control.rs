@@ -182,8 +182,8 @@ pub trait Control: Send + Sync + 'static {
     /// Has this node's copy, which was not in sync, serve without the others.
     ///
     /// # Errors
-    /// Not found. Refused: `accept_data_loss` was not said. Conflict: it is in sync, or one that is can be reached.
-    /// Environment: the quorum does not answer.
+    /// Not found. Refused: `accept_data_loss` was not said. Conflict: it is in sync, or one that is can be reached
+    /// (`force`). Environment: the quorum does not answer.
     fn run_alone(
         &self,
         volume: &VolumeName,

@@ -324,6 +324,9 @@ pub(crate) enum VolumeCommand {
         /// What was written since this copy was in sync is lost for good
         #[arg(long)]
         accept_data_loss: bool,
+        /// Although another node answers that serves the volume, or has a copy in sync: it was cut from its hosts
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         api: ApiOptions,
     },

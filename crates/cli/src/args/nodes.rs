@@ -45,6 +45,9 @@ pub(crate) struct WitnessArguments {
     /// Where its member of etcd listens for clients; for other members a port higher [default: ADDR:2379]
     #[arg(long, value_name = "ADDR:PORT", requires = "join")]
     pub(crate) etcd: Option<SocketAddr>,
+    /// It is the witness of this name, which comes back: its directory was lost or is damaged, or it has another address
+    #[arg(long, requires = "join")]
+    pub(crate) rejoin: bool,
 }
 
 #[derive(Subcommand)]
@@ -86,6 +89,10 @@ pub(crate) enum ClusterCommand {
         /// Where hosts connect [default: ADDR:4420]
         #[arg(long, value_name = "ADDR:PORT")]
         listen: Option<SocketAddr>,
+        /// It is the node of this name, which comes back with its number: its directory was lost or is damaged, or it
+        /// has another address. Its pools and their copies stay its own
+        #[arg(long)]
+        rejoin: bool,
     },
     /// Take the node that is asked out of its cluster, and end its daemon. Refused while it has copies of volumes
     Leave {

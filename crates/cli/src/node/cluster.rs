@@ -6,8 +6,9 @@ use ashlar_node::model::{
 };
 
 use super::Api;
+use super::membership::{self, Machine};
+use super::replace;
 use super::table::{bytes, lines, table, word};
-use super::{membership, replace};
 use crate::args::{ApiOptions, ClusterCommand, NodeCommand};
 use crate::exit::Failure;
 
@@ -24,7 +25,15 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<(), Failure> {
             token,
             place,
             listen,
-        } => membership::join_as_node(token, place, *listen),
+            rejoin,
+        } => {
+            let machine = Machine {
+                place,
+                listen: *listen,
+                rejoins: *rejoin,
+            };
+            membership::join_as_node(token, &machine)
+        }
         ClusterCommand::Leave { api } => membership::leave(api),
         ClusterCommand::Recover {
             dir,

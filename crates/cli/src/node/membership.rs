@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use ashlar_cluster::{Founding, Home, Newcomer, Role, found, join};
+use ashlar_node::NodeDir;
 use ashlar_node::model::{ForgetNode, NewToken};
 
 use super::Api;
@@ -16,6 +17,13 @@ use crate::output::print;
 const PEERS: u16 = 7000;
 const HOSTS: u16 = 4420;
 const ETCD_CLIENTS: u16 = 2379;
+
+/// A machine that is to be a node.
+pub(super) struct Machine<'a> {
+    pub(super) place: &'a PlaceArguments,
+    pub(super) listen: Option<SocketAddr>,
+    pub(super) rejoins: bool,
+}
 
 /// The addresses of a machine, as far as they were said.
 struct Addresses {
@@ -100,20 +108,22 @@ pub(super) fn token(minutes: u64, api: &ApiOptions) -> Result<(), Failure> {
 }
 
 /// `ashlar cluster join`.
-pub(super) fn join_as_node(
-    token: &str,
-    place: &PlaceArguments,
-    listen: Option<SocketAddr>,
-) -> Result<(), Failure> {
-    let addresses = Addresses::of(&place.address, listen, place.etcd)?;
+pub(super) fn join_as_node(token: &str, machine: &Machine<'_>) -> Result<(), Failure> {
+    let place = machine.place;
+    let addresses = Addresses::of(&place.address, machine.listen, place.etcd)?;
+    // A daemon that still works in it would go on with what it was.
+    let lock = machine.rejoins && place.dir.exists();
+    let lock = lock.then(|| NodeDir::lock(&place.dir)).transpose()?;
     let newcomer = Newcomer {
         name: name(place.name.as_ref()),
         role: Role::Node,
         replication: addresses.replication,
         portal: addresses.portal,
         etcd: addresses.etcd,
+        rejoins: machine.rejoins,
     };
     let joined = join(&place.dir, token, &newcomer).map_err(failure)?;
+    drop(lock);
     let mut text = format!(
         "node {} is in cluster {}\nstart it: ashlar node --dir {}\n",
         newcomer.name,
@@ -184,6 +194,7 @@ pub(crate) fn witness(arguments: &WitnessArguments) -> Result<(), Failure> {
             replication: addresses.replication,
             portal: addresses.portal,
             etcd: addresses.etcd,
+            rejoins: arguments.rejoin,
         };
         join(&arguments.dir, token, &newcomer).map_err(failure)?;
     }

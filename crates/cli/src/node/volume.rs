@@ -78,11 +78,13 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
         VolumeCommand::RunAlone {
             volume,
             accept_data_loss,
+            force,
             api,
         } => {
             let api = Api::new(api)?;
             let request = RunAlone {
                 accept_data_loss: *accept_data_loss,
+                force: *force,
             };
             api.show(&api.client.run_alone(volume, &request)?, show)
         }

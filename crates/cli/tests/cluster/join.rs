@@ -30,8 +30,13 @@ impl Machines {
 
     /// An address of this test alone, with all ports.
     fn address(&self, name: &str) -> String {
+        self.address_at(name, 0)
+    }
+
+    /// So many further.
+    fn address_at(&self, name: &str, further: u8) -> String {
         let pid = std::process::id();
-        let last = name.as_bytes()[0] + self.apart;
+        let last = name.as_bytes()[0] + self.apart + further;
         format!("127.{}.{}.{last}", 1 + pid % 250, pid / 250 % 256)
     }
 
@@ -80,7 +85,11 @@ impl Machines {
 
     /// What the members of etcd do, by their names.
     fn quorum(&self) -> Vec<String> {
-        let status = self.json("a", &["cluster", "status"]);
+        self.quorum_of("a")
+    }
+
+    fn quorum_of(&self, asked: &str) -> Vec<String> {
+        let status = self.json(asked, &["cluster", "status"]);
         let members = status["quorum"]["members"].as_array();
         let members = members.into_iter().flatten();
         let words = members.map(|one| format!("{} {}", one["name"], one["role"]).replace('"', ""));
@@ -232,6 +241,94 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
     ok(&mut machines.to("a", &["node", "forget", "w"]));
     eventually("a is alone", || machines.quorum() == ["a leader"]);
     drop(witness);
+}
+
+/// Its system disk was replaced, and it has another address: its pool, and the copies in it, are still its own.
+#[test]
+fn a_node_or_witness_that_has_lost_its_directory_comes_back() {
+    if !can_join() {
+        return;
+    }
+    let machines = Machines::new(50);
+    ok(&mut machines.place(&["cluster", "init", "prod"], "a"));
+    let a = machines.node("a");
+    let token = machines.token();
+    ok(&mut machines.place(&["cluster", "join", &token], "b"));
+    let b = machines.node("b");
+    let witness = machines.witness(&machines.token());
+    machines.volume();
+    let host = "nqn.2014-08.org.test:host";
+    ok(&mut machines.to("a", &["volume", "allow", "tank/db", "--host", host]));
+    eventually("all copies are in sync", || machines.owner("b").is_some());
+    let file = std::fs::read_to_string(machines.dir("a").join("cluster/cluster.toml"));
+    let is_told = file.expect("a file").contains("is_first = false");
+    assert!(
+        is_told,
+        "without its data it would begin an etcd of its own"
+    );
+    let lose = |name: &str, running: Running| {
+        for pid in working_in(&machines.dir(name)) {
+            send(pid, Signal::KILL);
+        }
+        drop(running);
+        let drive = machines.dir(name).join("drive");
+        // Drives are no part of what is lost.
+        let kept = machines.room.path().join(format!("{name}.drive"));
+        let is_kept = drive.exists();
+        if is_kept {
+            std::fs::rename(&drive, &kept).expect("kept");
+        }
+        std::fs::remove_dir_all(machines.dir(name)).expect("lost");
+        std::fs::create_dir(machines.dir(name)).expect("a new one");
+        if is_kept {
+            std::fs::rename(&kept, &drive).expect("there");
+        }
+    };
+    let votes = |asked: &str| {
+        let quorum = machines.quorum_of(asked);
+        let votes = quorum.iter();
+        let votes = votes.filter(|one| one.ends_with("leader") || one.ends_with("voter"));
+        votes.count()
+    };
+    let comes_back = |name: &str, asked: &str, at: &str| {
+        let token = ok(&mut machines.to(asked, &["cluster", "token"]));
+        let mut join = ashlar(["cluster", "join", token.trim(), "--rejoin", "--name", name]);
+        join.args(["--address", at, "--dir"])
+            .arg(machines.dir(name));
+        ok(&mut join);
+        let node = machines.node(name);
+        let drive = format!("file:{}", machines.dir(name).join("drive").display());
+        ok(&mut machines.to(name, &["pool", "import", "tank", "--drive", &drive]));
+        eventually_within(2 * PATIENCE, "it votes, and its copy is in sync", || {
+            votes(asked) == 3 && machines.owner(asked).is_some()
+        });
+        node
+    };
+    lose("b", b);
+    let elsewhere = machines.address_at("b", 10);
+    let b = comes_back("b", "a", &elsewhere);
+    eventually("hosts hear of it", || {
+        let portal = format!("{}:4420", machines.address("a"));
+        let words = ["nvme", "discover", &portal, "--hostnqn", host];
+        ok(&mut ashlar(words)).contains(&elsewhere)
+    });
+    // The one that began the cluster.
+    lose("a", a);
+    let _a = comes_back("a", "b", &machines.address("a"));
+    ok(&mut machines.to("a", &["volume", "verify", "tank/db"]));
+    let shown = machines.json("a", &["volume", "show", "tank/db"]);
+    assert!(
+        shown["replicas"]
+            .as_array()
+            .is_some_and(|all| all.len() == 2),
+        "{shown}"
+    );
+    lose("w", witness);
+    let token = machines.token();
+    let mut join = machines.place(&["witness", "--rejoin", "--join", &token], "w");
+    let _witness = machines.run("w", &mut join);
+    eventually_within(2 * PATIENCE, "three vote", || votes("a") == 3);
+    drop(b);
 }
 
 #[test]

@@ -158,7 +158,12 @@ impl Shared {
         let (members, _) = self.members().await?;
         // Everything that can be wrong is found before anything is changed.
         let wanted = self.enter(&mut members.clone(), &request)?;
-        if wanted.runs_etcd {
+        if request.rejoins {
+            // What has come in already has no former member of etcd any more.
+            if wanted.is_new {
+                self.take_former_out(&members, &request).await?;
+            }
+        } else if wanted.runs_etcd {
             self.make_room_in_etcd(&members).await?;
         }
         let (place, members) = self.change(|members| self.enter(members, &request)).await?;
@@ -211,13 +216,17 @@ impl Shared {
         }
         let name = &request.name;
         members.use_token(request);
+        if request.rejoins {
+            return members.enter_again(request, &self.name);
+        }
         let witness = members
             .witnesses
             .iter()
             .any(|witness| witness.name == *name);
         if members.node(name).is_some() || witness {
             return Err(Problem::conflict(format!(
-                "cluster {} has {name} already: take another name, or `ashlar node forget {name}` first",
+                "cluster {} has {name} already: take another name, or `ashlar node forget {name}` first. If it is that one, \
+                 whose directory was lost or whose address has changed, say --rejoin",
                 self.name
             )));
         }
@@ -238,11 +247,7 @@ impl Shared {
                     name: name.clone(),
                     etcd: request.etcd,
                 });
-                Ok(Entered {
-                    id: NodeId(0),
-                    runs_etcd,
-                    is_new: true,
-                })
+                Ok(Entered::new(runs_etcd))
             }
             Role::Node => {
                 let id = NodeId(members.next);
@@ -256,8 +261,7 @@ impl Shared {
                 });
                 Ok(Entered {
                     id,
-                    runs_etcd,
-                    is_new: true,
+                    ..Entered::new(runs_etcd)
                 })
             }
         }
@@ -269,11 +273,20 @@ impl Shared {
 pub(super) struct Entered {
     pub(super) id: NodeId,
     pub(super) runs_etcd: bool,
-    /// It was not there before.
-    is_new: bool,
+    /// It is in the list, or there with these addresses, by this request alone.
+    pub(super) is_new: bool,
 }
 
 impl Entered {
+    /// Put there by this request.
+    pub(super) const fn new(runs_etcd: bool) -> Self {
+        Self {
+            id: NodeId(0),
+            runs_etcd,
+            is_new: true,
+        }
+    }
+
     /// As what this request has put itself into the list already, if it has.
     pub(super) fn already(members: &Membership, request: &Request) -> Option<Self> {
         let (id, runs_etcd) = match request.role {
@@ -299,16 +312,22 @@ impl Entered {
 }
 
 /// No two listen at one address.
-fn check_places(members: &Membership, request: &Request, runs_etcd: bool) -> Result<(), Problem> {
+pub(super) fn check_places(
+    members: &Membership,
+    request: &Request,
+    runs_etcd: bool,
+) -> Result<(), Problem> {
     let mut taken: Vec<(SocketAddr, String)> = Vec::new();
-    for node in &members.nodes {
+    let is_other = |name: &str| name != request.name;
+    for node in members.nodes.iter().filter(|node| is_other(&node.name)) {
         taken.push((
             node.replication,
             format!("replication of node {}", node.name),
         ));
         taken.push((node.portal, format!("portal of node {}", node.name)));
     }
-    for (name, place) in members.etcd() {
+    let etcd = members.etcd().into_iter();
+    for (name, place) in etcd.filter(|(name, _)| is_other(name)) {
         taken.push((place.clients, format!("etcd of {name}")));
         taken.push((place.peers, format!("etcd of {name}")));
     }
@@ -330,9 +349,13 @@ fn check_places(members: &Membership, request: &Request, runs_etcd: bool) -> Res
     Ok(())
 }
 
+/// What has come back stays in the list: its token is good for it again.
 fn leave_again(members: &mut Membership, request: &Request) -> Result<(), Problem> {
+    members.release_token(request);
+    if request.rejoins {
+        return Ok(());
+    }
     members.nodes.retain(|node| node.name != request.name);
     members.witnesses.retain(|one| one.name != request.name);
-    members.release_token(request);
     Ok(())
 }

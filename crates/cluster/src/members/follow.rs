@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::document::Membership;
 use super::etcd::QuorumMember;
-use super::home::{File, FileNode};
+use super::home::{File, FileEtcd, FileNode};
 use crate::config::QuorumConfig;
 use crate::problem::Problem;
 use crate::shared::Shared;
@@ -121,7 +121,13 @@ impl Shared {
         }
         let before = File::read(folder)?;
         let endpoints = members.endpoints()?;
+        let etcd = before.etcd.clone().map(|etcd| FileEtcd {
+            // One that has lost its data must not begin an etcd of its own beside the others.
+            is_first: etcd.is_first && members.etcd().len() < 2,
+            ..etcd
+        });
         let after = File {
+            etcd,
             nodes: members.node_configs().iter().map(FileNode::from).collect(),
             quorum: endpoints.iter().map(ToString::to_string).collect(),
             ..before

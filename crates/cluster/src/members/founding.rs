@@ -128,12 +128,38 @@ pub(super) fn fresh(dir: &Path) -> Result<std::path::PathBuf, Problem> {
             file.name
         )));
     }
-    if let Some(cluster) = Remembered::read(&dir)?.cluster {
-        return Err(Problem::conflict(format!(
-            "{} was a node of cluster {cluster}, and its pools may hold copies of that cluster's volumes: start it there, \
-             or take another directory",
-            dir.display()
-        )));
+    match Remembered::read(&dir)?.cluster {
+        Some(cluster) => Err(another(&dir, cluster)),
+        None => Ok(folder),
     }
-    Ok(folder)
+}
+
+/// The folder of a directory that is this node's already, or belongs to no cluster yet.
+pub(super) fn own(dir: &Path, cluster: Uuid, name: &str) -> Result<std::path::PathBuf, Problem> {
+    let dir = std::path::absolute(dir)
+        .map_err(|error| Problem::environment(format!("{}: {error}", dir.display())))?;
+    let folder = dir.join(LIES_IN);
+    if File::path(&folder).exists() {
+        let file = File::read(&folder)?;
+        if file.id != cluster || file.this != name {
+            return Err(Problem::conflict(format!(
+                "{} is {} of cluster {}, not {name}: take its own directory, or a new one",
+                dir.display(),
+                file.this,
+                file.name
+            )));
+        }
+    }
+    match Remembered::read(&dir)?.cluster {
+        Some(other) if other != cluster => Err(another(&dir, other)),
+        _ => Ok(folder),
+    }
+}
+
+fn another(dir: &Path, cluster: Uuid) -> Problem {
+    Problem::conflict(format!(
+        "{} was a node of cluster {cluster}, and its pools may hold copies of that cluster's volumes: start it there, \
+         or take another directory",
+        dir.display()
+    ))
 }

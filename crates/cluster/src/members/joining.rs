@@ -12,12 +12,12 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::document::EtcdPlace;
-use super::founding::{check_addresses, etcd_place, fresh};
+use super::founding::{check_addresses, etcd_place, fresh, own};
 use super::home::{File, FileEtcd, FileNode};
 use super::secret::{Secret, Token};
 use crate::config::check_name;
 use crate::join::PROTOCOL;
-use crate::peer::{JOIN_MAGIC, LONGEST_ANSWER, connected, hear, prepare, tell};
+use crate::peer::{JOIN_MAGIC, LONGEST_ANSWER, Refusal, connected, hear, prepare, tell};
 use crate::problem::Problem;
 use crate::remembered::Remembered;
 use crate::trust::{
@@ -51,6 +51,8 @@ pub struct Newcomer {
     pub portal: SocketAddr,
     /// Where its member of etcd listens for clients, if it is to have one; for other members a port higher.
     pub etcd: SocketAddr,
+    /// Whether it is in the cluster already, and comes back: without what its directory held, or at another address.
+    pub rejoins: bool,
 }
 
 /// As what it has joined.
@@ -74,6 +76,9 @@ pub(crate) struct Request {
     pub(super) replication: SocketAddr,
     pub(super) portal: SocketAddr,
     pub(super) etcd: EtcdPlace,
+    /// It is in the list already. Older versions do not say it, and do not know it.
+    #[serde(default)]
+    pub(super) rejoins: bool,
     /// An uncompressed point of P-256.
     pub(super) public_key: Vec<u8>,
     /// The protocol between nodes that it speaks, and its program's version.
@@ -108,11 +113,18 @@ pub(crate) enum Answer {
 /// # Errors
 /// Usage: the token is none, a name or address makes no sense. Conflict: the token was used or is too late, what is
 /// asked for contradicts what is there, the directory is another node's. Environment: no node of the cluster answers.
+/// Not found: what is to come back is not in the cluster.
 pub fn join(dir: &Path, token: &str, newcomer: &Newcomer) -> Result<Joined, Problem> {
     let token: Token = token.parse()?;
     check_name("node", &newcomer.name).map_err(Problem::usage)?;
     check_addresses(&[newcomer.replication, newcomer.portal, newcomer.etcd])?;
-    let folder = fresh(dir)?;
+    let folder = match newcomer.rejoins {
+        true => own(dir, token.cluster, &newcomer.name)?,
+        false => fresh(dir)?,
+    };
+    // What is there stays until the cluster has let it in.
+    let staged = folder.with_extension("joining");
+    clear(&staged)?;
     let key = key_pair()?;
     let request = Request {
         cluster: token.cluster,
@@ -122,22 +134,54 @@ pub fn join(dir: &Path, token: &str, newcomer: &Newcomer) -> Result<Joined, Prob
         replication: newcomer.replication,
         portal: newcomer.portal,
         etcd: etcd_place(newcomer.etcd)?,
+        rejoins: newcomer.rejoins,
         public_key: key.public_key_raw().to_vec(),
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").into(),
     };
     // First: a node that has joined and cannot say so would have to be forgotten.
-    write_private(&folder.join(identity_file::KEY), &key.serialize_pem())?;
+    write_private(&staged.join(identity_file::KEY), &key.serialize_pem())?;
     let welcome = ask(&token, &request).inspect_err(|_| {
         // The key is of no use then; folders that were made for it go, if nothing else is in them.
-        let _ = std::fs::remove_dir_all(&folder);
+        let _ = std::fs::remove_dir_all(&staged);
         let _ = std::fs::remove_dir(dir);
     })?;
-    keep(&folder, &welcome, &request)?;
+    keep(&staged, &welcome, &request)?;
+    if newcomer.rejoins {
+        // What etcd knew as its former member is worth nothing to the new one.
+        clear(&folder.with_file_name("etcd"))?;
+        clear(&folder)?;
+    }
+    take_up(&staged, &folder)?;
     Ok(Joined {
         cluster: welcome.cluster,
         id: (newcomer.role == Role::Node).then_some(welcome.id),
         runs_etcd: welcome.etcd.is_some(),
+    })
+}
+
+/// Removes a folder.
+fn clear(folder: &Path) -> Result<(), Problem> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Problem::environment(format!(
+                "{} cannot be removed: {error}; remove it, and join again with a new token",
+                folder.display()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A folder becomes the one of the cluster, durably.
+fn take_up(staged: &Path, folder: &Path) -> Result<(), Problem> {
+    let take = || {
+        std::fs::rename(staged, folder)?;
+        let dir = folder.parent().unwrap_or(Path::new("."));
+        std::fs::File::open(dir)?.sync_all()
+    };
+    take().map_err(|error| {
+        Problem::environment(format!("{} cannot be made: {error}", folder.display()))
     })
 }
 
@@ -150,12 +194,15 @@ fn keep(folder: &Path, welcome: &Welcome, request: &Request) -> Result<(), Probl
     }
     if let Some(dir) = folder.parent() {
         // A quorum that does not know this cluster is not believed even the first time.
-        let remembered = Remembered {
-            cluster: Some(request.cluster),
-            incarnation: Incarnation(0),
-            run: None,
-        };
-        remembered.write(dir)?;
+        let known = Remembered::read(dir)?;
+        if known.cluster != Some(request.cluster) {
+            let remembered = Remembered {
+                cluster: Some(request.cluster),
+                incarnation: Incarnation(0),
+                run: None,
+            };
+            remembered.write(dir)?;
+        }
     }
     let etcd = welcome.etcd.as_ref().map(|first| FileEtcd {
         clients: request.etcd.clients,
@@ -220,7 +267,7 @@ fn ask(token: &Token, request: &Request) -> Result<Welcome, Problem> {
 /// The answer was lost.
 struct Lost(String);
 
-async fn reach(
+pub(crate) async fn reach(
     node: SocketAddr,
     authority: AuthorityHash,
     from: SocketAddr,
@@ -231,8 +278,16 @@ async fn reach(
     prepare(&stream).map_err(|error| error.to_string())?;
     let name = ServerName::try_from(ANY_NODE).map_err(|error| error.to_string())?;
     let line = Line::within_tls(config, stream, name).await;
-    let mut line = line.map_err(|error| {
-        format!("what answers there has not the certificate that the token is for ({error})")
+    let mut line = line.map_err(|error| match Refusal::of_tls(&error) {
+        Some(Refusal::Busy) => {
+            "it has too many connections that have not shown who they are: try it again, and if it stays, look for what \
+             connects there"
+                .to_owned()
+        }
+        Some(_) => {
+            format!("what answers there has not the certificate that the token is for ({error})")
+        }
+        None => format!("the connection has ended ({error})"),
     })?;
     line.say(&JOIN_MAGIC)
         .await

@@ -1,6 +1,7 @@
 //! Who is in a cluster that nodes join and leave: one document in the quorum, tokens, and etcd's members.
 
 mod admit;
+mod again;
 mod document;
 mod etcd;
 mod follow;
@@ -21,5 +22,8 @@ pub use joining::{Joined, Newcomer, Role, join};
 
 pub use admit::NewToken;
 pub(crate) use admit::take;
+#[cfg(test)]
+pub(crate) use joining::reach;
+
 pub(crate) use document::{EtcdPlace, MemberNode, Membership};
 pub(crate) use screen::LastLook;

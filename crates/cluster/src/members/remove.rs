@@ -8,6 +8,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::document::{EtcdPlace, Membership};
+use super::screen::OTHERS;
 use crate::cluster::Cluster;
 use crate::problem::{Kind, Problem};
 use crate::remembered::Remembered;
@@ -46,7 +47,7 @@ impl Cluster {
             }
             shared.remove(&name).await
         };
-        let done = self.wait(PATIENCE, forget);
+        let done = self.wait(PATIENCE + OTHERS, forget);
         done.map_err(Problem::environment)?
     }
 
@@ -75,7 +76,8 @@ impl Cluster {
         let config = shared.config();
         let identity = config.trust.identity().ok_or_else(|| shared.no_joining())?;
         let name = shared.me.name.clone();
-        let left = self.wait(PATIENCE, async move { shared.remove(&name).await });
+        let remove = async move { shared.remove(&name).await };
+        let left = self.wait(PATIENCE + OTHERS, remove);
         left.map_err(Problem::environment)??;
         let folder = identity.folder();
         if let Some(dir) = folder.parent() {
@@ -114,7 +116,7 @@ impl Leaver {
 
 impl Shared {
     async fn remove(self: &Arc<Self>, name: &str) -> Result<(), Problem> {
-        let _turn = self.turn.lock().await;
+        let _turn = self.take_turn().await?;
         let config = self.config();
         config.trust.identity().ok_or_else(|| self.no_joining())?;
         let (members, _) = self.members().await?;

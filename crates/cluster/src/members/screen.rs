@@ -16,7 +16,7 @@ use crate::shared::Shared;
 /// How often the quorum is asked at most for tokens that this node does not know.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// How long those may take who join or leave before.
-const OTHERS: Duration = Duration::from_secs(30);
+pub(super) const OTHERS: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
 
 /// What the quorum was found to hold, for all who had asked before it was.
 #[derive(Debug)]

@@ -58,6 +58,7 @@ fn request(cluster: &Cluster, secret: &Secret, name: &str) -> Request {
         replication: at(host, 7000),
         portal: at(host, 4420),
         etcd: etcd(host),
+        rejoins: false,
         public_key: key_pair().expect("a key").public_key_raw().to_vec(),
         protocol: 1,
         version: "0".into(),
@@ -270,6 +271,15 @@ fn a_used_token_gives_nothing_to_another_key() {
     });
     let unknown = refused(&cluster, same());
     assert!(unknown.message.contains("used already, by b"), "{unknown}");
+}
+
+#[test]
+fn who_is_to_be_taken_out_waits_for_others_and_not_for_ever() {
+    let (_dir, cluster) = cluster(5);
+    let shared = cluster.0.shared.clone();
+    let _joins = shared.turn.try_lock().expect("none else");
+    let late = cluster.forget("b").expect_err("another joins");
+    assert!(late.message.contains("others join cluster prod"), "{late}");
 }
 
 #[test]

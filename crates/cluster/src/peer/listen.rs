@@ -21,12 +21,14 @@ use super::wire::{
 };
 use crate::key::MAC_BYTES;
 use crate::shared::Shared;
-use crate::trust::Line;
+use crate::trust::{Line, Trust};
 
 /// How long after a failed accept the next is tried: the process may have no descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// How long a refusal may take to arrive before its connection ends.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+/// What says in TLS that there is no place: a fatal alert, access_denied, which is said for nothing else.
+const BUSY_IN_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// Lets peers in, for as long as it is polled.
 pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener) {
@@ -58,8 +60,10 @@ fn greet(shared: &Arc<Shared>, gate: &Arc<Gate>, stream: TcpStream, from: Socket
         }
         None => {
             // One packet, unless the socket is full; there is no place to wait for more.
-            let refusal = shared.challenge(Code::Busy).encode();
-            let _ = stream.try_write(&refusal);
+            let _ = match config.trust {
+                Trust::Certificates(_) => stream.try_write(&BUSY_IN_TLS),
+                Trust::Key(_) => stream.try_write(&shared.challenge(Code::Busy).encode()),
+            };
             tracing::debug!("{from}: too many connections without the key");
         }
     }
@@ -276,8 +280,32 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::members::reach;
     use crate::members::tests::cluster;
     use crate::trust::{ANY_NODE, AuthorityHash, by_hash};
+
+    #[test]
+    fn who_finds_no_place_is_told_so_and_doubts_no_certificate() {
+        let (_dir, cluster) = cluster(8);
+        let shared = cluster.0.shared.clone();
+        let config = shared.config();
+        let identity = config.trust.identity().expect("certificates");
+        let authority = identity.authority().expect("an authority");
+        let authority = AuthorityHash::of_pem(authority.certificate()).expect("a hash");
+        let stranger = std::net::IpAddr::from([127, 0, 0, 1]);
+        let said = cluster.wait(Duration::from_secs(60), async move {
+            let gate = Gate::new();
+            let _others: Vec<Pass> = std::iter::from_fn(|| gate.enter(stranger, false)).collect();
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let at = listener.local_addr().expect("its address");
+            let joins = tokio::spawn(reach(at, authority, at));
+            let (stream, from) = listener.accept().await.expect("it calls");
+            greet(&shared, &gate, stream, from);
+            joins.await.expect("no panic").err()
+        });
+        let said = said.expect("in time").expect("there is no place");
+        assert!(said.contains("too many connections"), "{said}");
+    }
 
     #[test]
     fn who_says_that_it_joins_keeps_its_place_among_strangers_until_it_is_answered() {

@@ -55,7 +55,7 @@ impl Refusal {
     }
 
     /// What TLS says of the other end's certificate, or the other end of ours.
-    pub(super) fn of_tls(error: &io::Error) -> Option<Self> {
+    pub(crate) fn of_tls(error: &io::Error) -> Option<Self> {
         use rustls::{AlertDescription, CertificateError, Error};
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         match error {
@@ -68,6 +68,7 @@ impl Refusal {
                 | AlertDescription::BadCertificate
                 | AlertDescription::DecryptError,
             ) => Some(Self::OtherAuthority),
+            Error::AlertReceived(AlertDescription::AccessDenied) => Some(Self::Busy),
             Error::InvalidMessage(_) => Some(Self::Foreign),
             _ => None,
         }

@@ -216,6 +216,52 @@ fn who_leaves_or_is_forgotten_is_let_in_no_more() {
     assert_eq!(again.cluster.me(), NodeId(4));
 }
 
+/// By a directory of nothing, and by its own.
+#[test]
+fn a_node_comes_back_with_its_number_at_another_address() {
+    let room = Room::new("prod");
+    let a = room.found("a");
+    let token = || a.cluster.token(HOUR).expect("a token").token;
+    let first = room.dir();
+    let b = room.join_in(&first, &token(), "b").expect("let in");
+    until("b is reached", || a.reaches("b"));
+    let empty = room.dir();
+    let tries = |dir: &Path, name: &str| {
+        let problem = room.try_rejoin(dir, &token(), name).expect_err("refused");
+        (problem.kind, problem.message)
+    };
+    for (name, kind, says) in [
+        ("b", Kind::Conflict, "b is there, its daemon answers"),
+        ("a", Kind::Conflict, "a is there, and was asked itself"),
+        ("c", Kind::NotFound, "no node c that could come back"),
+    ] {
+        let (was, said) = tries(&empty, name);
+        assert!(was == kind && said.contains(says), "{said}");
+        assert!(!empty.exists());
+    }
+    a.put_volume(br#"{"format":1,"members":[{"node":2,"replica":[]}]}"#);
+    b.stop();
+    assert!(tries(&first, "a").1.contains("is b of cluster prod, not a"));
+    let before = a.cluster.config();
+    for dir in [&empty, &first] {
+        std::fs::create_dir_all(dir.join("etcd/member")).expect("made");
+        let token = token();
+        room.try_rejoin(dir, &token, "b").expect("let in");
+        assert!(!dir.join("etcd").exists(), "of a former member");
+        let again = room.try_rejoin(&room.dir(), &token, "b").expect_err("used");
+        assert!(again.message.contains("used already, by b"), "{again}");
+        let b = room.start(dir);
+        let life = b.cluster.incarnation().0;
+        assert_eq!((b.cluster.me(), life > 1), (NodeId(2), true));
+        until("it is reached where it is", || a.reaches("b"));
+        dial(&b, NodeId(1), VolumeId(1)).expect("let in");
+        let after = a.cluster.config();
+        let at = |config: &ashlar_cluster::ClusterConfig| config.node("b").map(|b| b.replication);
+        assert!(after.nodes.len() == 2 && at(&after) != at(&before));
+        b.stop();
+    }
+}
+
 #[test]
 fn a_file_that_others_may_read_or_that_is_damaged_is_refused_by_its_name() {
     use std::os::unix::fs::PermissionsExt;

@@ -113,12 +113,14 @@ impl Room {
     }
 
     pub(crate) fn try_join(&self, dir: &Path, token: &str, name: &str) -> Result<(), Problem> {
+        join(dir, token, &newcomer(name)).map(drop)
+    }
+
+    /// Comes back as the node of this name, at addresses that are new.
+    pub(crate) fn try_rejoin(&self, dir: &Path, token: &str, name: &str) -> Result<(), Problem> {
         let newcomer = Newcomer {
-            name: name.into(),
-            role: Role::Node,
-            replication: address(),
-            portal: address(),
-            etcd: address(),
+            rejoins: true,
+            ..newcomer(name)
         };
         join(dir, token, &newcomer).map(drop)
     }
@@ -130,6 +132,17 @@ impl Room {
     pub(crate) fn join_in(&self, dir: &Path, token: &str, name: &str) -> Result<Node, Problem> {
         self.try_join(dir, token, name)?;
         self.try_start(dir)
+    }
+}
+
+fn newcomer(name: &str) -> Newcomer {
+    Newcomer {
+        name: name.into(),
+        role: Role::Node,
+        replication: address(),
+        portal: address(),
+        etcd: address(),
+        rejoins: false,
     }
 }
 

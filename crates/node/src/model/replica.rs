@@ -195,6 +195,9 @@ pub struct RunAlone {
     /// What was written since it was in sync may be lost for good.
     #[serde(default)]
     pub accept_data_loss: bool,
+    /// Although another node answers that serves the volume, or has a copy in sync.
+    #[serde(default)]
+    pub force: bool,
 }
 
 impl Check for RunAlone {

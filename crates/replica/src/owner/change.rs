@@ -1,5 +1,9 @@
 //! Who is in sync: removals and adds, each one compare-and-swap, each counted only when it was read back.
 
+use std::time::Duration;
+
+use ashlar_block::Moment;
+
 use super::peer::{Link, Peer};
 use super::{LOOK_EVERY, Owner, Stage};
 use crate::canary::Canary;
@@ -12,11 +16,18 @@ use crate::local::{Entry, EntryChange, OwnPlane};
 use crate::message::Message;
 use crate::quorum::{Question, Reply};
 
+/// A swap that was not made is made again at once, then after this; twice as long each time, up to the latter. A store
+/// may answer and take no changes, as one that is full.
+const AGAIN: Duration = Duration::from_millis(25);
+const AGAIN_MOST: Duration = Duration::from_secs(1);
+
 /// A change of the in-sync set that is not resolved.
 #[derive(Debug)]
 pub(super) struct Change {
     kind: Kind,
     stage: At,
+    /// Before the next swap.
+    pause: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +49,8 @@ enum At {
     Reading(Ask),
     /// It is to be read at the next tick: what was said last does not count.
     ReadingAgain,
+    /// The store answers, and has not made the swap: another follows.
+    Waiting(Moment),
     /// It was read, and is made durable here before it counts.
     Persisting(Token, Stored),
 }
@@ -91,7 +104,8 @@ impl Owner {
     fn begin_change(&mut self, turn: &mut Turn<'_>, kind: Kind) {
         let ask = self.ask_swap(turn, kind);
         let stage = At::Swapping(ask);
-        self.change = Some(Change { kind, stage });
+        let pause = Duration::ZERO;
+        self.change = Some(Change { kind, stage, pause });
         self.catching = None;
         self.advance(turn);
     }
@@ -129,7 +143,6 @@ impl Owner {
         let Some(change) = self.change.as_mut() else {
             return;
         };
-        let kind = change.kind;
         match &change.stage {
             At::Swapping(mine) if *mine == ask => {
                 // Whatever it says, only what is read back counts.
@@ -138,10 +151,9 @@ impl Owner {
             }
             At::Reading(mine) if *mine == ask => match reply {
                 Reply::Holds(Some(held)) if held.revision == self.stored.revision => {
-                    // The swap may still be made: another one on this revision decides.
-                    let kind = self.still_wanted(turn, kind);
-                    let stage = At::Swapping(self.ask_swap(turn, kind));
-                    self.change = Some(Change { kind, stage });
+                    change.stage = At::Waiting(turn.now + change.pause);
+                    change.pause = (change.pause * 2).clamp(AGAIN, AGAIN_MOST);
+                    self.swap_again(turn);
                 }
                 Reply::Holds(Some(held)) => {
                     if let Some(stored) = Stored::from_held(turn, held) {
@@ -157,6 +169,21 @@ impl Owner {
         }
     }
 
+    /// The swap may still be made: another one on this revision decides.
+    fn swap_again(&mut self, turn: &mut Turn<'_>) {
+        if let Some(Change {
+            kind,
+            stage: At::Waiting(until),
+            pause,
+        }) = self.change
+            && turn.now >= until
+        {
+            let kind = self.still_wanted(turn, kind);
+            let stage = At::Swapping(self.ask_swap(turn, kind));
+            self.change = Some(Change { kind, stage, pause });
+        }
+    }
+
     /// What another swap is for: the command that asked for the first may have failed by now.
     fn still_wanted(&self, turn: &Turn<'_>, kind: Kind) -> Kind {
         match kind {
@@ -165,8 +192,9 @@ impl Owner {
         }
     }
 
-    /// Reads again what became of a swap.
-    pub(super) fn read_again(&mut self, turn: &mut Turn<'_>) {
+    /// Reads again what became of a swap, or makes it again when it is time.
+    pub(super) fn go_on_with_change(&mut self, turn: &mut Turn<'_>) {
+        self.swap_again(turn);
         if let Some(change) = self.change.as_mut()
             && matches!(change.stage, At::ReadingAgain)
         {

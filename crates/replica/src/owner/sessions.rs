@@ -33,7 +33,7 @@ impl Owner {
         }
         self.look_after_hosts(turn);
         self.consider_change(turn);
-        self.read_again(turn);
+        self.go_on_with_change(turn);
         self.look(turn);
         self.activate(turn, given);
         self.commit_idle(turn);

@@ -18,7 +18,7 @@ use crate::ids::{
 use crate::key::{Key, MemberId, Members, OwnerId};
 use crate::local::{Entry, EntryChange, Imported, Local, Tag};
 use crate::message::{Attach, Content, Envelope, Message};
-use crate::quorum::{Held, MemoryQuorum, Weather};
+use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
 const VOLUME: VolumeId = VolumeId(1);
@@ -97,6 +97,9 @@ struct Rig {
     number: u32,
     /// Who is absent, as the other copy was told last.
     told: Positions,
+    /// The quorum is out of space: it answers, and takes no changes.
+    is_full: bool,
+    swaps: u32,
 }
 
 impl Rig {
@@ -105,6 +108,13 @@ impl Rig {
     }
 
     fn after(epoch: Epoch) -> Self {
+        let mut rig = Self::begin(epoch);
+        rig.pass(LONG);
+        assert!(rig.replica.is_serving());
+        rig
+    }
+
+    fn begin(epoch: Epoch) -> Self {
         let key = Key {
             epoch,
             owner: OwnerId {
@@ -141,7 +151,7 @@ impl Rig {
             is_old_image: false,
         };
         let now = Moment::from_nanos(1_000_000_000);
-        let mut rig = Self {
+        Self {
             replica: Replica::new(config, imported, now),
             local: AtOnce::default(),
             quorum,
@@ -151,10 +161,9 @@ impl Rig {
             alarms: Vec::new(),
             number: 0,
             told: Positions::NONE.with(at(1)),
-        };
-        rig.pass(LONG);
-        assert!(rig.replica.is_serving());
-        rig
+            is_full: false,
+            swaps: 0,
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -178,6 +187,13 @@ impl Rig {
                     Effect::Answer { outcome, .. } => self.answers.push(outcome),
                     Effect::Alarm(alarm) => self.alarms.push(alarm),
                     Effect::Ask { ask, question } => {
+                        let is_swap = matches!(question, Question::Swap { .. });
+                        self.swaps += u32::from(is_swap);
+                        if is_swap && self.is_full {
+                            let reply = Reply::Unknown;
+                            events.push(Event::Answered { ask, reply });
+                            continue;
+                        }
                         let fair = Weather::fair(Duration::from_micros(1));
                         let (client, question) = ((0, ask), (VOLUME, question));
                         self.quorum.ask(self.now, client, question, fair);
@@ -364,6 +380,27 @@ fn a_key_from_a_backup_adds_no_copy_that_the_owner_has_not_added() {
     let tells =
         |said: &Envelope| matches!(said.message, Message::Join(join) if !join.absent.has(at(1)));
     assert!(!rig.said.iter().any(tells), "it stays absent");
+}
+
+/// A candidate, and an owner that leaves a silent copy out.
+#[test]
+fn a_quorum_without_space_is_asked_now_and_then_and_at_once_when_it_has_some() {
+    let mut rig = Rig::begin(Epoch(1));
+    rig.is_full = true;
+    rig.pass(LONG);
+    assert!((2..25).contains(&rig.swaps), "{} of a candidate", rig.swaps);
+    rig.is_full = false;
+    rig.pass(LONG);
+    assert!(rig.replica.is_serving());
+    rig.obey(LONG);
+    assert_eq!(rig.in_sync(), Positions::first(2), "added");
+    (rig.is_full, rig.swaps) = (true, 0);
+    rig.write(1);
+    rig.pass(LONG * 2);
+    assert!((5..15).contains(&rig.swaps), "{} of an owner", rig.swaps);
+    rig.is_full = false;
+    rig.pass(LONG / 2);
+    assert_eq!(rig.in_sync(), Positions::first(1), "silent, and left out");
 }
 
 /// What may have come back as it was at another time is compared in full before it is given anything.

@@ -3,18 +3,28 @@
 //! The volume's key names it as the only copy in sync, in a new epoch that its process owns. Others that come back are
 //! copied in full: what they hold of writes that are missing here must not come back to life granule by granule.
 
+use std::time::Duration;
+
+use ashlar_cluster::{Kind, OrderError};
 use ashlar_replica::quorum::{Question, Reply};
-use ashlar_replica::{Key, OwnerId, Position, Positions};
+use ashlar_replica::{Key, NodeId, OwnerId, Position, Positions};
 use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
 use tracing::warn;
+use uuid::Uuid;
 
+use super::orders::{Order, ShowReply};
 use super::reseat::Read;
 use super::{CopyPlace, CopyVolume, Replication};
 use crate::manager::pools::engine;
 use crate::manager::{Kept, PoolManager};
-use crate::model::{ControlError, ErrorKind, RunAlone, VolumeName, VolumeStatus};
+use crate::model::{
+    ControlError, ErrorKind, ReplicaState, ReplicationStatus, RunAlone, VolumeName, VolumeStatus,
+};
 use crate::pool::{PoolLink, ReplicaMail};
 use crate::replica::ReplicaView;
+
+/// How long a node may take to say whether it serves a volume.
+const ASK_WAIT: Duration = Duration::from_secs(3);
 
 impl PoolManager {
     /// Has this node's copy serve without the others.
@@ -32,6 +42,9 @@ impl PoolManager {
             ControlError::environment(format!("the copy of {name} here is not in service"))
         })?;
         let newest = replication.may_run_alone(&place, &view)?;
+        if !request.force {
+            replication.none_has_more(&place, (&view, &newest.key))?;
+        }
         if !request.accept_data_loss {
             return Err(ControlError::refused(format!(
                 "what was written to volume {name} since this node's copy was in sync is lost for good if it goes on \
@@ -111,8 +124,19 @@ fn mark_all(
     Ok(())
 }
 
+/// What a node's own account says that it has.
+fn own_part(status: &ReplicationStatus, name: &str) -> Option<String> {
+    if status.owner.is_some() {
+        return Some("serves it".to_owned());
+    }
+    let mut known = status.replicas.iter();
+    // A copy that is not in sync knows that it is absent; of one that is, its node does not know what the owner knows.
+    let lacks = known.any(|one| one.node == name && one.state == ReplicaState::Absent);
+    (!lacks).then(|| "has a copy of it that is in sync".to_owned())
+}
+
 impl Replication {
-    /// Refused while a copy that has more could serve.
+    /// Refused where this copy may not, whatever other nodes have. What the quorum says of the volume.
     fn may_run_alone(&self, place: &CopyPlace, view: &ReplicaView) -> Result<Read, ControlError> {
         let conflict = |why: String| Err(ControlError::conflict(why));
         if view.owns.is_some() {
@@ -139,15 +163,56 @@ impl Replication {
                 place.name
             ));
         }
-        let there = |at: &Position| view.connected.has(*at);
-        match key.in_sync.without(view.position).iter().find(there) {
-            Some(at) => conflict(format!(
-                "node {} is there and has a copy that is in sync: look there, with `pool status` and `volume show`",
-                view.members
-                    .get(at)
-                    .map_or_else(String::new, |node| self.node_name(node))
+        Ok(newest)
+    }
+
+    /// Refused while another node that answers serves the volume, or has a copy in sync. That this copy has no connection
+    /// to it says little: one that lives would serve on.
+    pub(super) fn none_has_more(
+        &self,
+        place: &CopyPlace,
+        (view, key): (&ReplicaView, &Key),
+    ) -> Result<(), ControlError> {
+        let in_sync = key.in_sync.without(view.position).iter();
+        let in_sync = in_sync.filter_map(|at| Some((at, key.members.get(at)?.node)));
+        for (at, node) in in_sync {
+            let has = match view.connected.has(at) {
+                true => Some("has a copy of it that is in sync".to_owned()),
+                false => self.has_more(node, place.volume),
+            };
+            if let Some(has) = has {
+                let name = self.node_name(node);
+                return Err(ControlError::conflict(format!(
+                    "volume {}: node {name} is there, and {has}. Look there, with `pool status` and `volume show`. If it \
+                     cannot serve any more, end its daemon, or cut it from its hosts and say --force",
+                    place.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a node that answers has of a volume and this one has not. One whose copy is not in service has nothing.
+    fn has_more(&self, node: NodeId, volume: Uuid) -> Option<String> {
+        let words = serde_json::to_value(Order::Show { volume }).ok()?;
+        match self.cluster.order(node, &words, ASK_WAIT) {
+            Ok(answer) => match serde_json::from_value::<ShowReply>(answer) {
+                Ok(ShowReply { status }) => own_part(&status, &self.node_name(node)),
+                Err(error) => Some(format!("what it has of it is not understood: {error}")),
+            },
+            Err(OrderError::Refused {
+                kind: Kind::NotFound,
+                ..
+            }) => None,
+            Err(OrderError::Refused { message, .. }) => Some(format!(
+                "it does not say whether it serves the volume: {message}"
             )),
-            None => Ok(newest),
+            // One that was reached, and has not answered in time.
+            Err(OrderError::Unreachable(why)) => {
+                let peers = self.cluster.status().peers;
+                let lives = peers.iter().any(|peer| peer.id == node && peer.reachable);
+                lives.then(|| format!("it does not say whether it serves the volume: {why}"))
+            }
         }
     }
 

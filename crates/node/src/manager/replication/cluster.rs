@@ -368,8 +368,9 @@ fn advice(is_local: bool, members: &[MemberOfQuorum]) -> Option<String> {
     if !away.is_empty() {
         return Some(format!(
             "{} of its {} members does not answer: {}; start it (`ashlar node --dir DIR`, or `ashlar witness --dir \
-             DIR`, there), or if it is gone for good `ashlar node forget NODE`, and let another join (`ashlar cluster \
-             token`)",
+             DIR`, there); if its directory or its etcd is damaged or lost, `ashlar cluster join TOKEN --rejoin` there \
+             (`ashlar witness --join TOKEN --rejoin`); if it is gone for good, `ashlar node forget NODE`, and let another \
+             join (`ashlar cluster token`)",
             away.len(),
             members.len(),
             away.join(", ")

@@ -8,6 +8,7 @@
 //! Whatever is interrupted: the volume here is either as it was, or a copy that is in sync by itself. An order that is
 //! given again goes on: it replaces a key that was never used, and empty copies that never counted.
 
+use ashlar_block::{ErrorKind as IoErrorKind, IoError};
 use ashlar_replica::{Key, Position};
 use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
 use uuid::Uuid;
@@ -63,11 +64,11 @@ impl PoolManager {
             None => return Err(ControlError::internal("no copies")),
         };
         self.make_others(replication, others, (status.uuid, &key))?;
-        if let Err(error) = self.become_copy(name, status.uuid, ours) {
-            if self.one_volume(name)?.replication.is_none() {
+        if let Err(NotMade { why, may_come }) = self.become_copy(name, status.uuid, ours) {
+            if !may_come && self.one_volume(name)?.replication.is_none() {
                 self.unmake(replication, others, &key);
             }
-            return Err(error);
+            return Err(why);
         }
         for copy in others {
             let volume = status.uuid;
@@ -118,38 +119,59 @@ impl PoolManager {
     }
 
     /// What is here becomes the first copy. Its hosts lose their connections, and come back.
-    fn become_copy(
-        &self,
-        name: &VolumeName,
-        volume: Uuid,
-        copy: &NewCopy,
-    ) -> Result<(), ControlError> {
+    fn become_copy(&self, name: &VolumeName, volume: Uuid, copy: &NewCopy) -> Result<(), NotMade> {
         let mut pools = self.lock();
         let Some(Kept::Live(pool)) = pools.get_mut(&name.pool) else {
-            return Err(ControlError::environment(format!(
+            return Err(NotMade::from(ControlError::environment(format!(
                 "pool {} is not in service any more",
                 name.pool
-            )));
+            ))));
         };
         let view = pool.link.view().map_err(engine)?;
         let found = view.status.volumes.iter().find(|one| one.uuid == volume);
-        let found = found.ok_or_else(|| {
-            ControlError::not_found(format!("there is no volume {name} any more"))
-        })?;
+        let gone = || ControlError::not_found(format!("there is no volume {name} any more"));
+        let found = found.ok_or_else(gone)?;
         self.remember_copy(pool.id, volume, &copy.members)?;
         let (nqn, away) = (nqn(volume), format!("replication of {volume}"));
         self.target.target().expect(&away, vec![nqn.clone()]);
-        let made = self.target.remove(&nqn).map_err(served).and_then(|()| {
+        let removed = self.target.remove(&nqn).map_err(served);
+        let made = removed.map_err(NotMade::from).and_then(|()| {
             pool.volumes.remove(&found.number);
             let identity = copy.identity();
             let of_copy = CopyVolume::of(found, &name.pool);
             match make_first(&pool.link, found.number, copy) {
-                Ok(()) => self.take_up_copy(pool, &name.pool, &of_copy, identity),
-                Err(error) => Err(self.stay_alone(pool, &of_copy, found.granules, error)),
+                Ok(()) => Ok(self.take_up_copy(pool, &name.pool, &of_copy, identity)?),
+                Err(error) => Err(self.not_made(pool, &of_copy, (found.granules, error))),
             }
         });
         self.target.target().expect_no_more(&away);
         made
+    }
+
+    /// A volume that its pool refuses to make a copy is served as before. One whose pool has not answered may be made one
+    /// yet: it comes into service as that, and must not be used as anything else.
+    pub(super) fn not_made(
+        &self,
+        pool: &mut LivePool,
+        volume: &CopyVolume,
+        (granules, error): (u64, IoError),
+    ) -> NotMade {
+        if error.kind() != IoErrorKind::Timeout {
+            return self
+                .stay_alone(pool, volume, granules, engine(error))
+                .into();
+        }
+        let pool = volume.pool();
+        let why = ControlError::environment(format!(
+            "pool {pool} has not said in time whether volume {0} is a copy now: it is out of service until it is, and comes \
+             by itself. If `volume show {0}` does not say so when the pool answers again (`pool status {pool}`), `pool \
+             export {pool}` and `pool import {pool}` bring it back as it was",
+            volume.name
+        ));
+        NotMade {
+            why,
+            may_come: true,
+        }
     }
 
     /// A volume that cannot be a copy is served as before. Why it cannot.
@@ -177,6 +199,23 @@ impl PoolManager {
             why.message.push_str(&text);
         }
         why
+    }
+}
+
+/// Why a volume is no copy.
+#[derive(Debug)]
+pub(super) struct NotMade {
+    pub(super) why: ControlError,
+    /// It may be one yet.
+    pub(super) may_come: bool,
+}
+
+impl From<ControlError> for NotMade {
+    fn from(why: ControlError) -> Self {
+        Self {
+            why,
+            may_come: false,
+        }
     }
 }
 
@@ -225,7 +264,7 @@ pub(super) fn wanted(name: &VolumeName, status: &VolumeStatus) -> CreateVolume {
 }
 
 /// Makes a volume that holds something a copy that knows the others to lack all of it.
-pub(super) fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), ControlError> {
+pub(super) fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result<(), IoError> {
     let identity = copy.identity();
     let granules = copy.wanted.bytes / GRANULE + REGISTER;
     let what = Manage::MakeReplica {
@@ -233,7 +272,7 @@ pub(super) fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result
         identity,
         granules: Some(granules),
     };
-    link.manage(what).map_err(engine)?;
+    link.manage(what)?;
     let all = copy.members.positions();
     let others = Position::new(copy.position.into()).map_or(all, |own| all.without(own));
     let change = ReplicaChange {
@@ -247,5 +286,5 @@ pub(super) fn make_first(link: &PoolLink, volume: u32, copy: &NewCopy) -> Result
         own: OwnPlane::Until(Committed::default()),
     };
     let what = Manage::ChangeReplica { volume, change };
-    link.manage(what).map(drop).map_err(engine)
+    link.manage(what).map(drop)
 }

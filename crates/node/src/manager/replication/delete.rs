@@ -50,6 +50,24 @@ pub(super) struct Sought {
     pub(super) volume: VolumeInfo,
 }
 
+/// Which copy of a node is to be deleted, and what its hosts may lose.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Doomed {
+    /// This one, if it is named.
+    pub(super) replica: Option<Uuid>,
+    /// Not while a host is connected: one may have come since its node was asked.
+    pub(super) only_unused: bool,
+}
+
+impl Doomed {
+    const fn named(replica: Uuid) -> Self {
+        Self {
+            replica: Some(replica),
+            only_unused: false,
+        }
+    }
+}
+
 /// No process has owned it: nothing was written to the volume by it.
 pub(super) fn is_unused(key: &Key) -> bool {
     key.epoch == FIRST_EPOCH && key.owner.incarnation == Incarnation(0)
@@ -137,11 +155,7 @@ impl PoolManager {
     }
 
     /// Deletes this node's copy, in service or not: the one that is meant, if that is said.
-    pub(super) fn drop_copy(
-        &self,
-        volume: Uuid,
-        replica: Option<Uuid>,
-    ) -> Result<(), ControlError> {
+    pub(super) fn drop_copy(&self, volume: Uuid, doomed: Doomed) -> Result<(), ControlError> {
         let mut pools = self.lock();
         let found = sought(&pools, volume)?.ok_or_else(|| not_here(volume))?;
         let name = format!("{}/{}", found.pool, found.volume.name);
@@ -150,10 +164,17 @@ impl PoolManager {
                 "volume {name} is no copy: it is deleted on its own node alone"
             ))
         })?;
-        if replica.is_some_and(|replica| replica != identity.uuid) {
+        if doomed
+            .replica
+            .is_some_and(|replica| replica != identity.uuid)
+        {
             return Err(ControlError::conflict(format!(
                 "the copy {name} is another than the one that is to be deleted"
             )));
+        }
+        if doomed.only_unused {
+            let hosts = self.connected(&nqn(volume));
+            DeleteVolume::default().allowed_by_hosts(&name, &hosts)?;
         }
         let Some(Kept::Live(pool)) = pools.get_mut(&found.pool) else {
             return Err(not_here(volume));
@@ -185,7 +206,7 @@ impl PoolManager {
         };
         if status.replication.is_none() {
             // One that is not in service here: a copy of a pool, or brought from another node.
-            return self.drop_copy(volume, Some(replica));
+            return self.drop_copy(volume, Doomed::named(replica));
         }
         let replication = self.replication()?;
         let me = replication.cluster.me();
@@ -198,10 +219,13 @@ impl PoolManager {
                 info!(%volume, "volume {name}: it has one copy, on another node: the key that was never used is deleted");
             } else {
                 self.drop_others(replication, name, (volume, request))?;
+                // As at the others: a host may have come meanwhile.
+                let hosts = self.connected(&nqn(volume));
+                request.allowed_by_hosts(&name.to_string(), &hosts)?;
                 replication.cluster.delete_key(volume).map_err(told)?;
             }
         }
-        self.drop_copy(volume, Some(replica))
+        self.drop_copy(volume, Doomed::named(replica))
     }
 
     /// Whether a volume's key is one that its node, which has the volume itself, has never used. It is deleted then: the
@@ -243,7 +267,7 @@ impl PoolManager {
         name: &VolumeName,
         (volume, request): (Uuid, &DeleteVolume),
     ) -> Result<(), ControlError> {
-        let mut done = BTreeSet::new();
+        let (mut done, mut gone) = (BTreeSet::new(), Vec::new());
         let me = replication.cluster.me();
         while let Some(key) = replication.read_key(volume)? {
             let others = key.members.iter().map(|(_, member)| member.node);
@@ -267,9 +291,16 @@ impl PoolManager {
             // Another copy of a node than the one that counts is none of the volume's.
             copies.retain(|&(node, replica)| seats(&key, node, replica));
             for (node, replica) in copies {
-                match replication.order(node, &Order::drop_of(volume, replica)) {
-                    Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
-                    _ => {}
+                let order = Order::DropCopy {
+                    volume,
+                    replica: Some(replica),
+                    only_unused: !request.force,
+                };
+                match replication.order(node, &order) {
+                    Err(error) if error.kind != ErrorKind::NotFound => {
+                        return Err(with_gone(error, &gone));
+                    }
+                    _ => gone.push(replication.node_name(node)),
                 }
             }
             done.extend(others);
@@ -328,7 +359,7 @@ impl PoolManager {
         }
         info!(%volume, "volume {name}: an empty copy that never counted is made anew");
         match found.volume.replica {
-            Some(identity) => self.drop_copy(volume, Some(identity.uuid)),
+            Some(identity) => self.drop_copy(volume, Doomed::named(identity.uuid)),
             None => {
                 let name: VolumeName = name.parse()?;
                 let request = DeleteVolume {
@@ -386,6 +417,19 @@ impl PoolManager {
         }
         Ok(any)
     }
+}
+
+/// What is deleted already, where a deletion ends halfway.
+fn with_gone(mut error: ControlError, gone: &[String]) -> ControlError {
+    if !gone.is_empty() {
+        let text = format!(
+            ". The copies on {} are deleted: give the order again, or keep what is left and have it copied again \
+             (`volume replicate`)",
+            gone.join(", ")
+        );
+        error.message.push_str(&text);
+    }
+    error
 }
 
 fn untouched(mut error: ControlError) -> ControlError {

@@ -25,13 +25,14 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Begins to tell the quorum.
 pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<()> {
     let watch = move || {
-        let mut told = BTreeMap::new();
+        let (mut told, mut config) = (BTreeMap::new(), None);
         loop {
             std::thread::sleep(EVERY);
             let Some(manager) = manager.upgrade() else {
                 return;
             };
             manager.take_up_waiting();
+            manager.follow_addresses(&mut config);
             manager.tell_heads(&mut told);
         }
     };

@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::CopyPlace;
+use super::delete::Doomed;
 use super::make::NewCopy;
 use crate::PoolManager;
 use crate::access::Admission;
@@ -28,11 +29,13 @@ pub(super) enum Order {
     StartCopy { volume: Uuid },
     /// Say what you have of it.
     Find { volume: Uuid },
-    /// Delete it, if it is a copy; this one, if it is named.
+    /// Delete it, if it is a copy; this one, if it is named; not while a host is connected, if that is said.
     DropCopy {
         volume: Uuid,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         replica: Option<Uuid>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        only_unused: bool,
     },
     /// Hear who may connect, and say what you know then.
     HearHosts { volume: Uuid, admission: Admission },
@@ -73,11 +76,27 @@ pub(super) enum Order {
 }
 
 impl Order {
+    /// What a peer has sent, which may run another version.
+    fn of(request: Value) -> Result<Self, OrderError> {
+        let called = request.get("order").and_then(Value::as_str);
+        let called = called.unwrap_or("of no name").to_owned();
+        serde_json::from_value(request).map_err(|error| OrderError::Refused {
+            kind: Kind::Conflict,
+            message: format!(
+                "it runs Ashlar {}, which does not know the order {called} in this form ({}): install the same version \
+                 on all nodes, the newest, and try it again",
+                env!("CARGO_PKG_VERSION"),
+                ashlar_plain::reworded(&error.to_string())
+            ),
+        })
+    }
+
     /// That this copy is to be deleted.
     pub(super) const fn drop_of(volume: Uuid, replica: Uuid) -> Self {
         Self::DropCopy {
             volume,
             replica: Some(replica),
+            only_unused: false,
         }
     }
 }
@@ -129,11 +148,7 @@ impl Local for Peers {
     fn order(&self, from: NodeId, request: Value) -> Result<Value, OrderError> {
         let gone = || OrderError::Unreachable("the node is ending".into());
         let manager = self.0.upgrade().ok_or_else(gone)?;
-        let order: Order =
-            serde_json::from_value(request).map_err(|error| OrderError::Refused {
-                kind: Kind::Usage,
-                message: format!("this version does not know the order: {error}"),
-            })?;
+        let order = Order::of(request)?;
         manager
             .obey(from, order)
             .map_err(|error| OrderError::Refused {
@@ -168,9 +183,17 @@ impl PoolManager {
                 done()
             }
             Order::Find { volume } => json(&self.has_here(volume)?),
-            Order::DropCopy { volume, replica } => {
+            Order::DropCopy {
+                volume,
+                replica,
+                only_unused,
+            } => {
                 info!(target: crate::ORDERS, "{from}: delete the copy of volume {volume}");
-                self.drop_copy(volume, replica)?;
+                let doomed = Doomed {
+                    replica,
+                    only_unused,
+                };
+                self.drop_copy(volume, doomed)?;
                 done()
             }
             Order::HearHosts { volume, admission } => json(&self.hear_hosts(volume, &admission)?),

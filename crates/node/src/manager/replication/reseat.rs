@@ -8,8 +8,10 @@
 //! Only the owner writes the key, by compare-and-swap. An order that is given again goes on.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ashlar_cluster::ClusterConfig;
 use ashlar_reactor::Clock;
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
@@ -19,6 +21,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::convert::wanted;
+use super::delete::Doomed;
 use super::make::NewCopy;
 use super::orders::Order;
 use super::{LOOK_EVERY, Replication};
@@ -398,9 +401,17 @@ impl PoolManager {
         // Which one it is is known if it has been in sync.
         let is_known = member.replica != ReplicaUuid::NEW;
         let replica = is_known.then(|| Uuid::from_bytes(member.replica.0));
-        let order = Order::DropCopy { volume, replica };
+        let doomed = Doomed {
+            replica,
+            only_unused: false,
+        };
+        let order = Order::DropCopy {
+            volume,
+            replica,
+            only_unused: false,
+        };
         let dropped = match member.node == replication.cluster.me() {
-            true => self.drop_copy(volume, replica),
+            true => self.drop_copy(volume, doomed),
             false => replication
                 .order_within(DROP_WAIT, member.node, &order)
                 .map(drop),
@@ -564,9 +575,36 @@ impl PoolManager {
         if let Err(error) = remembered {
             warn!(%volume, "volume {volume}: who has copies is not remembered: {}", error.message);
         }
+        self.tell_portals(replication, volume, members);
+    }
+
+    fn tell_portals(&self, replication: &Replication, volume: Uuid, members: &Seats<NodeId>) {
         let portals = replication.others_portals(members);
         if let Err(error) = self.target.set_portals(&nqn(volume), portals) {
             warn!(%volume, "volume {volume}: hosts are not told of other portals: {error}");
+        }
+    }
+
+    /// Nodes may have other addresses since: hosts hear of them.
+    pub(super) fn follow_addresses(&self, known: &mut Option<Arc<ClusterConfig>>) {
+        let Some(replication) = &self.replication else {
+            return;
+        };
+        let config = replication.cluster.config();
+        if known
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, &config))
+        {
+            return;
+        }
+        *known = Some(config);
+        for place in self.copies() {
+            let state = self.state.read();
+            let members = state.replica(place.pool_id, place.volume);
+            let members = members.map(|known| Seats::try_from(known.members.clone()));
+            if let Some(Ok(members)) = members {
+                self.tell_portals(replication, place.volume, &members.map(NodeId));
+            }
         }
     }
 }

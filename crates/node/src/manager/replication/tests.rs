@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ashlar_cluster::{Cluster, ClusterConfig, Key, Memory, NodeConfig, QuorumConfig, Trust};
 use ashlar_reactor::Opener;
 use ashlar_replica::quorum::Question;
-use ashlar_replica::{NodeId, Position, ReplicaUuid, Revision, Seats};
+use ashlar_replica::{NodeId, Position, Positions, ReplicaUuid, Revision, Seats};
 use ashlar_store::{Manage, ReplicaIdentity};
 
 use super::make::{NewCopy, first_key};
@@ -17,10 +17,12 @@ use crate::Control;
 use crate::manager::Kept;
 use crate::manager::tests::Room;
 use crate::model::{
-    ControlError, CreateVolume, ExportPool, HostChange, ImportPool, LayoutSpec, ReplicaState,
-    ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded, VolumeName, VolumeStatus, WhenDegraded,
+    ControlError, CreateVolume, ErrorKind, ExportPool, HostChange, ImportPool, LayoutSpec,
+    ReplicaState, ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded, VolumeName, VolumeStatus,
+    WhenDegraded,
 };
 use crate::pool::{ReplicaMail, VolumeOpener};
+use crate::replica::ReplicaView;
 
 const SIZE: u64 = 8 << 20;
 
@@ -195,6 +197,7 @@ fn a_copy_that_goes_on_alone_marks_all_others_of_the_key() {
     let place = nodes.forget(1, 2);
     let alone = RunAlone {
         accept_data_loss: true,
+        force: false,
     };
     let manager = &nodes.rooms[1].manager;
     manager
@@ -205,6 +208,45 @@ fn a_copy_that_goes_on_alone_marks_all_others_of_the_key() {
     let missing = view.expect("a copy").missing_bytes;
     let all = SIZE + 4096;
     assert_eq!((missing[0], missing[2]), (all, all));
+}
+
+/// The connection between two copies may be cut where the nodes are not.
+#[test]
+fn a_copy_goes_on_alone_while_another_serves_only_by_force() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let manager = &nodes.rooms[1].manager;
+    let place = manager.copies().remove(0);
+    let look = |reply| ReplicaMail::Look { reply };
+    let seen = place.pool.ask_replica(place.number, look).expect("asked");
+    let cut = ReplicaView {
+        connected: Positions::NONE,
+        ..seen.expect("a copy")
+    };
+    let replication = manager.replication().expect("in a cluster");
+    let asked = || {
+        let key = replication.read_newest(place.volume).expect("read").key;
+        let none = replication.none_has_more(&place, (&cut, &key));
+        none.map_err(|error| (error.kind, error.message))
+    };
+    let drives = nodes.export(1);
+    nodes.await_all(&name, 1);
+    let (kind, why) = asked().expect_err("it is served");
+    assert!(
+        kind == ErrorKind::Conflict && why.contains("node n1 is there, and serves it"),
+        "{why}"
+    );
+    // A pool that is lost on a node that lives.
+    nodes.export(0);
+    assert_eq!(asked(), Ok(()));
+    nodes.import(1, drives);
+    nodes.rooms[0]
+        .manager
+        .replication()
+        .expect("in a cluster")
+        .cluster
+        .stop();
+    assert_eq!(asked(), Ok(()), "a node that does not answer");
 }
 
 #[test]
@@ -237,6 +279,25 @@ fn what_a_volume_does_when_degraded_is_set_on_all_its_nodes() {
     set.expect("set");
     let rules = [0, 1].map(|node| nodes.look(node, &name).when_degraded);
     assert_eq!(rules, [WhenDegraded::Stop; 2]);
+}
+
+/// As docs/cluster.md says it of a machine that comes back without its drives.
+#[test]
+fn a_copy_whose_drives_are_lost_is_given_up_and_made_anew() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    nodes.export(1);
+    nodes.await_all(&name, 1);
+    nodes.rooms[1].tank(2);
+    for replicas in [1, 2] {
+        let request = ReplicateVolume {
+            replicas,
+            nodes: Vec::new(),
+        };
+        let changed = nodes.rooms[0].manager.replicate_volume(&name, request);
+        changed.unwrap_or_else(|error| panic!("{replicas}: {error}"));
+    }
+    nodes.await_all(&name, 2);
 }
 
 #[test]
@@ -312,6 +373,25 @@ fn a_volume_that_is_given_copies_twice_at_once_has_them_once() {
         key.expect("read").is_some(),
         "no call takes another's key away"
     );
+}
+
+/// Nodes are upgraded one after the other.
+#[test]
+fn an_order_of_another_version_is_refused_with_what_to_do() {
+    let nodes = Nodes::new(2);
+    let asked = nodes.rooms[0].manager.replication().expect("in a cluster");
+    let order = serde_json::json!({ "order": "dance", "volume": 1 });
+    let wait = Duration::from_secs(10);
+    let said = asked.cluster.order(NodeId(2), &order, wait);
+    let error = super::refused("n2", said.expect_err("it does not know it"));
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    for says in [
+        "node n2: it runs Ashlar",
+        "the order dance",
+        "install the same version",
+    ] {
+        assert!(error.message.contains(says), "{error}");
+    }
 }
 
 /// A copy that has nothing yet is another than the key knows, so it is given everything, whatever checksums say.

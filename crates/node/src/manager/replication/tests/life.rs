@@ -1,13 +1,15 @@
 //! What is interrupted on its way: leftovers, keys of nothing, copies without an order to start.
 
+use ashlar_block::{ErrorKind as IoErrorKind, IoError};
 use ashlar_store::Managed;
 
 use super::super::convert::{make_first, wanted};
 use super::super::orders::Order;
 use super::*;
 use crate::manager::PoolManager;
+use crate::manager::serve::nqn;
 use crate::manager::volumes::plan_of;
-use crate::model::{DeleteVolume, ErrorKind, ReplaceNode, ReplaceState, VolumeState};
+use crate::model::{DeleteVolume, ReplaceNode, ReplaceState, VolumeState};
 
 const HOST: &str = "nqn.2014-08.org.test:host";
 
@@ -101,12 +103,22 @@ fn an_order_deletes_the_copy_that_it_names_and_nothing_else() {
     let any = Order::DropCopy {
         volume,
         replica: None,
+        only_unused: false,
     };
     assert_eq!(kind(0, any), Some(ErrorKind::Conflict), "it is no copy");
     nodes.manager(1).make_copy(&theirs).expect("made");
     let other = ours.drop_order();
     assert_eq!(kind(1, other), Some(ErrorKind::Conflict), "another copy");
     assert!(nodes.is_there(0) && nodes.is_there(1));
+    // A host that has come since the node was asked.
+    nodes.manager(1).pretend_use(volume, Some(HOST));
+    let unused = Order::DropCopy {
+        volume,
+        replica: None,
+        only_unused: true,
+    };
+    assert_eq!(kind(1, unused), Some(ErrorKind::Refused), "a host uses it");
+    assert!(nodes.is_there(1));
     assert_eq!(kind(1, theirs.drop_order()), None);
 }
 
@@ -144,6 +156,36 @@ fn a_volume_that_became_a_copy_as_its_node_ended_fills_the_other() {
     let drives = nodes.export(0);
     nodes.import(0, drives);
     nodes.await_all(&name(), 2);
+}
+
+/// Its pool has not said so in time, and does it after all.
+#[test]
+fn a_volume_that_becomes_a_copy_late_comes_into_service_as_one() {
+    let nodes = Nodes::new(2);
+    let copies = nodes.plain();
+    let volume = copies[0].volume();
+    nodes.interrupted(&copies, true);
+    let manager = nodes.manager(0);
+    let mut pools = manager.lock();
+    let Some(Kept::Live(pool)) = pools.get_mut("tank") else {
+        panic!("it is in service");
+    };
+    let view = pool.link.view().expect("a view");
+    let of_copy = CopyVolume::of(&view.status.volumes[0], "tank");
+    let granules = view.status.volumes[0].granules;
+    let remembered = manager.remember_copy(pool.id, volume, &copies[0].members);
+    remembered.expect("remembered");
+    let served = manager.target.remove(&nqn(volume));
+    served.expect("served until then");
+    pool.volumes.remove(&of_copy.number);
+    let late = IoError::new(IoErrorKind::Timeout, "no answer");
+    let said = manager.not_made(pool, &of_copy, (granules, late));
+    assert!(said.may_come, "{}", said.why);
+    assert!(said.why.message.contains("comes by itself"), "{}", said.why);
+    make_first(&pool.link, of_copy.number, &copies[0]).expect("made");
+    drop(pools);
+    nodes.await_all(&name(), 2);
+    assert!(manager.is_copy(volume) && nodes.has_key(volume));
 }
 
 /// A volume that was to become a copy, and has not.
@@ -227,7 +269,8 @@ fn an_interrupted_deletion_goes_on() {
     let nodes = Nodes::new(2);
     let name = nodes.volume(2);
     let volume = nodes.look(0, &name).uuid;
-    nodes.manager(1).drop_copy(volume, None).expect("deleted");
+    let any = super::super::delete::Doomed::default();
+    nodes.manager(1).drop_copy(volume, any).expect("deleted");
     nodes.quorum.set_loses_answers(true);
     let deleted = nodes.manager(0).delete_volume(&name, destroy());
     assert_eq!(deleted.expect_err("lost").kind, ErrorKind::Environment);
