@@ -2,6 +2,7 @@
 # The long rounds: simulation seeds, fuzzers, abuse at full length, real initiators again and again.
 # And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50), and on an attached volume through 24 rounds of
 # kill -9 (a test, at full length).
+# SOAK_ROUNDS (100) of every fault under an instance on a volume with copies (root, and what `setup.sh test` installs): hours.
 # SOAK_SEEDS (100000), SOAK_ENGINE_SEEDS (1000000), SOAK_FAULTS (500), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail
 bin=$(realpath "${1:?usage: soak.sh BINARY}")
@@ -15,6 +16,12 @@ cluster=$(mktemp -d)
 "$bin" sim cluster --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
 "$bin" lab ha --soak --seed "$first" --faults "${SOAK_FAULTS:-500}" --dir "$cluster/c" --out "$cluster/out"
 rm -rf "$cluster"
+echo "== faults under a database on a volume with copies: nothing acknowledged may be lost"
+fci=$(mktemp -d)
+chmod 755 "$fci"
+"$bin" lab failover --topology fci --rounds "${SOAK_ROUNDS:-100}" --before 2s --after 3s --seed "$first" --dir "$fci" --out "$fci/out" \
+    --fault kill-database,kill-daemon,kill-node,stop-node,cut-network,drive-dies,drive-hangs,etcd-down,move
+rm -rf "$fci"
 echo "== every crash of small workloads, and every second one"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test every_crash
 echo "== abuse at full length"

@@ -46,6 +46,13 @@ impl Machine {
     }
 }
 
+/// Which start of which kernel this is: the same in all containers of a machine, and in no other machine. Empty if it is
+/// not told.
+pub(crate) fn boot_id() -> String {
+    let text = read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -72,5 +79,6 @@ mod tests {
         assert!(here.kernel.starts_with("Linux "));
         assert_eq!(field("model name\t: X 1\n", "model name"), Some("X 1"));
         assert_eq!(kib("16 kB"), 16384);
+        assert_eq!(boot_id().len(), 36, "{}", boot_id());
     }
 }

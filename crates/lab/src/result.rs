@@ -312,14 +312,10 @@ impl RepeatResult {
     }
 
     /// Processor time in use that was neither the load's nor that of processes which have nothing to do with it, 0 to
-    /// 100. Agents on other machines make theirs there.
+    /// 100. The load of agents on other machines is not in it.
     pub(crate) fn storage_cpu_pct(&self) -> Option<f64> {
-        let load = match self.clients.is_empty() {
-            true => self.load_cpu_pct?,
-            false => 0.0,
-        };
         let others = self.others_cpu_pct.unwrap_or(0.0);
-        Some((self.cpu_pct? - load - others).max(0.0))
+        Some((self.cpu_pct? - self.load_cpu_pct? - others).max(0.0))
     }
 }
 

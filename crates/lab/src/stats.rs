@@ -2,6 +2,7 @@
 
 mod family;
 mod looks;
+mod power;
 mod signed_rank;
 mod student;
 mod verdict;
@@ -75,12 +76,13 @@ pub struct Ratio {
     /// Questions of the same run for whose number `differs` is corrected; 0: it is not.
     #[serde(default)]
     pub questions: u32,
-    /// The smallest difference, in percent, that would have been found in four of five such runs.
+    /// The smallest difference, in percent more, of which four of five runs with this one's noise would have said that it
+    /// differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detectable_pct: Option<f64>,
-    /// Of the mean of the pairs' logarithms.
+    /// What that is told from.
     #[serde(skip)]
-    standard_error: Option<f64>,
+    noise: Option<power::Noise>,
 }
 
 /// From this many pairs on, the range is what signed ranks give; below, it is smallest to largest.
@@ -181,22 +183,22 @@ fn logarithm(ratio: &f64) -> f64 {
     ratio.max(1e-9).ln()
 }
 
-/// Of the mean of the ratios' logarithms; none of fewer than two, or of ratios that have none.
-fn standard_error(ratios: &[f64]) -> Option<f64> {
-    let logarithms: Vec<f64> = ratios.iter().map(logarithm).collect();
-    let (middle, count) = (mean(&logarithms), logarithms.len() as f64);
-    let squares: f64 = logarithms.iter().map(|of| (of - middle).powi(2)).sum();
-    let error = (squares / (count - 1.0) / count).sqrt();
-    (logarithms.len() >= 2 && error.is_finite()).then_some(error)
+/// The standard error of the mean.
+fn error_of_mean(values: &[f64]) -> f64 {
+    let (middle, count) = (mean(values), values.len() as f64);
+    let squares: f64 = values.iter().map(|of| (of - middle).powi(2)).sum();
+    (squares / (count - 1.0) / count).sqrt()
 }
 
-fn by_chance(ratios: &[f64], standard_error: f64) -> f64 {
+/// A paired t test of the ratios' logarithms; none of fewer than two, or of ratios that have none.
+fn by_chance(ratios: &[f64]) -> Option<f64> {
     let logarithms: Vec<f64> = ratios.iter().map(logarithm).collect();
-    let middle = mean(&logarithms);
-    if middle == 0.0 {
-        return 1.0;
-    }
-    student::chance(middle / standard_error, ratios.len() as u32 - 1)
+    let (middle, error) = (mean(&logarithms), error_of_mean(&logarithms));
+    let chance = || match middle == 0.0 {
+        true => 1.0,
+        false => student::chance(middle / error, ratios.len() as u32 - 1),
+    };
+    (ratios.len() >= 2 && error.is_finite()).then(chance)
 }
 
 /// A difference in percent as it is told.
@@ -238,12 +240,11 @@ impl Found {
         let Self { ratio, low, high } = self;
         let noisy = spread(base).max(spread(ours)) >= (1.0 - ratio).abs();
         let apart = ratios.len() >= 2 && (low > 1.0 || high < 1.0);
-        let standard_error = standard_error(ratios);
         Ratio {
-            chance: standard_error.map(|error| by_chance(ratios, error)),
+            chance: by_chance(ratios),
             questions: 0,
             detectable_pct: None,
-            standard_error,
+            noise: power::Noise::of(base, ours),
             ratio,
             low,
             high,

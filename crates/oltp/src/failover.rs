@@ -202,7 +202,7 @@ impl FailoverPlan {
             mode: Mode::Timed,
             mix: Mix::TprocC,
             all_warehouses: false,
-            keying_and_thinking: false,
+            pauses: None,
             repeats: 1,
             seed: self.seed,
             slow_down: 0.0,

@@ -49,6 +49,83 @@ impl Kind {
     }
 }
 
+/// What a terminal waits for by itself, by the kind of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pauses {
+    /// Seconds to key it in, and mean seconds to think about it, in the order of [`Kind::ALL`].
+    each: [Pause; 5],
+}
+
+/// What a terminal waits before a transaction, and after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pause {
+    /// Seconds to key it in.
+    pub keying_s: f64,
+    /// Mean seconds to think about what came of it.
+    pub thinking_s: f64,
+}
+
+/// The word for the pauses of TPC-C's terminals.
+const AS_TPC_C: &str = "tpc-c";
+/// Longer ones are a mistake.
+const LONGEST_S: f64 = 3600.0;
+
+impl Pauses {
+    /// Those of TPC-C's terminals.
+    pub fn of_tpc_c() -> Self {
+        let each = Kind::ALL.map(|kind| {
+            let (keying_s, thinking_s) = kind.terminal_seconds();
+            Pause {
+                keying_s,
+                thinking_s,
+            }
+        });
+        Self { each }
+    }
+
+    /// That of one kind.
+    pub fn of(&self, kind: Kind) -> Pause {
+        let at = Kind::ALL.into_iter().position(|one| one == kind);
+        at.map_or_else(Pause::default, |at| self.each[at])
+    }
+
+    /// Mean seconds to think, by kind, if they are not TPC-C's.
+    pub fn own(&self) -> std::collections::BTreeMap<String, f64> {
+        if *self == Self::of_tpc_c() {
+            return std::collections::BTreeMap::new();
+        }
+        let think = |kind: Kind| (kind.name().to_owned(), self.of(kind).thinking_s);
+        Kind::ALL.into_iter().map(think).collect()
+    }
+}
+
+impl std::str::FromStr for Pauses {
+    type Err = LabError;
+
+    /// `tpc-c`, or mean seconds to think by kind: `new-order=0.5,payment=1`. A kind that is not named has none.
+    fn from_str(text: &str) -> Result<Self, LabError> {
+        if text == AS_TPC_C {
+            return Ok(Self::of_tpc_c());
+        }
+        let mut each = [Pause::default(); 5];
+        for part in text.split(',') {
+            let wrong = |what: &str| LabError::usage(format!("--think {part}: {what}"));
+            let (name, seconds) = part
+                .split_once('=')
+                .ok_or_else(|| wrong("must be KIND=SECONDS, or tpc-c alone"))?;
+            let name = name.replace('-', "_");
+            let at = Kind::ALL.into_iter().position(|kind| kind.name() == name);
+            let at = at.ok_or_else(|| {
+                wrong("kinds are new-order, payment, order-status, delivery, stock-level")
+            })?;
+            let seconds = seconds.parse::<f64>().ok();
+            let seconds = seconds.filter(|seconds| (0.0..=LONGEST_S).contains(seconds));
+            each[at].thinking_s = seconds.ok_or_else(|| wrong("seconds must be 0 to 3600"))?;
+        }
+        Ok(Self { each })
+    }
+}
+
 /// Which transaction comes how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mix {

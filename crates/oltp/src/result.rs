@@ -64,8 +64,11 @@ pub struct Method {
     pub repeats: u32,
     /// All warehouses were split over the users.
     pub all_warehouses: bool,
-    /// Users keyed in and thought as clause 5.2.5 has it.
+    /// Users keyed in and thought as clause 5.2.5 has it, or thought for the times of `think_s`.
     pub keying_and_thinking: bool,
+    /// Mean seconds to think by kind of transaction, without keying, if they are not those of clause 5.2.5.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub think_s: BTreeMap<String, f64>,
     /// The database was put back, and checked to be what it was, before every step.
     #[serde(default)]
     pub restored: bool,

@@ -50,9 +50,8 @@ impl Terminal {
         &self.warehouses
     }
 
-    /// Seconds to think after `kind`: exponential, at most ten times the mean (clause 5.2.5.4).
-    pub fn think_seconds(&mut self, kind: Kind) -> f64 {
-        let (_, mean) = kind.terminal_seconds();
+    /// Seconds to think: exponential, at most ten times the mean (clause 5.2.5.4).
+    pub fn think_seconds(&mut self, mean: f64) -> f64 {
         (-(1.0 - self.rng.unit()).ln() * mean).min(10.0 * mean)
     }
 

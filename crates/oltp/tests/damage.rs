@@ -46,7 +46,7 @@ fn used(path: &Path) {
         mode: Mode::Fixed(200),
         mix: Mix::TpcC,
         all_warehouses: false,
-        keying_and_thinking: false,
+        pauses: None,
         slow_down: 0.0,
         repeats: 1,
         seed: 4,

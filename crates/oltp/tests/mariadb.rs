@@ -62,7 +62,7 @@ fn plan(users: usize, mode: Mode) -> RunPlan {
         mode,
         mix: Mix::TpcC,
         all_warehouses: false,
-        keying_and_thinking: false,
+        pauses: None,
         slow_down: 0.0,
         repeats: 1,
         seed: 9,

@@ -94,7 +94,7 @@ fn ran(slow_down: f64) -> OltpResult {
         mode: Mode::Timed,
         mix: Mix::TprocC,
         all_warehouses: false,
-        keying_and_thinking: false,
+        pauses: None,
         slow_down,
         repeats: 8,
         seed: 1,

@@ -120,7 +120,7 @@ pub(super) fn plan(users: usize, seconds: f64, seed: u64) -> Result<RunPlan, Lab
         mode: Mode::Timed,
         mix: "tproc-c".parse()?,
         all_warehouses: true,
-        keying_and_thinking: false,
+        pauses: None,
         repeats: 1,
         seed,
         slow_down: 0.0,

@@ -14,6 +14,7 @@ use super::server::CommitWord;
 #[command(after_help = "Examples:
   ashlar lab failover --out /tmp/run
   ashlar lab failover --topology group --fault kill-node,cut-network,move --tuning fast --rounds 10 --out /tmp/run
+  ashlar lab failover --topology fci,group --tuning default,fast --fault kill-node,move --rounds 10 --out /tmp/run
   ashlar lab failover --topology standalone,group --fault kill-database --rounds 20 --out /tmp/run")]
 pub(crate) struct FailoverArguments {
     /// Where the primary's folder is made, and removed afterwards; anybody must be able to enter it
@@ -24,8 +25,8 @@ pub(crate) struct FailoverArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) standby: Option<PathBuf>,
 
-    /// How the database is kept up: standalone, group, fci. With --fault: clients work through the listener while
-    /// something fails, and everything that they were told is looked for
+    /// How the database is kept up: standalone, group, group-fast, fci. With --fault: clients work through the listener
+    /// while something fails, and everything that they were told is looked for
     #[arg(
         long,
         value_delimiter = ',',
@@ -56,9 +57,16 @@ pub(crate) struct FailoverArguments {
     #[arg(long, default_value = "60s", value_name = "TIME", requires = "faults")]
     pub(crate) hold: String,
 
-    /// How fast a group notices, with --topology group
-    #[arg(long, value_enum, default_value = "default", requires = "faults")]
-    pub(crate) tuning: TuningWord,
+    /// How fast a group notices, with --topology group: `fast` makes it group-fast, and both words one after the other
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "default",
+        requires = "faults",
+        value_name = "WORD,…"
+    )]
+    pub(crate) tuning: Vec<TuningWord>,
 
     /// Warehouses, about 100 MB each
     #[arg(long, default_value_t = 1, value_name = "N")]

@@ -207,13 +207,13 @@ pub(crate) struct SweepArguments {
     #[arg(long, value_delimiter = ',', default_value = "1", value_name = "N,…")]
     pub(crate) depth: Vec<u32>,
 
-    /// Measured time of a repeat, in seconds
-    #[arg(long, default_value_t = 2.0)]
-    pub(crate) seconds: f64,
+    /// Measured time of a repeat, in seconds; instead of what other tools' words say [default: 2]
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
 
-    /// How often each cell is measured on each device
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    pub(crate) repeat: u32,
+    /// How often each cell is measured on each device [default: 3; of other tools' words, 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) repeat: Option<u32>,
 
     /// Bytes of each device to use; a missing file is made of this size
     #[arg(long)]
@@ -262,7 +262,7 @@ pub(crate) struct SweepArguments {
 
     /// The sweep in the words of fio or DISKSPD instead: "-b8K -r -w30 -t4 -o8", or
     /// "bs=8k rw=randrw iodepth=8"
-    #[arg(long, value_name = "WORDS", conflicts_with_all = ["pattern", "block", "threads", "depth"])]
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["pattern", "block", "sizes", "threads", "depth", "read_pct", "distribution", "fsync", "think"])]
     pub(crate) words: Option<String>,
 
     /// The sweep as a fio job file: its jobs, one after the other, are the cells. A key that has no counterpart here is
@@ -270,7 +270,7 @@ pub(crate) struct SweepArguments {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["words", "pattern", "block", "sizes", "threads", "depth", "distribution", "fsync", "think"]
+        conflicts_with_all = ["words", "pattern", "block", "sizes", "threads", "depth", "read_pct", "distribution", "fsync", "think"]
     )]
     pub(crate) fio_job: Option<PathBuf>,
 
@@ -360,5 +360,42 @@ impl RunArguments {
         ];
         let counts = counts.into_iter().flatten();
         set.chain(pools).chain(users).chain(counts).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sweep: SweepArguments,
+    }
+
+    #[test]
+    fn what_another_tool_s_words_say_is_refused_beside_them() {
+        let of = |words: &[&str]| {
+            let line = Line::try_parse_from([&["sweep", "--out", "o"], words].concat());
+            line.map(|line| line.sweep)
+                .map_err(|error| error.to_string())
+        };
+        let refused = [
+            ["--read-pct", "70"],
+            ["--sizes", "4k:100"],
+            ["--distribution", "hot:80/20"],
+            ["--fsync", "3"],
+            ["--think", "1"],
+        ];
+        for source in ["--words", "--fio-job"] {
+            for [flag, value] in refused {
+                let error = of(&[source, "x", flag, value]).err().expect("both");
+                assert!(error.contains(flag), "{error}");
+            }
+            let sweep = of(&[source, "x", "--repeat", "4", "--seconds", "3"]).expect("valid");
+            assert_eq!((sweep.repeat, sweep.seconds), (Some(4), Some(3.0)));
+        }
     }
 }

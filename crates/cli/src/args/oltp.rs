@@ -79,9 +79,16 @@ pub(crate) struct OltpArguments {
     #[arg(long)]
     pub(crate) all_warehouses: bool,
 
-    /// Key in and think as TPC-C's terminals do (about 21 s a transaction)
-    #[arg(long)]
-    pub(crate) think: bool,
+    /// Key in and think as TPC-C's terminals do (about 21 s a transaction); or think, without keying in, for so many
+    /// seconds on average after each kind of transaction: new-order=0.5,payment=1,delivery=0. Kinds are new-order,
+    /// payment, order-status, delivery, stock-level; one that is not named has none
+    #[arg(
+        long,
+        num_args = 0..=1,
+        default_missing_value = "tpc-c",
+        value_name = "KIND=SECONDS,…"
+    )]
+    pub(crate) think: Option<String>,
 
     /// Loaders at once (SQLite has one writer: 1) [default: the processors]
     #[arg(long, value_name = "N")]

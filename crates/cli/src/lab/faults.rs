@@ -33,13 +33,14 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
         logic: logic(arguments.sql),
         seed: arguments.seed,
     };
-    plan.check(&arguments.topology)?;
+    let tunings = arguments.tuning.iter().copied().map(tuning);
+    let topologies = Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>());
+    plan.check(&topologies)?;
     check_out_dir(&arguments.out)?;
     let progress = interruptible()?;
-    let systems = arguments
-        .topology
-        .iter()
-        .map(|&topology| (topology, system(arguments, topology, &progress)))
+    let systems = topologies
+        .into_iter()
+        .map(|topology| (topology, system(arguments, topology, &progress)))
         .collect();
     let mut keep = |result: &FaultsResult| result.write(&arguments.out);
     let result = faults(&plan, systems, (&progress, &mut keep))?;
@@ -58,11 +59,11 @@ fn system<'a>(
             Topology::Standalone => {
                 Box::new(StandaloneSystem::make(&arguments.dir, &arguments.set)?)
             }
-            Topology::Group => {
+            Topology::Group | Topology::GroupFast => {
                 let plan = GroupPlan {
                     place_a: None,
                     place_b: arguments.standby.clone(),
-                    tuning: tuning(arguments.tuning),
+                    tuning: topology.tuning(),
                     set: arguments.set.clone(),
                     loopback: false,
                 };

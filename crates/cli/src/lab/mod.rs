@@ -175,7 +175,9 @@ fn report_path(dir: &Path) -> PathBuf {
 
 fn plan(arguments: &SweepArguments) -> Result<SweepPlan, Failure> {
     let mut plan = match translated(arguments)? {
-        Some(translated) => {
+        Some(mut translated) => {
+            let time = arguments.seconds.map(|time| seconds("--seconds", time));
+            translated.measured(arguments.repeat, time.transpose()?);
             for line in &translated.assumed {
                 eprintln!("assumed: {line}");
             }
@@ -184,8 +186,8 @@ fn plan(arguments: &SweepArguments) -> Result<SweepPlan, Failure> {
         None => {
             let access = access(arguments)?;
             let mut plan = SweepPlan::new(Vec::new(), matrices(arguments, &access)?);
-            plan.set_measure(seconds("--seconds", arguments.seconds)?);
-            plan.repeats = arguments.repeat;
+            plan.set_measure(seconds("--seconds", arguments.seconds.unwrap_or(2.0))?);
+            plan.repeats = arguments.repeat.unwrap_or(3);
             plan.access = access;
             plan
         }

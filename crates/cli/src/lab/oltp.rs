@@ -177,7 +177,7 @@ fn plan(arguments: &OltpArguments) -> Result<RunPlan, Failure> {
         },
         mix: arguments.mix.parse()?,
         all_warehouses: arguments.all_warehouses,
-        keying_and_thinking: arguments.think,
+        pauses: arguments.think.as_deref().map(str::parse).transpose()?,
         repeats: arguments.repeat,
         seed: arguments.seed,
         slow_down: arguments.slow_down.as_deref().map_or(Ok(0.0), share)?,

@@ -99,7 +99,7 @@ impl Base {
                 mode: Mode::Timed,
                 mix: Mix::TprocC,
                 all_warehouses: true,
-                keying_and_thinking: false,
+                pauses: None,
                 repeats: 1,
                 seed,
                 slow_down: 0.0,

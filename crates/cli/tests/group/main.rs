@@ -176,6 +176,43 @@ fn a_fault_is_seen_by_clients_and_nothing_is_lost() {
     }
 }
 
+/// An instance on a volume with two copies, whose daemon is killed under its clients: the other node serves.
+#[test]
+fn an_instance_moves_when_its_daemon_is_killed_and_nothing_is_lost() {
+    if !has_group() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    std::fs::create_dir(dir.join("place")).expect("made");
+    let (code, said) = words(
+        dir,
+        "failover --topology fci --fault kill-daemon --rounds 1 --before 1s --after 1s --users 4 --dir place --out o",
+    );
+    assert_eq!(code, 0, "{said}");
+    let result = result(dir, "o");
+    let round = &result["cells"][0]["rounds"][0];
+    let number = |key: &str| round[key].as_f64().expect("a number");
+    assert!(round["moved"] == true && number("gap_s") > 0.0, "{round}");
+    assert!(
+        number("acknowledged") > 10.0 && number("probes") > 5.0,
+        "{round}"
+    );
+    for key in [
+        "missing",
+        "stale_acknowledged",
+        "probes_missing",
+        "both_primaries_s",
+    ] {
+        assert_eq!(number(key), 0.0, "{key}: {round}");
+    }
+    assert!(result["verified_blocks"].as_u64() > Some(1000), "{result}");
+    let left: Vec<_> = std::fs::read_dir(dir.join("place"))
+        .expect("list")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// From its start to its end, with a starter that is killed half way first.
 #[test]
 fn a_group_starts_and_leaves_nothing() {
@@ -242,6 +279,23 @@ fn a_group_loses_nothing_in_any_fault() {
         room.path(),
         "failover --topology group --tuning fast --rounds 2 --before 2s --after 3s --hold 20s \
          --fault kill-database,kill-node,stop-node,cut-network,etcd-down,move --dir place --out o",
+    );
+    assert_eq!(code, 0, "{said}");
+}
+
+/// Every fault of an instance on a volume with copies, ten times: the better part of an hour.
+#[test]
+fn an_instance_loses_nothing_in_any_fault() {
+    let is_root = rustix::process::geteuid().is_root();
+    if std::env::var_os("ASHLAR_SOAK").is_none() || !has_group() || !is_root {
+        return;
+    }
+    let room = open_folder();
+    std::fs::create_dir(room.path().join("place")).expect("made");
+    let (code, said) = words(
+        room.path(),
+        "failover --topology fci --rounds 10 --before 2s --after 3s --hold 20s --dir place --out o --fault \
+         kill-database,kill-daemon,kill-node,stop-node,cut-network,drive-dies,drive-hangs,etcd-down,move",
     );
     assert_eq!(code, 0, "{said}");
 }

@@ -104,6 +104,17 @@ fn two_agents_measure_what_one_measures() {
         let error = note["clock_error_us"].as_f64().expect("known");
         assert!(far <= error + 2_000.0, "{note}");
     }
+    // They are on this machine: what their load uses of it is not the storage's.
+    for result in [&alone, &both] {
+        let repeat = &cell(result)["repeats"][0];
+        let share = |key: &str| repeat[key].as_f64().expect(key);
+        assert!(share("load_cpu_pct") > 0.0, "{repeat}");
+        let storage = cell(result)["storage_cpu_pct"].as_f64();
+        assert!(
+            storage.is_some_and(|storage| storage < share("cpu_pct")),
+            "{repeat}"
+        );
+    }
     let report = std::fs::read_to_string(dir.join("both/report.html")).expect("a report");
     assert!(report.contains(&two.address));
 }

@@ -8,6 +8,7 @@ use super::clock::{Ahead, Asked, Clock, best};
 use super::words::{Answer, Ask, PROTOCOL, Part, hear, refusal, say};
 use crate::cpu::CpuTicks;
 use crate::live::Count;
+use crate::machine::boot_id;
 use crate::measure::Measured;
 use crate::others::Others;
 use crate::result::{ClientNote, ClientPart};
@@ -48,6 +49,8 @@ struct Client {
     name: String,
     link: Box<dyn Link>,
     machine: Machine,
+    /// It is on this machine: what its load uses, this machine uses.
+    is_here: bool,
     first: Ahead,
     ahead: Ahead,
     /// Why there is nothing to be had of it any more.
@@ -75,6 +78,7 @@ impl Clients {
                 name,
                 link,
                 machine: Machine::default(),
+                is_here: false,
                 first: Ahead::default(),
                 ahead: Ahead::default(),
                 died: None,
@@ -285,7 +289,8 @@ impl Hand<'_> {
         };
         match home {
             Ok(Answer::Measured(home)) => {
-                let measured = home.measured();
+                let measured = home.measured(self.client.is_here);
+                let measured = measured.map_err(|error| self.client.sent(&error))?;
                 part.iops = measured.count() as f64 / measure.as_secs_f64();
                 part.cpu_pct = home.cpu_pct;
                 part.late_us = home.late_ns as f64 / 1000.0;
@@ -313,7 +318,14 @@ impl Client {
             protocol: PROTOCOL.to_owned(),
         };
         match self.ask(&hello, ANSWER)? {
-            Answer::Hello { protocol, machine } if protocol == PROTOCOL => self.machine = machine,
+            Answer::Hello {
+                protocol,
+                machine,
+                boot,
+            } if protocol == PROTOCOL => {
+                self.machine = machine;
+                self.is_here = !boot.is_empty() && boot == boot_id();
+            }
             _ => return Err(self.misunderstood()),
         }
         self.compare_clocks(clock, FIRST_ASKED)?;
@@ -424,6 +436,11 @@ impl Client {
         let error = LabError::environment(format!("client {} died: {why}", self.name));
         self.died = Some(error.clone());
         error
+    }
+
+    /// What it sent is of no use.
+    fn sent(&self, why: &LabError) -> LabError {
+        LabError::environment(format!("client {} sent {why}", self.name))
     }
 
     fn misunderstood(&self) -> LabError {

@@ -257,6 +257,7 @@ fn hello(protocol: &str) -> Result<Answer, LabError> {
     Ok(Answer::Hello {
         protocol: PROTOCOL.to_owned(),
         machine: Machine::here(),
+        boot: crate::machine::boot_id(),
     })
 }
 

@@ -2,7 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 
+use super::words::Home;
 use super::*;
+use crate::measure::{Measured, SeriesShape};
+use crate::result::RepeatResult;
 use crate::simulated::{Model, Simulated};
 use crate::{
     Configuration, Journal, Matrix, Means, NoServices, Pattern, Progress, RunOutcome, SweepPlan,
@@ -116,8 +119,8 @@ fn two_agents_measure_what_one_measures_and_what_none_measures() {
         assert_eq!(agents.details.len(), alone.details.len());
         for (theirs, ours) in agents.details.iter().zip(&alone.details) {
             assert_eq!((theirs.cell, theirs.repeat), (ours.cell, ours.repeat));
-            assert_eq!(theirs.reads.unpack(), ours.reads.unpack());
-            assert_eq!(theirs.writes.unpack(), ours.writes.unpack());
+            assert_eq!(theirs.reads.unpack().ok(), ours.reads.unpack().ok());
+            assert_eq!(theirs.writes.unpack().ok(), ours.writes.unpack().ok());
             assert_eq!(theirs.series, ours.series);
         }
         assert_eq!(agents.exit_code(), 0, "{:?}", agents.result.head.checks);
@@ -235,4 +238,23 @@ fn another_language_is_refused_by_name() {
         ours.send("nonsense").expect("sent");
         assert_eq!(agent.join().expect("ends"), Ended::Gone);
     });
+}
+
+#[test]
+fn what_an_agent_s_load_uses_counts_where_it_runs() {
+    let shape = SeriesShape::of(Duration::from_secs(1));
+    let mut measured = Measured::new(shape).expect("fits");
+    measured.load_cpu_s = 1.5;
+    measured.machine_cpu_s = Some(6.0);
+    let home = Home::of(measured, Vec::new(), Duration::ZERO).expect("packs");
+    let of = |is_here| home.measured(is_here).expect("whole").load_cpu_s;
+    assert_eq!((of(true), of(false)), (1.5, 0.0));
+    let repeat = RepeatResult {
+        cpu_pct: Some(60.0),
+        load_cpu_pct: Some(25.0),
+        others_cpu_pct: Some(5.0),
+        clients: vec![crate::result::ClientPart::default()],
+        ..RepeatResult::default()
+    };
+    assert_eq!(repeat.storage_cpu_pct(), Some(30.0));
 }

@@ -14,7 +14,7 @@ use crate::workload::Job;
 use crate::{LabError, Machine, PrepareOptions, Prepared};
 
 /// Both sides must have this one; a part means the same to both only then.
-pub(super) const PROTOCOL: &str = "ashlar-agent-2";
+pub(super) const PROTOCOL: &str = "ashlar-agent-3";
 
 /// From the coordinator.
 #[derive(Serialize, Deserialize)]
@@ -52,6 +52,8 @@ pub(super) enum Answer {
     Hello {
         protocol: String,
         machine: Machine,
+        /// Of the kernel that it runs on: agents with the coordinator's are on its machine.
+        boot: String,
     },
     Clock(Reading),
     Prepared(Box<Found>),
@@ -101,6 +103,8 @@ pub(super) struct Home {
     missed: u64,
     lost_workers: u32,
     pub(super) cpu_pct: Option<f64>,
+    /// Processor seconds of its load threads.
+    load_cpu_s: f64,
     /// How long after the common moment it began.
     pub(super) late_ns: u64,
     pub(super) losses: Vec<String>,
@@ -158,18 +162,20 @@ impl Home {
             missed: measured.missed,
             lost_workers: measured.lost_workers,
             cpu_pct: measured.cpu_pct,
+            load_cpu_s: measured.load_cpu_s,
             late_ns: u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
             losses,
         })
     }
 
-    /// The figures alone; the machine's processors are told apart.
-    pub(super) fn measured(&self) -> Measured {
-        Measured {
-            reads: self.reads.unpack(),
-            writes: self.writes.unpack(),
-            flushes: self.flushes.unpack(),
-            trims: self.trims.unpack(),
+    /// The figures; of processors, only what an agent on the coordinator's machine (`is_here`) used for its load. The
+    /// machine's are told apart.
+    pub(super) fn measured(&self, is_here: bool) -> Result<Measured, LabError> {
+        Ok(Measured {
+            reads: self.reads.unpack()?,
+            writes: self.writes.unpack()?,
+            flushes: self.flushes.unpack()?,
+            trims: self.trims.unpack()?,
             bytes: self.bytes,
             series: self.series.clone(),
             errors: self.errors,
@@ -179,10 +185,9 @@ impl Home {
             lost_workers: self.lost_workers,
             cpu_pct: None,
             machine_cpu_s: None,
-            // Of another machine than the one that is told of.
-            load_cpu_s: 0.0,
+            load_cpu_s: if is_here { self.load_cpu_s } else { 0.0 },
             others_cpu_s: None,
-        }
+        })
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn xml(outcome: &RunOutcome) -> Result<String, LabError> {
     let mut spans = Vec::new();
     for (index, configuration) in outcome.result.configurations.iter().enumerate() {
         for cell in &configuration.cells {
-            if let Some(merged) = outcome.merged(index, &cell.spec()) {
+            if let Some(merged) = outcome.merged(index, &cell.spec())? {
                 spans.push(Span {
                     target: &configuration.name,
                     cell,

@@ -19,7 +19,7 @@ pub(super) fn json(outcome: &RunOutcome) -> Result<String, LabError> {
     for (index, configuration) in outcome.result.configurations.iter().enumerate() {
         for cell in &configuration.cells {
             let spec = cell.spec();
-            if let Some(merged) = outcome.merged(index, &spec) {
+            if let Some(merged) = outcome.merged(index, &spec)? {
                 jobs.push(job(outcome, &configuration.name, &spec, &merged));
             }
         }

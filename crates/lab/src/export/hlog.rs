@@ -32,7 +32,7 @@ pub(super) fn log(outcome: &RunOutcome) -> Result<String, LabError> {
             detail.repeat + 1
         );
         for (kind, packed) in [("read", &detail.reads), ("write", &detail.writes)] {
-            let histogram = packed.unpack();
+            let histogram = packed.unpack()?;
             if histogram.is_empty() {
                 continue;
             }

@@ -71,14 +71,18 @@ impl RunOutcome {
     }
 
     /// All repeats of a cell on a configuration, merged: reads, writes, and measured time.
-    pub(crate) fn merged(&self, configuration: usize, cell: &CellSpec) -> Option<Merged> {
+    pub(crate) fn merged(
+        &self,
+        configuration: usize,
+        cell: &CellSpec,
+    ) -> Result<Option<Merged>, LabError> {
         let measure = self.plan.measuring(cell).measure;
         let mut merged: Option<Merged> = None;
         for detail in &self.details {
             if detail.configuration != configuration || detail.cell != *cell {
                 continue;
             }
-            let (reads, writes) = (detail.reads.unpack(), detail.writes.unpack());
+            let (reads, writes) = (detail.reads.unpack()?, detail.writes.unpack()?);
             match &mut merged {
                 Some(merged) => {
                     // Same bounds, so adding cannot fail.
@@ -95,7 +99,7 @@ impl RunOutcome {
                 }
             }
         }
-        merged
+        Ok(merged)
     }
 }
 

@@ -79,6 +79,9 @@ pub struct MeasureSection {
     /// on this one. One if absent: the run itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<u32>,
+    /// Nodes that serve the storage, if it is the user's own: what IOPS for 1 % of a node's processors are told by.
+    #[serde(default = "one_node")]
+    pub nodes: u32,
     /// Stamp and check every block.
     #[serde(default)]
     pub verify: bool,
@@ -105,6 +108,10 @@ fn three() -> u32 {
 }
 
 fn one() -> u64 {
+    1
+}
+
+fn one_node() -> u32 {
     1
 }
 
@@ -368,6 +375,7 @@ impl ScenarioFile {
             sizes: sizes.collect::<Result<_, _>>()?,
             trim_pct: measure.trim_pct,
         };
+        plan.nodes = measure.nodes;
         plan.verify = measure.verify;
         plan.rate = measure.rate;
         plan.seed = measure.seed;
@@ -394,6 +402,7 @@ impl ScenarioFile {
                 think: plan.access.think.as_secs_f64(),
                 trim_pct: plan.access.trim_pct,
                 clients: None,
+                nodes: plan.nodes,
                 verify: plan.verify,
                 rate: plan.rate,
                 fill: Some(plan.precondition.fill),

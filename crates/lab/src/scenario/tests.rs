@@ -365,6 +365,7 @@ fn a_sweep_becomes_a_scenario_that_repeats_it() {
     let mut plan = shipped("virtual-device-scaling").plan().expect("a plan");
     // With procedures of its own.
     plan.matrices = shipped("vsan-vs-s2d").plan().expect("a plan").matrices;
+    plan.nodes = 2;
     let text = toml::to_string_pretty(&ScenarioFile::of(&plan)).expect("serialises");
     let again = ScenarioFile::parse(&text)
         .expect("parses")

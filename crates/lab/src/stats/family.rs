@@ -2,56 +2,84 @@
 //! each alone; so a run's verdicts are corrected together, and each says the smallest difference that it could have
 //! found.
 
-use super::{Ratio, student};
+use std::collections::BTreeMap;
+
+use super::Ratio;
+use super::power::Bar;
 
 /// Of the differences that a run names, at most this share is named wrongly, on average over runs; of runs with
 /// nothing between their configurations at most this share names any.
 pub const FALSE_SHARE: f64 = 0.05;
-/// How often a difference of the size that is told would have been found.
-const POWER: f64 = 0.8;
 
 /// Corrects the verdicts of a run's ratios for their number (Benjamini and Hochberg 1995): a difference stays one if
 /// its own range leaves 1 out, and if its probability by chance is below the share that its rank has. Ratios of one pair
 /// are no questions.
 pub fn correct(ratios: &mut [&mut Ratio]) {
-    let mut chances: Vec<f64> = ratios.iter().filter_map(|ratio| ratio.chance).collect();
-    let questions = chances.len();
-    if questions == 0 {
+    let Some(family) = Family::of(ratios) else {
         return;
-    }
-    chances.sort_by(f64::total_cmp);
-    let share = |rank: usize| FALSE_SHARE * rank as f64 / questions as f64;
-    let found = (1..=questions)
-        .rev()
-        .find(|&rank| chances[rank - 1] <= share(rank))
-        .unwrap_or(0);
-    let most = share(found);
+    };
+    let mut tellers = BTreeMap::new();
     for ratio in ratios {
-        ratio.questions = questions as u32;
-        ratio.differs &= ratio.chance.is_some_and(|chance| chance <= most);
-        ratio.detectable_pct = ratio.detectable_at(share(found.max(1)));
+        family.judge(ratio);
+        let Some(noise) = ratio.noise else {
+            continue;
+        };
+        let bar = family.bar(ratio);
+        let teller = tellers.entry(bar).or_insert_with(|| bar.teller());
+        ratio.detectable_pct = Some(teller.detectable_pct(&noise));
     }
 }
 
-impl Ratio {
-    /// The difference in percent that is found with [`POWER`] if `chance` is the largest probability that counts.
-    fn detectable_at(&self, chance: f64) -> Option<f64> {
-        let error = self.standard_error?;
-        let freedom = self.pairs.checked_sub(1).filter(|&freedom| freedom > 0)?;
-        let needed =
-            student::quantile(chance, freedom) + student::quantile(2.0 * (1.0 - POWER), freedom);
-        Some(100.0 * (needed * error).exp_m1())
+/// Questions that were asked together.
+struct Family {
+    questions: usize,
+    /// How many have an answer that is hardly by chance.
+    found: usize,
+    /// The probability by chance that such an answer has at most.
+    most: f64,
+}
+
+impl Family {
+    fn of(ratios: &[&mut Ratio]) -> Option<Self> {
+        let mut chances: Vec<f64> = ratios.iter().filter_map(|ratio| ratio.chance).collect();
+        let questions = chances.len();
+        chances.sort_by(f64::total_cmp);
+        let share = |rank: usize| FALSE_SHARE * rank as f64 / questions as f64;
+        let found = (1..=questions)
+            .rev()
+            .find(|&rank| chances[rank - 1] <= share(rank))
+            .unwrap_or(0);
+        (questions > 0).then(|| Self {
+            questions,
+            found,
+            most: share(found),
+        })
+    }
+
+    fn is_found(&self, ratio: &Ratio) -> bool {
+        ratio.chance.is_some_and(|chance| chance <= self.most)
+    }
+
+    fn judge(&self, ratio: &mut Ratio) {
+        ratio.questions = self.questions as u32;
+        ratio.differs &= self.is_found(ratio);
+    }
+
+    /// What this one had to pass: as one more than the others that are found.
+    fn bar(&self, ratio: &Ratio) -> Bar {
+        let more = usize::from(!self.is_found(ratio));
+        Bar {
+            pairs: ratio.pairs,
+            rank: (self.found + more).min(self.questions),
+            questions: self.questions,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::power::normal;
     use super::*;
-
-    fn normal(rng: &mut fastrand::Rng) -> f64 {
-        let (radius, angle) = (1.0 - rng.f64(), rng.f64() * std::f64::consts::TAU);
-        (-2.0 * radius.ln()).sqrt() * angle.cos()
-    }
 
     /// A cell's repeats on two configurations of a machine that wanders, with noise that has heavy tails: each side's
     /// own is that of a t distribution with four degrees of freedom.
@@ -69,13 +97,18 @@ mod tests {
         Ratio::of(&base, &ours).expect("pairs")
     }
 
-    /// A run of 168 cells, the first `differing` of which differ by `effect`, corrected.
+    /// A run of 168 cells, the first `differing` of which differ by `effect`.
     fn run(rng: &mut fastrand::Rng, repeats: usize, differing: usize, effect: f64) -> Vec<Ratio> {
-        let mut all: Vec<Ratio> = (0..168)
+        (0..168)
             .map(|index| cell(rng, repeats, if index < differing { effect } else { 1.0 }))
-            .collect();
-        correct(&mut all.iter_mut().collect::<Vec<_>>());
-        all
+            .collect()
+    }
+
+    /// The verdicts alone.
+    fn judged(mut cells: Vec<Ratio>) -> Vec<Ratio> {
+        let family = Family::of(&cells.iter_mut().collect::<Vec<_>>()).expect("questions");
+        cells.iter_mut().for_each(|ratio| family.judge(ratio));
+        cells
     }
 
     #[test]
@@ -85,7 +118,7 @@ mod tests {
         let mut uncorrected = 0;
         for index in 0..1000 {
             let repeats = [3, 6, 10][index % 3];
-            let cells = run(&mut rng, repeats, 0, 1.0);
+            let cells = judged(run(&mut rng, repeats, 0, 1.0));
             named += usize::from(cells.iter().any(|ratio| ratio.differs));
             let apart = |ratio: &Ratio| ratio.low > 1.0 || ratio.high < 1.0;
             uncorrected += usize::from(cells.iter().any(apart));
@@ -99,7 +132,8 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(21);
         let (mut wrong, mut right, mut sizes) = (0.0, 0, Vec::new());
         for _ in 0..100 {
-            let cells = run(&mut rng, 8, 84, 0.85);
+            let mut cells = run(&mut rng, 8, 84, 0.85);
+            correct(&mut cells.iter_mut().collect::<Vec<_>>());
             let of = |cells: &[Ratio]| cells.iter().filter(|ratio| ratio.differs).count();
             let (true_ones, false_ones) = (of(&cells[..84]), of(&cells[84..]));
             right += true_ones;

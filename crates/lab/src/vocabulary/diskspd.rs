@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Single, Translated, number, seconds};
+use super::{ONE_REPEAT, Single, TIMES, Translated, number, seconds};
 use crate::units::{parse_block, parse_bytes};
 use crate::{LabError, Pattern};
 
@@ -132,7 +132,7 @@ impl Seen {
             self.outstanding.is_some(),
             "DISKSPD's default: 2 outstanding accesses a thread",
         );
-        default(self.duration.is_some(), "DISKSPD's default duration: 10 s");
+        default(self.duration.is_some(), TIMES[1]);
         default(self.warmup.is_some(), "DISKSPD's default warm-up: 5 s");
         default(
             self.random,
@@ -171,7 +171,7 @@ impl Seen {
         plan.rate = self
             .bytes_per_ms
             .map(|bytes| bytes as f64 * 1000.0 * f64::from(threads) / f64::from(block));
-        assumed.push("one repeat; --repeat 3 or more says what variation is normal".to_owned());
+        assumed.push(ONE_REPEAT.to_owned());
         Ok(Translated { plan, assumed })
     }
 }

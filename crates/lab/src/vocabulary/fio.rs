@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Single, Translated, number, seconds};
+use super::{ONE_REPEAT, Single, TIMES, Translated, number, seconds};
 use crate::access::{Access, Distribution, Share};
 use crate::units::{parse_block, parse_bytes};
 use crate::{LabError, Pattern};
@@ -78,16 +78,25 @@ impl Job {
         default(extra.pattern, "fio's default pattern: read");
         default(has_block, "fio's default block size: 4 KiB");
         default(extra.depth, "fio's default depth: 1");
-        default(
-            extra.runtime.is_some(),
-            "time-based: 2 s after 0.5 s of warm-up (fio would run once over the size)",
-        );
+        default(extra.runtime.is_some(), TIMES[0]);
         if single.pattern.is_mixed() {
             default(extra.mix, "fio's default mix: 50 % reads");
         }
         default(
             threads == 1 || single.pattern.is_random(),
             "each thread walks a region of its own (fio's jobs all start at offset 0)",
+        );
+        default(
+            extra.rate.is_none() || !single.pattern.is_mixed(),
+            "rate_iops is of reads and writes together (fio's is of each)",
+        );
+        default(
+            extra.access.think.is_zero(),
+            "thinktime is between an access and the next of its own slot (fio's stalls the job)",
+        );
+        default(
+            !extra.fdatasync,
+            "fdatasync is fsync: a device has one kind of flush",
         );
         // A cell is named by its largest access.
         single.block = extra.access.largest(single.block);
@@ -103,7 +112,7 @@ impl Job {
         plan.seed = extra.seed.unwrap_or(plan.seed);
         plan.rate = extra.rate.map(|rate| rate * f64::from(threads));
         plan.access = extra.access;
-        assumed.push("one repeat; --repeat 3 or more says what variation is normal".to_owned());
+        assumed.push(ONE_REPEAT.to_owned());
         Translated { plan, assumed }
     }
 }
@@ -122,6 +131,7 @@ struct Extra {
     seed: Option<u64>,
     rate: Option<f64>,
     access: Access,
+    fdatasync: bool,
     assumed: Vec<String>,
 }
 
@@ -160,7 +170,10 @@ fn take(single: &mut Single, extra: &mut Extra, key: &str, value: &str) -> Resul
         "verify" => extra.verify = value != "0",
         "randseed" => extra.seed = Some(number(key, value)?),
         "rate_iops" => extra.rate = Some(number(key, value)?),
-        "fsync" | "fdatasync" => extra.access.flush_every = number(key, value)?,
+        "fsync" | "fdatasync" => {
+            extra.access.flush_every = number(key, value)?;
+            extra.fdatasync = key == "fdatasync";
+        }
         "thinktime" => extra.access.think = microseconds(key, value)?,
         "random_distribution" => extra.access.distribution = distribution(value)?,
         "bssplit" => {

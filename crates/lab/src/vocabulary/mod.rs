@@ -7,7 +7,17 @@ mod job_file;
 
 pub use job_file::translate_job_file;
 
+use std::time::Duration;
+
 use crate::{Configuration, LabError, Matrix, Pattern, SweepPlan};
+
+/// Assumed where nothing else says how often.
+const ONE_REPEAT: &str = "one repeat; --repeat 3 or more says what variation is normal";
+/// Assumed where nothing else says how long.
+const TIMES: [&str; 2] = [
+    "time-based: 2 s after 0.5 s of warm-up (fio would run once over the size)",
+    "DISKSPD's default duration: 10 s",
+];
 
 /// A command line or job text as a sweep.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +26,23 @@ pub struct Translated {
     pub plan: SweepPlan,
     /// What was assumed or is done differently, a line each.
     pub assumed: Vec<String>,
+}
+
+impl Translated {
+    /// Measures each cell so often, and each repeat for so long, whatever the words say or leave to be assumed; a warm-up
+    /// stays as they have it.
+    pub fn measured(&mut self, times: Option<u32>, time: Option<Duration>) {
+        if let Some(times) = times {
+            self.plan.repeats = times;
+            self.assumed.retain(|line| line != ONE_REPEAT);
+        }
+        if let Some(time) = time {
+            let warmup = self.plan.warmup;
+            self.plan.set_measure(time);
+            self.plan.warmup = warmup;
+            self.assumed.retain(|line| !TIMES.contains(&line.as_str()));
+        }
+    }
 }
 
 /// Reads `-b8K -r -w30 -t4 -o8` (DISKSPD) or `bs=8k rw=randrw iodepth=8` (fio; `--` before a
@@ -73,7 +100,7 @@ fn number<T: std::str::FromStr>(word: &str, value: &str) -> Result<T, LabError> 
 }
 
 /// A time in seconds, or with a unit.
-fn seconds(word: &str, value: &str) -> Result<std::time::Duration, LabError> {
+fn seconds(word: &str, value: &str) -> Result<Duration, LabError> {
     let units = [
         ("us", 1e-6),
         ("ms", 1e-3),
@@ -87,14 +114,11 @@ fn seconds(word: &str, value: &str) -> Result<std::time::Duration, LabError> {
     });
     let (plain, factor) = found.unwrap_or((value, 1.0));
     let time = number::<f64>(word, plain).map(|number| number * factor);
-    std::time::Duration::try_from_secs_f64(time?)
-        .map_err(|error| LabError::usage(format!("{word}: {error}")))
+    Duration::try_from_secs_f64(time?).map_err(|error| LabError::usage(format!("{word}: {error}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn slug(words: &str) -> String {
@@ -153,6 +177,34 @@ mod tests {
         assert!(it.plan.verify && it.plan.sync);
         let it = translate("-g8192 -b8K -t2").expect("translates");
         assert_eq!(it.plan.rate, Some(2000.0), "8192 bytes a ms and thread");
+    }
+
+    #[test]
+    fn how_often_and_how_long_may_be_said_besides() {
+        let mut it = translate("rw=randread bs=4k iodepth=1 ramp_time=1").expect("translates");
+        assert!((it.plan.repeats, it.assumed.len()) == (1, 2), "{it:?}");
+        it.measured(None, None);
+        assert_eq!((it.plan.repeats, it.assumed.len()), (1, 2));
+        let seconds = Duration::from_secs;
+        it.measured(Some(4), Some(seconds(3)));
+        assert_eq!((it.plan.repeats, it.plan.measure), (4, seconds(3)));
+        assert_eq!(it.plan.warmup, seconds(1));
+        assert!(it.assumed.is_empty(), "{:?}", it.assumed);
+    }
+
+    #[test]
+    fn what_differs_from_fio_s_is_said() {
+        let it = translate("rw=randrw rate_iops=100 thinktime=5 fdatasync=8").expect("translates");
+        let said = it.assumed.join("\n");
+        for words in ["reads and writes together", "its own", "fdatasync"] {
+            assert!(said.contains(words), "{words} not in {said}");
+        }
+        let it = translate("rw=randread rate_iops=100 fsync=8").expect("translates");
+        let said = it.assumed.join("\n");
+        assert!(
+            !said.contains("together") && !said.contains("fdatasync"),
+            "{said}"
+        );
     }
 
     #[test]

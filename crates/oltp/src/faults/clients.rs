@@ -74,13 +74,12 @@ impl Clients {
         };
         while let Some(due) = self.next_turn() {
             if client.serve() {
-                self.trace.waited(due.elapsed());
+                self.trace.waited(due);
             }
         }
         // What was due and never done has waited until now.
         let next = self.due(self.arrivals.load(Ordering::SeqCst));
-        self.trace
-            .waited(Instant::now().saturating_duration_since(next));
+        self.trace.waited(next);
     }
 
     fn due(&self, arrival: u64) -> Instant {

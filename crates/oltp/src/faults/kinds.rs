@@ -6,14 +6,18 @@ use std::str::FromStr;
 use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
 
+use crate::group::Tuning;
+
 /// How a database is kept up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
     /// One server, started again where it is.
     Standalone,
-    /// Two servers that replicate: Patroni.
+    /// Two servers that replicate: Patroni with its defaults (in old results, whatever `told` says).
     Group,
+    /// The same, tuned to notice fast.
+    GroupFast,
     /// One server on a replicated volume, which moves: `ashlar service`.
     Fci,
 }
@@ -88,14 +92,42 @@ impl Fault {
 
 impl Topology {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Standalone, Self::Group, Self::Fci];
+    pub const ALL: [Self; 4] = [Self::Standalone, Self::Group, Self::GroupFast, Self::Fci];
 
     /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Standalone => "standalone",
             Self::Group => "group",
+            Self::GroupFast => "group-fast",
             Self::Fci => "fci",
+        }
+    }
+
+    /// Of these, a group with each tuning; each once, in this order.
+    pub fn with(these: &[Self], tunings: &[Tuning]) -> Vec<Self> {
+        let tuned = |tuning: &Tuning| match tuning {
+            Tuning::Default => Self::Group,
+            Tuning::Fast => Self::GroupFast,
+        };
+        let each = |topology: &Self| match topology {
+            Self::Group => tunings.iter().map(tuned).collect(),
+            other => vec![*other],
+        };
+        let mut all = Vec::new();
+        for one in these.iter().flat_map(each) {
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+        all
+    }
+
+    /// How fast it notices, if it is a group.
+    pub fn tuning(self) -> Tuning {
+        match self {
+            Self::GroupFast => Tuning::Fast,
+            Self::Standalone | Self::Group | Self::Fci => Tuning::Default,
         }
     }
 
@@ -108,11 +140,11 @@ impl Topology {
                 "its place is a plain directory, whose drive is not ours to break"
             }
             (Self::Standalone, _) => "it has no second node that could serve instead",
-            (Self::Group, Fault::KillDaemon) => "it has no daemon of ours",
-            (Self::Group, Fault::DriveDies | Fault::DriveHangs) => {
+            (Self::Group | Self::GroupFast, Fault::KillDaemon) => "it has no daemon of ours",
+            (Self::Group | Self::GroupFast, Fault::DriveDies | Fault::DriveHangs) => {
                 "its places are plain directories, whose drives are not ours to break"
             }
-            (Self::Group | Self::Fci, _) => return None,
+            (Self::Group | Self::GroupFast | Self::Fci, _) => return None,
         })
     }
 
@@ -180,6 +212,16 @@ mod tests {
     }
 
     #[test]
+    fn a_group_is_measured_with_each_tuning() {
+        use Topology::{Fci, Group, GroupFast, Standalone};
+        let both = Topology::with(&[Fci, Group], &[Tuning::Default, Tuning::Fast]);
+        assert_eq!(both, [Fci, Group, GroupFast]);
+        let fast = Topology::with(&[Group, GroupFast, Standalone], &[Tuning::Fast]);
+        assert_eq!(fast, [GroupFast, Standalone]);
+        assert_eq!(GroupFast.tuning(), Tuning::Fast);
+    }
+
+    #[test]
     fn a_fault_that_a_topology_does_not_have_is_refused_with_the_reason() {
         let check = |topology: Topology, faults: &[Fault]| {
             let checked = topology.check(faults);
@@ -189,6 +231,10 @@ mod tests {
         assert!(alone.contains("no second node"), "{alone}");
         let group = check(Topology::Group, &[Fault::KillDaemon]).expect_err("no daemon");
         assert!(group.contains("--fault kill-daemon"), "{group}");
+        for fault in Fault::ALL {
+            let [plain, fast] = [Topology::Group, Topology::GroupFast].map(|one| one.lacks(fault));
+            assert_eq!(plain, fast, "{fault}");
+        }
         // One that another topology has is left out.
         let both = [Fault::KillDaemon, Fault::KillNode];
         assert_eq!(check(Topology::Group, &both), Ok(()));

@@ -88,7 +88,8 @@ pub struct Round {
     pub gap_s: f64,
     /// The longest time without any acknowledgement, seconds.
     pub silence_s: f64,
-    /// The longest wait of a transaction, from when it was due, seconds.
+    /// The longest wait of a transaction after the fault, from when it was due or, if that was before, from the fault;
+    /// seconds.
     pub longest_wait_s: f64,
     /// Attempts that failed, logins among them.
     pub failures: usize,
@@ -181,8 +182,24 @@ impl Cell {
     fn complaint(&self, round: &Round) -> Option<String> {
         let moved = self.fault == Fault::EtcdDown && round.moved;
         let moved = moved.then(|| "the primary moved, while nothing but etcd was down".to_owned());
-        let found: Vec<String> = moved.into_iter().chain(round.complaint()).collect();
+        let both = self.has_both(round).then(|| {
+            let seconds = round.both_primaries_s;
+            format!("two servers took writes at once for {seconds} s")
+        });
+        let own = moved.into_iter().chain(both);
+        let found: Vec<String> = own.chain(round.complaint()).collect();
         (!found.is_empty()).then(|| found.join("; "))
+    }
+
+    /// Two servers of one volume had writes acknowledged at once. Of a group, missing probes tell: what a primary of the
+    /// past took is there if it was replicated.
+    fn has_both(&self, round: &Round) -> bool {
+        self.topology == Topology::Fci && round.both_primaries_s > 0.0
+    }
+
+    /// Rounds of which that is so.
+    pub(crate) fn both(&self) -> usize {
+        self.sum(|round| usize::from(self.has_both(round)))
     }
 
     pub(crate) fn spread(&self, figure: impl Fn(&Round) -> f64) -> Spread {
@@ -394,6 +411,21 @@ mod tests {
             let mut result = FaultsResult::default();
             result.add((Topology::Fci, fault), moved.clone());
             assert_eq!(result.what_is_wrong().is_some(), is_wrong, "{fault}");
+        }
+    }
+
+    #[test]
+    fn two_servers_of_one_volume_that_take_writes_at_once_are_a_complaint() {
+        let both = Round {
+            both_primaries_s: 0.2,
+            ..good()
+        };
+        for (topology, is_wrong) in [(Topology::Fci, true), (Topology::Group, false)] {
+            let mut result = FaultsResult::default();
+            result.add((topology, Fault::CutNetwork), both.clone());
+            let told = result.what_is_wrong();
+            assert_eq!(told.is_some(), is_wrong, "{topology}: {told:?}");
+            assert!(told.is_none_or(|told| told.contains("at once")));
         }
     }
 

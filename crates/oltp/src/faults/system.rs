@@ -184,7 +184,10 @@ fn named(node: &str) -> Result<NodeName, LabError> {
 
 impl System for GroupSystem {
     fn topology(&self) -> Topology {
-        Topology::Group
+        match self.tuning {
+            Tuning::Default => Topology::Group,
+            Tuning::Fast => Topology::GroupFast,
+        }
     }
 
     fn told(&self) -> String {

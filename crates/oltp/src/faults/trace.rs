@@ -18,6 +18,20 @@ struct Ack {
     at: Instant,
 }
 
+/// A transaction that was due and is done, or is given up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) due: Instant,
+    pub(super) done: Instant,
+}
+
+impl Wait {
+    /// The part of it after a moment.
+    fn since(&self, moment: Instant) -> Duration {
+        self.done.saturating_duration_since(self.due.max(moment))
+    }
+}
+
 /// What happened to all clients of a round.
 #[derive(Debug, Default)]
 pub(super) struct Trace(Mutex<Inner>);
@@ -27,9 +41,9 @@ struct Inner {
     acks: Vec<Ack>,
     /// When something failed.
     failures: Vec<Instant>,
-    /// The texts of failures, and how many of each.
-    texts: BTreeMap<String, u64>,
-    longest_wait: Duration,
+    /// The texts of failures, and when each was heard.
+    texts: BTreeMap<String, Vec<Instant>>,
+    waits: Vec<Wait>,
 }
 
 /// Different texts of failures that are kept.
@@ -42,6 +56,7 @@ pub(super) struct Seen {
     pub(super) gap: Option<Duration>,
     /// The longest time without any acknowledgement.
     pub(super) silence: Duration,
+    /// Of a transaction, from when it was due or, if that was before the fault, from the fault.
     pub(super) longest_wait: Duration,
     pub(super) failures: usize,
     pub(super) texts: BTreeMap<String, u64>,
@@ -61,15 +76,17 @@ impl Trace {
 
     pub(super) fn failed(&self, text: &str) {
         let mut inner = self.lock();
-        inner.failures.push(Instant::now());
+        let now = Instant::now();
+        inner.failures.push(now);
         if inner.texts.len() < MOST_TEXTS || inner.texts.contains_key(text) {
-            *inner.texts.entry(text.to_owned()).or_default() += 1;
+            inner.texts.entry(text.to_owned()).or_default().push(now);
         }
     }
 
-    pub(super) fn waited(&self, wait: Duration) {
-        let mut inner = self.lock();
-        inner.longest_wait = inner.longest_wait.max(wait);
+    /// What was due then is done now, or given up.
+    pub(super) fn waited(&self, due: Instant) {
+        let done = Instant::now();
+        self.lock().waits.push(Wait { due, done });
     }
 
     /// Acknowledgements of transactions that were begun after `since`.
@@ -109,12 +126,26 @@ impl Trace {
         Seen {
             gap,
             silence: silence.unwrap_or_default(),
-            longest_wait: inner.longest_wait,
+            longest_wait: longest(&inner.waits, fault),
             failures: failures.len(),
-            texts: inner.texts.clone(),
+            texts: since(&inner.texts, fault),
             stale: stale(&inner.acks),
         }
     }
+}
+
+fn longest(waits: &[Wait], fault: Instant) -> Duration {
+    let waits = waits.iter().map(|wait| wait.since(fault));
+    waits.max().unwrap_or_default()
+}
+
+/// Texts that were heard from a moment on, and how often.
+fn since(texts: &BTreeMap<String, Vec<Instant>>, moment: Instant) -> BTreeMap<String, u64> {
+    let counted = texts.iter().map(|(text, heard)| {
+        let count = heard.iter().filter(|at| **at >= moment).count();
+        (text.clone(), count as u64)
+    });
+    counted.filter(|(_, count)| *count > 0).collect()
 }
 
 /// Acknowledgements of transactions that a server began after one that became primary later had acknowledged something.
@@ -193,9 +224,19 @@ mod tests {
                 ack(2, base, 1050, 1120),
             ];
             inner.failures = vec![at(100), at(530), at(900)];
+            let texts = [("before", vec![at(100)]), ("both", vec![at(100), at(530)])];
+            inner.texts = texts.map(|(text, heard)| (text.to_owned(), heard)).into();
+            let wait = |due, done| Wait {
+                due: at(due),
+                done: at(done),
+            };
+            inner.waits = vec![wait(0, 420), wait(300, 800), wait(600, 850)];
         }
         let seen = trace.seen(at(505));
         assert_eq!(seen.failures, 2, "one was before the fault");
+        assert_eq!(seen.texts, BTreeMap::from([("both".to_owned(), 1)]));
+        // What was due before has waited since the fault because of it; a stall that ended before counts nothing.
+        assert_eq!(seen.longest_wait, Duration::from_millis(295));
         assert_eq!(seen.gap, Some(Duration::from_millis(570)));
         assert_eq!(seen.silence, Duration::from_millis(580));
         assert_eq!(seen.stale, 0);

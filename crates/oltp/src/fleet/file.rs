@@ -225,7 +225,7 @@ impl FleetScenario {
             mode: mode.parse::<Mode>()?,
             mix: Mix::TprocC,
             all_warehouses: false,
-            keying_and_thinking: false,
+            pauses: None,
             repeats: self.measure.repeat,
             seed: self.measure.seed,
             slow_down: 0.0,

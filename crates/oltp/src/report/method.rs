@@ -42,7 +42,8 @@ pub(crate) fn method(result: &OltpResult) -> Markup {
                 @if m.all_warehouses { "; all warehouses split over the users" }
                 @else { "; one home warehouse a user" }
                 @if m.slow_down_pct > 0.0 { "; slowed down by " (m.slow_down_pct) " % on purpose" }
-                @if m.keying_and_thinking { "; with keying and thinking" }
+                @if m.keying_and_thinking && m.think_s.is_empty() { "; with keying and thinking" }
+                @for (kind, seconds) in &m.think_s { "; " (seconds) " s to think after " (kind) }
                 @if m.in_turns {
                     "; configurations took turns under one load, in an order drawn for each block and back: a "
                     "repeat is a block's two turns"

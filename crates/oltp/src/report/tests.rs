@@ -31,7 +31,7 @@ fn ran(dir: &Path) -> OltpResult {
         mode: Mode::Timed,
         mix: Mix::TprocC,
         all_warehouses: false,
-        keying_and_thinking: false,
+        pauses: None,
         slow_down: 0.0,
         repeats: 1,
         seed: 2,

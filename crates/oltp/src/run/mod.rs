@@ -11,6 +11,7 @@ mod streams;
 mod tests;
 mod user;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,7 +93,10 @@ pub fn planned(plan: &RunPlan, database: Description, warehouses: i32) -> OltpRe
             users: plan.users.clone(),
             repeats: plan.repeats,
             all_warehouses: plan.all_warehouses,
-            keying_and_thinking: plan.keying_and_thinking,
+            keying_and_thinking: plan.pauses.is_some(),
+            think_s: plan
+                .pauses
+                .map_or_else(BTreeMap::new, |pauses| pauses.own()),
             restored: false,
             in_turns: false,
             slow_down_pct: 100.0 * plan.slow_down,

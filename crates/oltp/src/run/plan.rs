@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_lab::LabError;
 
 use super::stage::Pacing;
-use crate::inputs::Mix;
+use crate::inputs::{Mix, Pauses};
 
 /// When a step ends, and how users pace themselves.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,8 +76,8 @@ pub struct RunPlan {
     pub mix: Mix,
     /// All warehouses are split over the users, instead of a home warehouse for each.
     pub all_warehouses: bool,
-    /// Users key in and think as clause 5.2.5 has it.
-    pub keying_and_thinking: bool,
+    /// Users key in and think, as clause 5.2.5 has it or for times of their own.
+    pub pauses: Option<Pauses>,
     /// How often every step is measured.
     pub repeats: u32,
     /// Seed of the inputs.
@@ -127,14 +127,13 @@ impl RunPlan {
             let percent = self.slow_down * 100.0;
             return wrong(format!("--slow-down {percent}%: must be 0 to 90 %"));
         }
-        let paced =
-            self.keying_and_thinking || matches!(self.mode, Mode::Rate(_) | Mode::Streams(..));
+        let paced = self.pauses.is_some() || matches!(self.mode, Mode::Rate(_) | Mode::Streams(..));
         if self.slow_down > 0.0 && paced {
             return wrong(
                 "--slow-down: not with --think or --mode rate, which have their own pace".into(),
             );
         }
-        if self.keying_and_thinking && self.mode != Mode::Timed {
+        if self.pauses.is_some() && self.mode != Mode::Timed {
             return wrong(format!("--think: not with --mode {}", self.mode));
         }
         Ok(())
@@ -142,8 +141,7 @@ impl RunPlan {
 
     pub(super) fn pacing(&self) -> Pacing {
         match self.mode {
-            Mode::Timed if self.keying_and_thinking => Pacing::Terminal,
-            Mode::Timed => Pacing::Closed,
+            Mode::Timed => self.pauses.map_or(Pacing::Closed, Pacing::Terminal),
             Mode::Fixed(count) => Pacing::Fixed(count),
             Mode::Rate(rate) => Pacing::Rate(rate),
             Mode::Streams(..) => Pacing::Streams,
@@ -191,7 +189,7 @@ mod tests {
             mode: Mode::Timed,
             mix: Mix::TprocC,
             all_warehouses: false,
-            keying_and_thinking: false,
+            pauses: None,
             slow_down: 0.0,
             repeats: 1,
             seed: 0,
@@ -219,7 +217,7 @@ mod tests {
         );
         wrong(
             |plan| {
-                plan.keying_and_thinking = true;
+                plan.pauses = Some(Pauses::of_tpc_c());
                 plan.mode = Mode::Rate(1.0);
             },
             "--think",

@@ -9,6 +9,7 @@ use ashlar_lab::LabError;
 use super::measured::{Measured, NewOrders};
 use super::plan::{Mode, RunPlan};
 use super::streams::Streams;
+use crate::inputs::Pauses;
 use crate::ledger::Ledger;
 use crate::terminal::TerminalSetting;
 
@@ -48,7 +49,7 @@ pub(crate) enum Pacing {
     /// Whatever of the stage's streams is due.
     Streams,
     /// Keying and thinking times.
-    Terminal,
+    Terminal(Pauses),
 }
 
 /// What all users of a step share.

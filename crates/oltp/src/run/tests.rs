@@ -8,7 +8,7 @@ use ashlar_lab::{LabError, Progress, ResultFile};
 
 use super::*;
 use crate::database::{Failure, Outcome};
-use crate::inputs::{Mix, Transaction};
+use crate::inputs::{Mix, Pauses, Transaction};
 
 #[path = "../../tests/fake/mod.rs"]
 mod fake;
@@ -99,7 +99,7 @@ fn plan(users: &[usize], mode: Mode, millis: u64) -> RunPlan {
         mode,
         mix: Mix::TprocC,
         all_warehouses: false,
-        keying_and_thinking: false,
+        pauses: None,
         repeats: 1,
         seed: 1,
         slow_down: 0.0,
@@ -262,9 +262,9 @@ fn streams_begin_when_they_are_due_whatever_the_database_does() {
 fn users_key_in_and_think() {
     let fake = Faked::new(|_| {});
     let mut plan = plan(&[40], Mode::Timed, 3500);
-    plan.keying_and_thinking = true;
+    plan.pauses = Some(Pauses::of_tpc_c());
     let result = ran(&fake, &plan);
-    assert!(result.method.keying_and_thinking);
+    assert!(result.method.keying_and_thinking && result.method.think_s.is_empty());
     let step = &result.steps[0];
     // Keying takes 2 or 3 s, 18 of a new order; nobody begins a second one before 4 s.
     let done = count(step);
@@ -275,6 +275,31 @@ fn users_key_in_and_think() {
         payments.count > 0 && payments.latency_us.max < 1_000_000.0,
         "{payments:?}"
     );
+}
+
+#[test]
+fn users_think_for_their_own_times_by_transaction() {
+    let fake = Faked::new(|_| {});
+    let mut plan = plan(&[8], Mode::Timed, 500);
+    // Longer than the step: who has begun a new order begins nothing more.
+    plan.pauses = Some("new-order=600,payment=0.001".parse().expect("pauses"));
+    let result = ran(&fake, &plan);
+    assert_eq!(result.method.think_s["new_order"], 600.0);
+    assert_eq!(result.method.think_s["delivery"], 0.0);
+    let done = count(&result.steps[0]);
+    let orders = result.steps[0].transactions["new_order"].count;
+    assert!(orders <= 8 && done < 200, "{orders} of {done}");
+    for text in [
+        "",
+        "new-order",
+        "new-order=x",
+        "new-order=-1",
+        "order=1",
+        "payment=inf",
+    ] {
+        let error = text.parse::<Pauses>().expect_err(text);
+        assert!(error.to_string().starts_with("--think"), "{error}");
+    }
 }
 
 #[test]

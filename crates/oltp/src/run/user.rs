@@ -107,9 +107,8 @@ impl User<'_> {
                 let arrival = self.stage.arrival.fetch_add(1, Ordering::Relaxed);
                 self.stage.ramp()? + Duration::from_secs_f64(arrival as f64 / rate)
             }
-            Pacing::Terminal => {
-                let (keying, _) = kind.terminal_seconds();
-                Instant::now() + Duration::from_secs_f64(keying)
+            Pacing::Terminal(pauses) => {
+                Instant::now() + Duration::from_secs_f64(pauses.of(kind).keying_s)
             }
         };
         let is_on = self.stage.sleep_until(due);
@@ -120,8 +119,9 @@ impl User<'_> {
     }
 
     fn think(&mut self, kind: Kind) {
-        if self.stage.pacing == Pacing::Terminal {
-            let thinking = Duration::from_secs_f64(self.terminal.think_seconds(kind));
+        if let Pacing::Terminal(pauses) = self.stage.pacing {
+            let thinking = self.terminal.think_seconds(pauses.of(kind).thinking_s);
+            let thinking = Duration::from_secs_f64(thinking);
             self.stage.sleep_until(Instant::now() + thinking);
         }
     }

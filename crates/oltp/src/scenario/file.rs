@@ -343,7 +343,7 @@ impl OltpScenario {
             mode: oltp.transactions.map_or(Mode::Timed, Mode::Fixed),
             mix: oltp.mix.parse()?,
             all_warehouses: oltp.all_warehouses,
-            keying_and_thinking: false,
+            pauses: None,
             repeats: measure.repeat,
             seed: measure.seed,
             slow_down: slow_pct / 100.0,

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
 use super::*;
+use crate::inputs::Pauses;
 
 const DRAWS: usize = 100_000;
 
@@ -154,7 +155,7 @@ fn a_stock_named_twice_is_told() {
 fn thinking_times_have_their_mean() {
     let mut terminal = Terminal::new(&setting(Mix::TpcC), 0);
     let sum: f64 = (0..DRAWS)
-        .map(|_| terminal.think_seconds(Kind::NewOrder))
+        .map(|_| terminal.think_seconds(Pauses::of_tpc_c().of(Kind::NewOrder).thinking_s))
         .sum();
     let mean = sum / DRAWS as f64;
     assert!((11.8..12.2).contains(&mean), "{mean}");

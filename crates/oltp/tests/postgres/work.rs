@@ -35,7 +35,7 @@ pub fn plan(users: &[usize], mode: Mode) -> RunPlan {
         mode,
         mix: Mix::TpcC,
         all_warehouses: false,
-        keying_and_thinking: false,
+        pauses: None,
         slow_down: 0.0,
         repeats: 1,
         seed: 9,

@@ -134,7 +134,7 @@ fn plan() -> RunPlan {
         mode: Mode::Fixed(150),
         mix: Mix::TpcC,
         all_warehouses: false,
-        keying_and_thinking: false,
+        pauses: None,
         slow_down: 0.0,
         repeats: 1,
         seed: 9,
