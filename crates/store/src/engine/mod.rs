@@ -26,6 +26,7 @@
 //! | `recount` | what a drive that comes back has in use, counted a part at a time |
 //! | `renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
+//! | `mending` | what is being made good: copies written anew, slots put together, salvaged strips |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `invariant` | what cannot be; a command that waits for nothing |
@@ -58,6 +59,7 @@ pub(crate) mod map;
 mod media;
 mod members;
 mod memory;
+mod mending;
 mod metadata;
 mod metadata_allocator;
 mod pace;

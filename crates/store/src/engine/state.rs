@@ -21,17 +21,15 @@ use super::locks::{Locks, SlotKey};
 use super::map::{LostBlocks, Map};
 use super::members::Roots;
 use super::memory::Memory;
+use super::mending::Mending;
 use super::metadata::Metadata;
-use super::parity::Gathers;
 use super::raw::Raw;
-use super::read::Repair;
 use super::rebuild::Rebuild;
 use super::record::DriveRecord;
 use super::release::Release;
 use super::replica::{Copy, Replicas};
 use super::reservations::Reservations;
 use super::reserve::Kept;
-use super::salvage::Salvage;
 use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
 use super::volumes::VolumeTable;
@@ -171,10 +169,7 @@ pub struct Engine {
     pub(super) volumes: VolumeTable,
     pub(super) admission: Admission,
     pub(super) clears: Vec<usize>,
-    pub(super) repairs: Slab<Repair>,
-    pub(super) gathers: Gathers,
-    /// Strips that are read granule by granule.
-    pub(super) salvages: Slab<Salvage>,
+    pub(super) mending: Mending,
     /// Number of the next command, to know older from younger.
     pub(super) serial: u64,
     /// Hosts' writes that have no answer yet.
@@ -284,9 +279,7 @@ impl Engine {
             volumes: VolumeTable::new(parts.volumes),
             admission: Admission::default(),
             clears: Vec::new(),
-            repairs: Slab::new(),
-            gathers: Gathers::default(),
-            salvages: Slab::new(),
+            mending: Mending::default(),
             serial: 0,
             writing: 0,
             counters: Counters {

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use ashlar_block::{Durability, Request};
 
 pub(crate) use gather::Gathered;
-pub(super) use gather::{For, Gathers, Wish};
+pub(super) use gather::{For, Gather, Wish};
 
 use super::class::Shape;
 use super::state::Joining;
