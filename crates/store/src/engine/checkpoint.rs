@@ -486,7 +486,7 @@ impl Engine {
         let (segment, unit) = segment_and_unit(self.map.entry(id).place);
         let columns = self.meta_columns(segment);
         let mut untried = columns.iter().filter(|copy| tried & 1 << copy.drive == 0);
-        let quick = |copy: &&ChunkCopy| !self.flights.is_slow(usize::from(copy.drive));
+        let quick = |copy: &&ChunkCopy| !self.drive_io.is_slow(usize::from(copy.drive));
         let Some(&place) = untried.clone().find(quick).or_else(|| untried.next()) else {
             return self.page_lost(id);
         };

@@ -41,9 +41,10 @@ impl Engine {
 
     /// Whether commands wait although no I/O is on its way and no other turn is due.
     pub(super) fn waits_for_itself(&self) -> bool {
-        let nothing_asked = self.flights.is_empty() && self.waits.is_empty();
-        let idle =
-            self.failed.is_none() && !self.again && nothing_asked && !self.waits_for_its_node();
+        let idle = self.failed.is_none()
+            && !self.again
+            && self.drive_io.is_idle()
+            && !self.waits_for_its_node();
         idle && (!self.admission.is_empty() || !self.clears.is_empty() || !self.settling.is_empty())
     }
 

@@ -255,7 +255,7 @@ impl Engine {
         (0..count as u16).find(|&drive| {
             let index = usize::from(drive);
             // What the old drive still answers must not be taken for the new one's.
-            let asked = self.uses(index) || self.flights.has_any(index);
+            let asked = self.uses(index) || self.drive_io.has_any(index);
             let is_free = !referred.contains(&drive) && self.discards.taken(index) == 0;
             !asked && is_free && !names(durable, drive) && self.roots.is_idle()
         })

@@ -9,7 +9,8 @@
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
 //! | `features` | what a pool begins to use waits until its roots name it |
-//! | `flights`, `deadline` | requests that drives have, and what happens when one is not answered |
+//! | `drive_io`, `deadline` | what drives are asked for, and what happens when one does not answer |
+//! | `flights`, `waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
@@ -30,7 +31,6 @@
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `invariant` | what cannot be; a command that waits for nothing |
-//! | `waits` | what a drive cannot do now, and is asked for again |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
@@ -47,6 +47,7 @@ mod clear;
 mod deadline;
 mod destage;
 mod discard;
+mod drive_io;
 pub(crate) mod evict;
 pub(crate) mod extents;
 mod features;
@@ -108,8 +109,10 @@ use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
+use drive_io::Unsent;
 use flights::{Answered, Asked};
 use state::Retired;
+use waits::Refused;
 
 /// What happens to an engine.
 #[derive(Debug)]
@@ -349,13 +352,18 @@ impl Engine {
             buffer,
             result,
         } = completion;
-        match self.flights.answered(drive, tag) {
+        match self.drive_io.answered(drive, tag) {
             Answered::Owner(asked) => match result {
                 Err(error) if self.will_pass(&asked, &error) => {
-                    self.wait_for((asked, drive), buffer, &error);
+                    let refused = Refused {
+                        asked,
+                        drive,
+                        buffer,
+                    };
+                    self.wait_for(refused, &error);
                 }
                 result => {
-                    self.waits.is_over(&asked, drive);
+                    self.drive_io.is_over(&asked, drive);
                     self.answered((asked.owner, drive), buffer, result);
                 }
             },
@@ -458,7 +466,11 @@ impl Engine {
         let bytes = bytes.map_or(0, |buffer| buffer.len().next_power_of_two());
         if !self.uses(drive) {
             // Decided before the drive was out; nothing more goes there.
-            self.unsent.push((owner, drive, request.buffer));
+            self.drive_io.hold_unsent(Unsent {
+                owner,
+                drive,
+                buffer: request.buffer,
+            });
             self.again = true;
             return;
         }
@@ -469,7 +481,7 @@ impl Engine {
             bytes,
             since: None,
         };
-        request.tag = self.flights.send(drive, asked, self.now);
+        request.tag = self.drive_io.send(drive, asked, self.now);
         trace!(drive, ?owner, op = ?request.op, at = %request.range.start, blocks = request.range.count, "I/O sent");
         self.out.io.push((drive, request));
     }

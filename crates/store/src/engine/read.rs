@@ -368,7 +368,7 @@ impl Engine {
             let turn = location as usize % serving.clone().count().max(1);
             let in_turn = serving.clone().skip(turn).chain(serving.take(turn));
             let mut untried = in_turn.filter(|copy| tried & 1 << copy.drive == 0);
-            let quick = |copy: &&ChunkCopy| !self.flights.is_slow(usize::from(copy.drive));
+            let quick = |copy: &&ChunkCopy| !self.drive_io.is_slow(usize::from(copy.drive));
             let copy = untried.clone().find(quick).or_else(|| untried.next())?;
             let at = shape.strip_at(&self.sizes, *copy, slot) + offset;
             return Some((usize::from(copy.drive), at));
@@ -381,7 +381,7 @@ impl Engine {
         let count = copies.len();
         let in_turn = (0..count).map(|i| copies[(turn + i) % count]);
         let mut untried = in_turn.filter(|&(drive, _)| tried & 1 << drive == 0);
-        let quick = |&(drive, _): &(usize, u64)| !self.flights.is_slow(drive);
+        let quick = |&(drive, _): &(usize, u64)| !self.drive_io.is_slow(drive);
         untried.clone().find(quick).or_else(|| untried.next())
     }
 

@@ -133,7 +133,7 @@ impl Engine {
         };
         let returning = back.returning(self.roots.durable()).map_err(refuse)?;
         let member = returning.member;
-        if self.uses(member) || self.flights.has_any(member) {
+        if self.uses(member) || self.drive_io.has_any(member) {
             return Err(refuse(
                 "it still has requests that it has not answered".into(),
             ));

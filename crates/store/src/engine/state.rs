@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
+use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
 use slab::Slab;
 use tracing::warn;
 
@@ -14,8 +14,8 @@ use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
 use super::discard::Discards;
+use super::drive_io::DriveIo;
 use super::extents::Extents;
-use super::flights::Flights;
 use super::guard::Guards;
 use super::locks::{Locks, SlotKey};
 use super::map::{LostBlocks, Map};
@@ -33,8 +33,7 @@ use super::reserve::Kept;
 use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
 use super::volumes::VolumeTable;
-use super::waits::Waits;
-use super::{Op, Outbox, Owner, Waiter};
+use super::{Op, Outbox, Waiter};
 use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
     VolumeState,
@@ -126,10 +125,7 @@ pub struct Engine {
     pub(super) kept: Kept,
     pub(super) release: Release,
     pub(super) discards: Discards,
-    pub(super) flights: Flights,
-    pub(super) waits: Waits,
-    /// Requests for drives that were out by the time they were made.
-    pub(super) unsent: Vec<(Owner, usize, Option<IoBuffer>)>,
+    pub(super) drive_io: DriveIo,
     /// Of the command that is taken in now.
     pub(super) tag: Option<ReplicaTag>,
     pub(super) replicas: Replicas,
@@ -246,9 +242,7 @@ impl Engine {
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             add_log_copies: AddLogCopies::default(),
-            flights: Flights::new(parts.drive_timeout),
-            waits: Waits::default(),
-            unsent: Vec::new(),
+            drive_io: DriveIo::new(parts.drive_timeout),
             tag: None,
             replicas: Replicas::found(parts.replicas),
             ops: Slab::new(),
@@ -292,7 +286,9 @@ impl Engine {
             checkpoint: Checkpoint::default(),
             settling: Vec::new(),
         };
-        engine.flights.forgets_generations = engine.cage.sings(Canary::TagWithoutGeneration);
+        if engine.cage.sings(Canary::TagWithoutGeneration) {
+            engine.drive_io.forget_generations();
+        }
         if engine.cage.sings(Canary::FewSegments) {
             engine.segment_ids.end_at(FEW_SEGMENTS);
         }
@@ -329,12 +325,11 @@ impl Engine {
 
     /// When `handle` must be called next even if nothing happens.
     pub fn next_deadline(&self) -> Option<Moment> {
-        if !self.unsent.is_empty() {
+        if self.drive_io.has_unsent() {
             return Some(self.now);
         }
         if self.failed.is_some() {
-            let deadlines = [self.flights.next_deadline(), self.waits.deadline()];
-            return deadlines.into_iter().flatten().min();
+            return self.drive_io.deadline();
         }
         if self.again {
             return Some(self.now);
@@ -347,8 +342,7 @@ impl Engine {
             self.renewal_deadline(),
             self.checkpoint_deadline(),
             self.replica_deadline(),
-            self.flights.next_deadline(),
-            self.waits.deadline(),
+            self.drive_io.deadline(),
             self.discards.deadline(),
         ];
         deadlines.into_iter().flatten().min()

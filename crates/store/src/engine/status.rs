@@ -183,11 +183,6 @@ impl Engine {
         }
     }
 
-    /// How a member answers.
-    pub fn replies(&self, member: usize) -> DriveReplies {
-        self.flights.replies(member, self.now)
-    }
-
     /// Its space for homes, as [`Status::homes`] has it.
     pub fn homes(&self) -> Vec<HomeStatus> {
         let classes = self.home_classes().into_iter();

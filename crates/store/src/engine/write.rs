@@ -372,7 +372,7 @@ impl Engine {
         let busy = self
             .memory
             .outstanding_bytes()
-            .saturating_sub(self.recent.bytes() + self.flights.late_bytes());
+            .saturating_sub(self.recent.bytes() + self.drive_io.late_bytes());
         busy > self.memory.io_bytes() / 2
     }
 
