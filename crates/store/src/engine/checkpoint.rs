@@ -122,7 +122,7 @@ impl Engine {
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
         let droppable = self.checkpoint.droppable;
-        let asked = !self.settling.is_empty() || self.checkpoint.clearing;
+        let asked = self.waiting.is_settling() || self.checkpoint.clearing;
         let wanted = asked || droppable || self.map.has_changed_losses();
         if wanted || healing || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
@@ -568,10 +568,10 @@ impl Engine {
 
     /// Answers those who asked for everything to be home.
     pub(super) fn answer_settled(&mut self) {
-        if self.settling.is_empty() || !self.is_settled() {
+        if !self.waiting.is_settling() || !self.is_settled() {
             return;
         }
-        for id in std::mem::take(&mut self.settling) {
+        for id in self.waiting.take_settling() {
             self.out
                 .managed
                 .push((id, Ok(crate::manage::Managed::Done)));
@@ -584,8 +584,8 @@ impl Engine {
             && self.staged_changes.is_empty()
             && self.sealed.is_empty();
         quiet
-            && self.admission.is_empty()
-            && self.clears.is_empty()
+            && self.waiting.writes().is_empty()
+            && self.waiting.clears().is_empty()
             && self.raw.is_idle()
             && self.index.is_empty()
             && self.destage_is_idle()

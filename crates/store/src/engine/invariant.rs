@@ -45,7 +45,7 @@ impl Engine {
             && !self.again
             && self.drive_io.is_idle()
             && !self.waits_for_its_node();
-        idle && (!self.admission.is_empty() || !self.clears.is_empty() || !self.settling.is_empty())
+        idle && !self.waiting.is_empty()
     }
 
     /// A command that waits although nothing at all is under way has been forgotten.
@@ -53,18 +53,13 @@ impl Engine {
         if !self.waits_for_itself() || self.next_deadline().is_some() {
             return;
         }
-        let writes = self.admission.len();
-        let first = self.admission.fronts().next();
+        let first = self.waiting.writes().fronts().next();
         let first = first.and_then(|op| self.ops.get(op));
         let first = match first {
             Some(Op::Write(write)) => write.describe(),
             _ => "none".into(),
         };
-        invariant!(
-            self,
-            "nothing is under way, but {writes} writes (first: {first}), {} clears and {} orders wait",
-            self.clears.len(),
-            self.settling.len()
-        );
+        let waiting = self.waiting.describe(&first);
+        invariant!(self, "nothing is under way, but {waiting}");
     }
 }

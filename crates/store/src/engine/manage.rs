@@ -29,7 +29,7 @@ impl Engine {
         let outcome = match (&self.failed, what) {
             (Some(why), _) => Err(IoError::new(ErrorKind::Latched, why.clone())),
             (None, Manage::Settle) => {
-                self.settling.push(id);
+                self.waiting.push_settle(id);
                 Ok(())
             }
             (None, Manage::Scrub) => {
@@ -238,10 +238,14 @@ impl Engine {
 
     /// What was behind a volume's end would be there again if it grew now.
     pub(super) fn check_not_shrinking(&self, volume: u32) -> Result<(), IoError> {
-        let shrinking = self.clears.iter().any(|&op| match self.ops.get(op) {
-            Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
-            _ => false,
-        });
+        let shrinking = self
+            .waiting
+            .clears()
+            .iter()
+            .any(|&op| match self.ops.get(op) {
+                Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
+                _ => false,
+            });
         match shrinking {
             true => Err(refuse(format!(
                 "volume {volume} is still being made smaller"
@@ -421,7 +425,7 @@ impl Engine {
             let class = self.class_of(write.volume)?;
             (write.slots(class.grain) > self.spare_slots(class)).then_some(class)
         };
-        self.admission.fronts().filter_map(short).collect()
+        self.waiting.writes().fronts().filter_map(short).collect()
     }
 
     /// Whether slots of this class are on their way or can be made.

@@ -3,7 +3,8 @@
 //!
 //! | file | what |
 //! |-|-|
-//! | `admission` | writes that wait to be let in, by volume |
+//! | `waiting` | what hosts and operators wait for |
+//! | `admission` | of that: writes that wait to be let in, by volume |
 //! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
@@ -86,6 +87,7 @@ mod status;
 mod stop;
 mod tier;
 mod volumes;
+mod waiting;
 mod waits;
 mod write;
 

@@ -271,7 +271,7 @@ impl Engine {
     pub(super) fn begin_walk_at(&mut self, from: Option<ScrubAt>) {
         self.rebuild.returns.walk_begins();
         self.rebuild.unmended = 0;
-        self.rebuild.stamp = self.next_serial();
+        self.rebuild.stamp = self.waiting.next_serial();
         self.rebuild.round = self.destage_round();
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
         self.rebuild.phase = Phase::Draining;

@@ -8,7 +8,6 @@ use slab::Slab;
 use tracing::warn;
 
 use super::add_log_copies::AddLogCopies;
-use super::admission::Admission;
 use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
@@ -33,6 +32,7 @@ use super::reserve::Kept;
 use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
 use super::volumes::VolumeTable;
+use super::waiting::Waiting;
 use super::{Op, Outbox, Waiter};
 use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
@@ -163,19 +163,13 @@ pub struct Engine {
     pub(super) reservations: Reservations,
 
     pub(super) volumes: VolumeTable,
-    pub(super) admission: Admission,
-    pub(super) clears: Vec<usize>,
+    pub(super) waiting: Waiting,
     pub(super) mending: Mending,
-    /// Number of the next command, to know older from younger.
-    pub(super) serial: u64,
-    /// Hosts' writes that have no answer yet.
-    pub(super) writing: usize,
     pub(super) counters: Counters,
     pub(super) drive_record: DriveRecord,
     pub(super) destage: Destage,
     pub(super) tiers: Tiers,
     pub(super) checkpoint: Checkpoint,
-    pub(super) settling: Vec<u64>,
 }
 
 /// What recovery hands over.
@@ -271,11 +265,8 @@ impl Engine {
             metadata: Metadata::new(parts.meta, parts.meta_segments),
             reservations: Reservations::default(),
             volumes: VolumeTable::new(parts.volumes),
-            admission: Admission::default(),
-            clears: Vec::new(),
+            waiting: Waiting::default(),
             mending: Mending::default(),
-            serial: 0,
-            writing: 0,
             counters: Counters {
                 repaired: parts.repaired,
                 ..Counters::default()
@@ -284,7 +275,6 @@ impl Engine {
             destage: Destage::default(),
             tiers: Tiers::default(),
             checkpoint: Checkpoint::default(),
-            settling: Vec::new(),
         };
         if engine.cage.sings(Canary::TagWithoutGeneration) {
             engine.drive_io.forget_generations();

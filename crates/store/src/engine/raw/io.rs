@@ -70,7 +70,7 @@ impl Engine {
     }
 
     fn insert_raw(&mut self, volume: u32, whom: Whom, op: Operation, rest: Range<u64>) -> usize {
-        let serial = self.next_serial();
+        let serial = self.waiting.next_serial();
         self.ops.insert(Op::Raw(RawOp {
             volume,
             serial,

@@ -331,7 +331,7 @@ impl Engine {
             self.raw.latched.remove(&volume);
             return;
         }
-        let serial = self.next_serial();
+        let serial = self.waiting.next_serial();
         self.raw.trims.push((volume, serial));
     }
 
