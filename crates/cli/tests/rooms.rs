@@ -467,7 +467,7 @@ fn what_cannot_be_is_not_passed_over() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 51;
+const ENGINE_FIELDS: usize = 49;
 const ENGINE_FILES: usize = 42;
 
 #[test]

@@ -498,7 +498,7 @@ impl Engine {
         if location == 0 {
             return;
         }
-        self.guards.retire(Retired::Slot(location));
+        self.access.retire(Retired::Slot(location));
     }
 }
 

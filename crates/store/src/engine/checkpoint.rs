@@ -283,7 +283,7 @@ impl Engine {
         let old = self.map.set_entry(id, entry);
         if old.place != PLACE_NONE {
             if self.cage.sings(Canary::ReuseBeforeRoot) {
-                return self.guards.retire(Retired::Place(old.place));
+                return self.access.retire(Retired::Place(old.place));
             }
             self.checkpoint.superseded.push(old.place);
         }
@@ -409,7 +409,7 @@ impl Engine {
         self.checkpoint.phase = Phase::Idle;
         trace!(phase = ?self.checkpoint.phase, "checkpoint");
         for place in std::mem::take(&mut self.checkpoint.superseded) {
-            self.guards.retire(Retired::Place(place));
+            self.access.retire(Retired::Place(place));
         }
         // They were empty: no page is read there any more, either.
         for copy in std::mem::take(&mut self.checkpoint.dropped) {
@@ -426,8 +426,8 @@ impl Engine {
         self.map_log.drop_below(map);
         self.ring.drop_terms();
         self.map_log.drop_terms();
-        self.guards.retire(Retired::Log(LogId::Ring, ring));
-        self.guards.retire(Retired::Log(LogId::Map, map));
+        self.access.retire(Retired::Log(LogId::Ring, ring));
+        self.access.retire(Retired::Log(LogId::Map, map));
     }
 
     /// Metadata segments may have been closed.
@@ -455,7 +455,7 @@ impl Engine {
 
     /// Takes back what no reader uses any more.
     pub(super) fn reclaim(&mut self) {
-        while let Some(free) = self.guards.next_free() {
+        while let Some(free) = self.access.next_free() {
             match free {
                 Retired::Slot(location) => self.free_slot(location),
                 Retired::Place(place) => {
@@ -470,12 +470,7 @@ impl Engine {
 
     /// Reads a page of level 0; what waits goes on when it is here.
     pub(super) fn load(&mut self, id: PageId, waiter: Waiter) {
-        let is_coming = self.loading.contains_key(&id);
-        let waiters = self.loading.entry(id).or_default();
-        if !waiters.contains(&waiter) {
-            waiters.push(waiter);
-        }
-        if !is_coming {
+        if self.access.want_page(id, waiter) {
             // A second read could return when the page has long been changed and moved.
             self.read_page(id, 0);
         }
@@ -554,7 +549,7 @@ impl Engine {
     }
 
     fn wake_waiters(&mut self, id: PageId) {
-        for waiter in self.loading.remove(&id).unwrap_or_default() {
+        for waiter in self.access.take_waiters(id) {
             match waiter {
                 Waiter::Read(op) if self.failed.is_none() => self.plan_read(op),
                 Waiter::Read(op) => self.fail_read(op),

@@ -142,7 +142,7 @@ impl Engine {
                     clear.outstanding += 1;
                 }
                 self.pin_slot(key);
-                if self.locks.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
+                if self.access.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
                     self.clear_slot(op, slot);
                 }
                 slot_end
@@ -157,7 +157,7 @@ impl Engine {
     /// Whether a slot has neither a home nor records that wait for one, and nothing of it is lost.
     fn is_empty_slot(&self, key: SlotKey) -> bool {
         let home = self.map.location(key.volume, key.slot);
-        let waits = self.reservations.has(key) || self.locks.is_held(key);
+        let waits = self.reservations.has(key) || self.access.is_locked(key);
         home == Some(0) && !waits && self.map.lost_in(key) == 0
     }
 

@@ -432,7 +432,7 @@ impl Engine {
     pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
         self.provisioning.contains_key(&class)
             || self.growth(class) > 0
-            || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
+            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
             || self.release.is_under_way()
             || self.discards.is_under_way()

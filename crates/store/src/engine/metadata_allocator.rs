@@ -80,7 +80,7 @@ impl Engine {
         self.is_checkpointing()
             || self.release.is_under_way()
             || self.discards.is_under_way()
-            || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
+            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.ops.iter().any(clears)
     }
 
@@ -89,7 +89,9 @@ impl Engine {
         let dirty = self.map.dirty_pages().min(MOST_PAGES) as u64;
         let most = dirty + self.map.table_pages().max(2 * dirty);
         self.metadata.free_places() < most
-            && self.guards.waits(|what| matches!(what, Retired::Place(_)))
+            && self
+                .access
+                .retires(|what| matches!(what, Retired::Place(_)))
     }
 
     /// Copies that pages of the map should have.

@@ -35,10 +35,12 @@
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
-//! | `state`, `map`, `space`, `extents`, `class`, `locks`, `guard` | the state they share |
+//! | `state`, `map`, `space`, `extents`, `class` | the state they share |
+//! | `access`, `locks`, `guard` | who may read and change what: pages on their way, slots' locks, readers |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/lost` | leaves of which no copy can be read |
 
+mod access;
 mod add_log_copies;
 mod admission;
 pub(crate) mod append;

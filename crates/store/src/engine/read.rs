@@ -197,7 +197,7 @@ impl Engine {
             }
         }
         self.tell_tier(volume, first, &wanted);
-        let guard = self.guards.enter();
+        let guard = self.access.enter();
         let runs = self.runs(&wanted);
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return invariant!(self, "read {op} has gone while it was planned");
@@ -609,7 +609,7 @@ impl Engine {
             }
         };
         if let Some(guard) = guard {
-            self.guards.leave(guard);
+            self.access.leave(guard);
         }
         if !fits {
             self.fail(MISFIT.into());
@@ -734,7 +734,7 @@ impl Engine {
             return invariant!(self, "read {op} has ended twice");
         };
         if let Some(guard) = read.guard {
-            self.guards.leave(guard);
+            self.access.leave(guard);
         }
         let first = read.request.range.start.0;
         let end = first + u64::from(read.request.range.count);

@@ -457,7 +457,7 @@ impl Engine {
     fn take_up(&mut self, key: SlotKey) {
         self.rebuild.pending += 1;
         self.pin_slot(key);
-        if self.locks.lock_or_wait(key, Waiter::Walk) {
+        if self.access.lock_or_wait(key, Waiter::Walk) {
             self.walk_slot(key);
         }
     }

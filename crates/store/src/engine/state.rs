@@ -7,6 +7,7 @@ use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
 use slab::Slab;
 use tracing::warn;
 
+use super::access::Access;
 use super::add_log_copies::AddLogCopies;
 use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
@@ -15,8 +16,7 @@ use super::destage::Destage;
 use super::discard::Discards;
 use super::drive_io::DriveIo;
 use super::extents::Extents;
-use super::guard::Guards;
-use super::locks::{Locks, SlotKey};
+use super::locks::SlotKey;
 use super::map::{LostBlocks, Map};
 use super::members::Roots;
 use super::memory::Memory;
@@ -33,10 +33,9 @@ use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
 use super::volumes::VolumeTable;
 use super::waiting::Waiting;
-use super::{Op, Outbox, Waiter};
+use super::{Op, Outbox};
 use crate::format::{
-    ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
-    VolumeState,
+    ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, Root, VolumeEntry, VolumeState,
 };
 use crate::membership::Membership;
 use crate::recover::Returning;
@@ -147,9 +146,7 @@ pub struct Engine {
 
     pub(super) index: Index,
     pub(super) map: Map,
-    pub(super) loading: BTreeMap<PageId, Vec<Waiter>>,
-    pub(super) locks: Locks<Waiter>,
-    pub(super) guards: Guards<Retired>,
+    pub(super) access: Access,
 
     pub(super) extents: Vec<Extents>,
     /// Segments of homes.
@@ -253,9 +250,7 @@ impl Engine {
             recent: Recent::default(),
             index: parts.index,
             map: parts.map,
-            loading: BTreeMap::new(),
-            locks: Locks::default(),
-            guards: Guards::default(),
+            access: Access::default(),
             extents: parts.extents,
             homes: parts.homes,
             segment_classes: parts.segment_classes,

@@ -513,7 +513,7 @@ impl Engine {
 
     /// Gives a slot's lock up; who waited for it goes on.
     pub(super) fn unlock(&mut self, key: SlotKey) {
-        match self.locks.unlock(key) {
+        match self.access.unlock(key) {
             Some(Waiter::Bypass(op)) => self.bypass_locked(op),
             Some(Waiter::ClearSlot(op, slot)) => self.clear_slot(op, slot),
             Some(Waiter::Walk) => self.walk_slot(key),
@@ -533,11 +533,9 @@ impl Engine {
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
         }
-        for (_, waiters) in std::mem::take(&mut self.loading) {
-            for waiter in waiters {
-                if let Waiter::Read(op) = waiter {
-                    self.fail_read(op);
-                }
+        for waiter in self.access.take_all_waiters() {
+            if let Waiter::Read(op) = waiter {
+                self.fail_read(op);
             }
         }
         let mut waiting = self.waiting.take_settling();

@@ -154,7 +154,7 @@ impl Engine {
             }
             self.destage.awaits_drive.remove(&key);
         }
-        if !self.locks.try_lock(key) {
+        if !self.access.try_lock(key) {
             return;
         }
         self.pin_slot(key);
@@ -230,7 +230,7 @@ impl Engine {
         self.destage.phase = Phase::Reading;
         trace!(phase = ?self.destage.phase, "destage");
         self.destage.round += 1;
-        self.destage.guard = Some(self.guards.enter());
+        self.destage.guard = Some(self.access.enter());
         for job in 0..self.destage.jobs.len() {
             for granule in 0..self.destage.jobs[job].granules.len() {
                 self.read_record(job, granule, 0);
@@ -350,7 +350,7 @@ impl Engine {
         self.destage.phase = Phase::Writing;
         trace!(phase = ?self.destage.phase, "destage");
         if let Some(guard) = self.destage.guard.take() {
-            self.guards.leave(guard);
+            self.access.leave(guard);
         }
         for job in 0..self.destage.jobs.len() {
             if self.destage.jobs[job].whole.is_some() {

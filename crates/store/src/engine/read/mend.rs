@@ -26,7 +26,7 @@ impl Engine {
             slot: self.map.grain(read.volume).slot_of(granule),
         };
         let volume = read.volume;
-        if !self.locks.try_lock(key) {
+        if !self.access.try_lock(key) {
             return;
         }
         // A third look, now that nothing can move it: mending from a read that raced would destroy

@@ -31,7 +31,7 @@ impl Engine {
     /// Whether slots are on their way between homes, or have just left one: both homes are in use then.
     pub fn is_moving(&self) -> bool {
         let left = |what: &Retired| matches!(what, Retired::Slot(_));
-        self.tiers.began.is_some() || self.guards.waits(left)
+        self.tiers.began.is_some() || self.access.retires(left)
     }
 
     /// When moves that rest go on.
@@ -192,7 +192,7 @@ impl Engine {
             return false;
         }
         let is_locked = !self.cage.sings(Canary::MoveWithoutLock);
-        if is_locked && !self.locks.try_lock(key) {
+        if is_locked && !self.access.try_lock(key) {
             return false;
         }
         self.pin_slot(key);
@@ -202,7 +202,7 @@ impl Engine {
             return false;
         };
         if self.cage.sings(Canary::MoveFreesEarly) {
-            self.guards.retire(Retired::Slot(home));
+            self.access.retire(Retired::Slot(home));
             self.reclaim();
         }
         self.collect_whole(key, (home, location(segment, slot)), is_locked);

@@ -189,7 +189,7 @@ impl Engine {
     fn bypass_lost(&mut self, op: usize) {
         if let Some(Op::Bypass(bypass)) = self.ops.try_remove(op) {
             for home in bypass.homes {
-                self.guards.retire(Retired::Slot(home));
+                self.access.retire(Retired::Slot(home));
             }
             if let Some(Op::Write(write)) = self.ops.get_mut(bypass.parent) {
                 write.failed = true;
@@ -214,7 +214,7 @@ impl Engine {
             }
             let volume = bypass.volume;
             if !self
-                .locks
+                .access
                 .lock_or_wait(SlotKey { volume, slot }, Waiter::Bypass(op))
             {
                 return;
