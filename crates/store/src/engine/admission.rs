@@ -7,7 +7,7 @@ use super::class::Class;
 
 /// Writes that wait, by volume.
 #[derive(Default)]
-pub(crate) struct Admission {
+pub(super) struct Admission {
     /// Serial number and operation of each.
     by_volume: BTreeMap<u32, VecDeque<(u64, usize)>>,
 }

@@ -122,7 +122,7 @@ impl Engine {
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
         let droppable = self.checkpoint.droppable;
-        let asked = !self.settling.is_empty() || self.checkpoint.clearing;
+        let asked = self.waiting.is_settling() || self.checkpoint.clearing;
         let wanted = asked || droppable || self.map.has_changed_losses();
         if wanted || healing || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
@@ -215,7 +215,7 @@ impl Engine {
     /// Sequence of the oldest record that recovery would find in the ring.
     fn ring_sequence(&self) -> u64 {
         let ring = self.ring.batches.front().map(|batch| batch.first_sequence);
-        let ring = ring.filter(|_| !self.cage.sings(Canary::MapPastRing));
+        let ring = ring.filter(|_| !self.identity.sings(Canary::MapPastRing));
         ring.unwrap_or(u64::MAX)
     }
 
@@ -273,7 +273,7 @@ impl Engine {
                 }
                 TableEntry {
                     place: place(segment, unit),
-                    crc: id.crc(self.label.salt, &bytes),
+                    crc: id.crc(self.identity.salt(), &bytes),
                     sequence,
                     slots: self.map.slots_of(id),
                     lost: self.map.lost_of(id),
@@ -282,8 +282,8 @@ impl Engine {
         };
         let old = self.map.set_entry(id, entry);
         if old.place != PLACE_NONE {
-            if self.cage.sings(Canary::ReuseBeforeRoot) {
-                return self.guards.retire(Retired::Place(old.place));
+            if self.identity.sings(Canary::ReuseBeforeRoot) {
+                return self.access.retire(Retired::Place(old.place));
             }
             self.checkpoint.superseded.push(old.place);
         }
@@ -297,7 +297,7 @@ impl Engine {
         buffer.copy_from_slice(bytes);
         let range = self.range(
             drive,
-            unit_at(&self.sizes, copy, unit, GRANULE as u64),
+            unit_at(self.identity.sizes(), copy, unit, GRANULE as u64),
             GRANULE,
         );
         self.checkpoint.pending += 1;
@@ -380,13 +380,13 @@ impl Engine {
         let map_sequence = self.map_sequence();
         Root {
             features: self.roots.features.wanted(),
-            pool: self.label.pool,
+            pool: self.identity.label().pool,
             generation: self.generation,
             term: self.term,
             next_sequence: self.sequence,
             map_sequence,
             members: self.members.clone(),
-            reserve: self.kept.wish,
+            reserve: self.upkeep.kept().wish(),
             ring: self.ring.state(self.ring.tail_at()),
             map: self.map_log.state(self.map_tail()),
             meta: self.metadata.segments().to_vec(),
@@ -409,11 +409,11 @@ impl Engine {
         self.checkpoint.phase = Phase::Idle;
         trace!(phase = ?self.checkpoint.phase, "checkpoint");
         for place in std::mem::take(&mut self.checkpoint.superseded) {
-            self.guards.retire(Retired::Place(place));
+            self.access.retire(Retired::Place(place));
         }
         // They were empty: no page is read there any more, either.
         for copy in std::mem::take(&mut self.checkpoint.dropped) {
-            let extents = self.sizes.segment_extents();
+            let extents = self.identity.sizes().segment_extents();
             self.give_extents_of(copy, extents);
             // Pages that found no room to move to may find it now.
             self.want_renewal();
@@ -426,8 +426,8 @@ impl Engine {
         self.map_log.drop_below(map);
         self.ring.drop_terms();
         self.map_log.drop_terms();
-        self.guards.retire(Retired::Log(LogId::Ring, ring));
-        self.guards.retire(Retired::Log(LogId::Map, map));
+        self.access.retire(Retired::Log(LogId::Ring, ring));
+        self.access.retire(Retired::Log(LogId::Map, map));
     }
 
     /// Metadata segments may have been closed.
@@ -455,7 +455,7 @@ impl Engine {
 
     /// Takes back what no reader uses any more.
     pub(super) fn reclaim(&mut self) {
-        while let Some(free) = self.guards.next_free() {
+        while let Some(free) = self.access.next_free() {
             match free {
                 Retired::Slot(location) => self.free_slot(location),
                 Retired::Place(place) => {
@@ -470,12 +470,7 @@ impl Engine {
 
     /// Reads a page of level 0; what waits goes on when it is here.
     pub(super) fn load(&mut self, id: PageId, waiter: Waiter) {
-        let is_coming = self.loading.contains_key(&id);
-        let waiters = self.loading.entry(id).or_default();
-        if !waiters.contains(&waiter) {
-            waiters.push(waiter);
-        }
-        if !is_coming {
+        if self.access.want_page(id, waiter) {
             // A second read could return when the page has long been changed and moved.
             self.read_page(id, 0);
         }
@@ -486,7 +481,7 @@ impl Engine {
         let (segment, unit) = segment_and_unit(self.map.entry(id).place);
         let columns = self.meta_columns(segment);
         let mut untried = columns.iter().filter(|copy| tried & 1 << copy.drive == 0);
-        let quick = |copy: &&ChunkCopy| !self.flights.is_slow(usize::from(copy.drive));
+        let quick = |copy: &&ChunkCopy| !self.drive_io.is_slow(usize::from(copy.drive));
         let Some(&place) = untried.clone().find(quick).or_else(|| untried.next()) else {
             return self.page_lost(id);
         };
@@ -496,7 +491,7 @@ impl Engine {
         };
         let range = self.range(
             drive,
-            unit_at(&self.sizes, place, unit, GRANULE as u64),
+            unit_at(self.identity.sizes(), place, unit, GRANULE as u64),
             GRANULE,
         );
         self.send(drive, Owner::LoadPage { id, tried }, |tag| {
@@ -512,7 +507,7 @@ impl Engine {
         result: Result<(), IoError>,
     ) {
         let crc = self.map.entry(id).crc;
-        let salt = self.label.salt;
+        let salt = self.identity.salt();
         let good = buffer.filter(|buffer| result.is_ok() && id.crc(salt, buffer) == crc);
         match good.map(|buffer| Leaf::decode(&buffer)) {
             Some(Ok(leaf)) if leaf.grain() != self.map.grain(id.node) => {
@@ -554,7 +549,7 @@ impl Engine {
     }
 
     fn wake_waiters(&mut self, id: PageId) {
-        for waiter in self.loading.remove(&id).unwrap_or_default() {
+        for waiter in self.access.take_waiters(id) {
             match waiter {
                 Waiter::Read(op) if self.failed.is_none() => self.plan_read(op),
                 Waiter::Read(op) => self.fail_read(op),
@@ -568,10 +563,10 @@ impl Engine {
 
     /// Answers those who asked for everything to be home.
     pub(super) fn answer_settled(&mut self) {
-        if self.settling.is_empty() || !self.is_settled() {
+        if !self.waiting.is_settling() || !self.is_settled() {
             return;
         }
-        for id in std::mem::take(&mut self.settling) {
+        for id in self.waiting.take_settling() {
             self.out
                 .managed
                 .push((id, Ok(crate::manage::Managed::Done)));
@@ -584,8 +579,8 @@ impl Engine {
             && self.staged_changes.is_empty()
             && self.sealed.is_empty();
         quiet
-            && self.admission.is_empty()
-            && self.clears.is_empty()
+            && self.waiting.writes().is_empty()
+            && self.waiting.clears().is_empty()
             && self.raw.is_idle()
             && self.index.is_empty()
             && self.destage_is_idle()

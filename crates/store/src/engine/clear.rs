@@ -57,7 +57,7 @@ impl Engine {
     }
 
     fn insert_clear(&mut self, volume: u32, request: Option<Request>, first: u64, end: u64) {
-        let serial = self.next_serial();
+        let serial = self.waiting.next_serial();
         let op = self.ops.insert(Op::Clear(ClearOp {
             volume,
             serial,
@@ -69,11 +69,11 @@ impl Engine {
             outstanding: 0,
             loading: false,
         }));
-        self.clears.push(op);
+        self.waiting.push_clear(op);
     }
 
     pub(super) fn advance_clears(&mut self) {
-        for op in self.clears.clone() {
+        for op in self.waiting.clears().to_vec() {
             self.advance_clear(op);
         }
     }
@@ -142,7 +142,7 @@ impl Engine {
                     clear.outstanding += 1;
                 }
                 self.pin_slot(key);
-                if self.locks.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
+                if self.access.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
                     self.clear_slot(op, slot);
                 }
                 slot_end
@@ -157,7 +157,7 @@ impl Engine {
     /// Whether a slot has neither a home nor records that wait for one, and nothing of it is lost.
     fn is_empty_slot(&self, key: SlotKey) -> bool {
         let home = self.map.location(key.volume, key.slot);
-        let waits = self.reservations.has(key) || self.locks.is_held(key);
+        let waits = self.reservations.has(key) || self.access.is_locked(key);
         home == Some(0) && !waits && self.map.lost_in(key) == 0
     }
 
@@ -249,7 +249,7 @@ impl Engine {
         if clear.cursor < clear.end || clear.outstanding > 0 || clear.loading {
             return;
         }
-        self.clears.retain(|&other| other != op);
+        self.waiting.clear_is_over(op);
         let Some(Op::Clear(clear)) = self.ops.try_remove(op) else {
             return invariant!(self, "clear {op} has gone while it was looked at");
         };
@@ -308,7 +308,7 @@ impl Engine {
 
     /// The engine has stopped: hosts are told.
     pub(super) fn fail_clears(&mut self, why: &str) {
-        for op in std::mem::take(&mut self.clears) {
+        for op in self.waiting.take_clears() {
             if let Some(Op::Clear(clear)) = self.ops.try_remove(op)
                 && let Some(request) = clear.request
             {

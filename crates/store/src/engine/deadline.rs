@@ -2,9 +2,12 @@
 //! is over is out, as after a failed write: its exclusion is durable on the others before anything is
 //! acknowledged without it. Only a drive that the pool cannot do without is waited for.
 
-use ashlar_block::{ErrorKind, IoError};
+use ashlar_block::{ErrorKind, IoError, Operation, Request};
+use tracing::trace;
 
-use super::flights::Slow;
+use super::drive_io::Unsent;
+use super::flights::{Asked, DriveReplies, Slow};
+use super::waits::{DriveWait, Refused};
 use super::{Engine, Owner};
 use crate::Canary;
 use crate::format::MemberState;
@@ -12,17 +15,22 @@ use crate::format::MemberState;
 impl Engine {
     /// Does what there is to do about requests that drives have had for long.
     pub(super) fn watch_drives(&mut self) {
-        while let Some((owner, drive, buffer)) = self.unsent.pop() {
+        while let Some(unsent) = self.drive_io.next_unsent() {
+            let Unsent {
+                owner,
+                drive,
+                buffer,
+            } = unsent;
             let why = format!("drive {drive} is out of service");
             let error = IoError::new(ErrorKind::NotSent, why);
             self.answered((owner, drive), buffer, Err(error));
         }
-        self.flights.look_at_clock(self.now);
+        self.drive_io.look_at_clock(self.now);
         self.ask_again();
-        while let Some(slow) = self.flights.next_slow(self.now) {
+        while let Some(slow) = self.drive_io.next_slow(self.now) {
             self.is_slow(slow);
         }
-        while let Some(drive) = self.flights.overdue(self.now) {
+        while let Some(drive) = self.drive_io.overdue(self.now) {
             self.time_is_over(drive);
         }
     }
@@ -33,8 +41,7 @@ impl Engine {
         if let Some(asked) = asked
             && self.read_elsewhere(asked.owner, drive)
         {
-            self.flights.disown(tag);
-            self.waits.is_over(&asked, drive);
+            self.drive_io.has_gone_elsewhere(tag, &asked, drive);
         }
     }
 
@@ -50,16 +57,15 @@ impl Engine {
     fn time_is_over(&mut self, drive: usize) {
         let may_leave = self.failed.is_some() || self.can_do_without(drive);
         if !may_leave {
-            return self.flights.wait_for(drive, self.now);
+            return self.drive_io.await_drive(drive, self.now);
         }
-        let seconds = self.flights.timeout().as_secs_f64();
+        let seconds = self.drive_io.timeout().as_secs_f64();
         let error = || IoError::new(ErrorKind::Timeout, format!("no answer for {seconds} s"));
-        let ignores = self.cage.sings(Canary::TimeoutCountsAsDone);
+        let ignores = self.identity.sings(Canary::TimeoutCountsAsDone);
         if self.failed.is_none() && !ignores {
             self.drive_failed(drive, &error());
         }
-        for asked in self.flights.give_up(drive) {
-            self.waits.is_over(&asked, drive);
+        for asked in self.drive_io.give_up(drive) {
             let owner = asked.owner;
             let result = match ignores && !owner.is_read() {
                 true => Ok(()),
@@ -67,6 +73,85 @@ impl Engine {
             };
             self.answered((owner, drive), None, result);
         }
+    }
+
+    /// Whether a drive's error is one to wait out.
+    pub(super) fn will_pass(&self, asked: &Asked, error: &IoError) -> bool {
+        match (asked.op, error.kind()) {
+            // There may be another copy.
+            (Operation::Read, ErrorKind::Exhausted) => asked
+                .since
+                .is_none_or(|since| self.now < since + self.drive_io.timeout()),
+            (Operation::Write(_), kind) => {
+                let may_pass = matches!(kind, ErrorKind::Exhausted | ErrorKind::NoSpace);
+                may_pass && self.failed.is_none()
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn wait_for(&mut self, refused: Refused, error: &IoError) {
+        let Refused {
+            asked,
+            drive,
+            buffer,
+        } = refused;
+        if self.read_elsewhere(asked.owner, drive) {
+            return self.drive_io.is_over(&asked, drive);
+        }
+        if self.identity.sings(Canary::NoSpaceCountsAsDone) && asked.op != Operation::Read {
+            return self.answered((asked.owner, drive), buffer, Ok(()));
+        }
+        if buffer.is_none() {
+            let why = format!("{error}, and the drive has kept the data");
+            let error = IoError::new(ErrorKind::Media, why);
+            self.drive_io.is_over(&asked, drive);
+            return self.answered((asked.owner, drive), None, Err(error));
+        }
+        let refused = Refused {
+            asked,
+            drive,
+            buffer,
+        };
+        self.drive_io.ask_later(refused, error, self.now);
+    }
+
+    /// Sends what has waited.
+    fn ask_again(&mut self) {
+        while let Some(refused) = self.drive_io.next_to_ask(self.now) {
+            let Refused {
+                asked,
+                drive,
+                buffer,
+            } = refused;
+            let is_over = self.failed.is_some() && asked.op != Operation::Read;
+            if is_over || !self.uses(drive) {
+                self.drive_io.is_over(&asked, drive);
+                let why = format!("drive {drive} is out of service");
+                let error = IoError::new(ErrorKind::NotSent, why);
+                self.answered((asked.owner, drive), buffer, Err(error));
+                continue;
+            }
+            let tag = self.drive_io.send(drive, asked, self.now);
+            trace!(drive, owner = ?asked.owner, "I/O sent again");
+            let request = Request {
+                tag,
+                op: asked.op,
+                range: asked.range,
+                buffer,
+            };
+            self.out.io.push((drive, request));
+        }
+    }
+
+    /// What a drive cannot do now.
+    pub fn drive_wait(&self, member: usize) -> Option<DriveWait> {
+        self.drive_io.wait_of(member, self.now)
+    }
+
+    /// How a member answers.
+    pub fn replies(&self, member: usize) -> DriveReplies {
+        self.drive_io.replies(member, self.now)
     }
 
     /// Whether the pool can go on without a drive. What only that drive has is not reached either way.

@@ -33,18 +33,25 @@ impl Engine {
         }
         let at = std::panic::Location::caller();
         debug_assert!(false, "impossible: {what} ({at})");
+        self.stop_as_impossible(&format!("{what} ({at})"));
+    }
+
+    /// What production does: stops with a message that names the state.
+    #[doc(hidden)]
+    pub fn stop_as_impossible(&mut self, what: &str) {
         self.fail(format!(
-            "the engine is in a state that cannot be: {what} ({at}). Nothing is written any more; import \
-             the pool again, and report this"
+            "the engine is in a state that cannot be: {what}. Nothing is written any more; import the pool \
+             again, and report this"
         ));
     }
 
     /// Whether commands wait although no I/O is on its way and no other turn is due.
     pub(super) fn waits_for_itself(&self) -> bool {
-        let nothing_asked = self.flights.is_empty() && self.waits.is_empty();
-        let idle =
-            self.failed.is_none() && !self.again && nothing_asked && !self.waits_for_its_node();
-        idle && (!self.admission.is_empty() || !self.clears.is_empty() || !self.settling.is_empty())
+        let idle = self.failed.is_none()
+            && !self.again
+            && self.drive_io.is_idle()
+            && !self.waits_for_its_node();
+        idle && !self.waiting.is_empty()
     }
 
     /// A command that waits although nothing at all is under way has been forgotten.
@@ -52,18 +59,13 @@ impl Engine {
         if !self.waits_for_itself() || self.next_deadline().is_some() {
             return;
         }
-        let writes = self.admission.len();
-        let first = self.admission.fronts().next();
+        let first = self.waiting.writes().fronts().next();
         let first = first.and_then(|op| self.ops.get(op));
         let first = match first {
             Some(Op::Write(write)) => write.describe(),
             _ => "none".into(),
         };
-        invariant!(
-            self,
-            "nothing is under way, but {writes} writes (first: {first}), {} clears and {} orders wait",
-            self.clears.len(),
-            self.settling.len()
-        );
+        let waiting = self.waiting.describe(&first);
+        invariant!(self, "nothing is under way, but {waiting}");
     }
 }

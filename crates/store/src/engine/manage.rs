@@ -29,7 +29,7 @@ impl Engine {
         let outcome = match (&self.failed, what) {
             (Some(why), _) => Err(IoError::new(ErrorKind::Latched, why.clone())),
             (None, Manage::Settle) => {
-                self.settling.push(id);
+                self.waiting.push_settle(id);
                 Ok(())
             }
             (None, Manage::Scrub) => {
@@ -238,10 +238,14 @@ impl Engine {
 
     /// What was behind a volume's end would be there again if it grew now.
     pub(super) fn check_not_shrinking(&self, volume: u32) -> Result<(), IoError> {
-        let shrinking = self.clears.iter().any(|&op| match self.ops.get(op) {
-            Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
-            _ => false,
-        });
+        let shrinking = self
+            .waiting
+            .clears()
+            .iter()
+            .any(|&op| match self.ops.get(op) {
+                Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
+                _ => false,
+            });
         match shrinking {
             true => Err(refuse(format!(
                 "volume {volume} is still being made smaller"
@@ -390,7 +394,7 @@ impl Engine {
 
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
-        let low = |class: Class| u64::from(self.sizes.slots(class.grain)) / 2;
+        let low = |class: Class| u64::from(self.identity.sizes().slots(class.grain)) / 2;
         let known = self.homes.keys().copied();
         let low: Vec<Class> = known
             .filter(|&class| class.hot_of.is_none() && self.spare_slots(class) < low(class))
@@ -421,17 +425,16 @@ impl Engine {
             let class = self.class_of(write.volume)?;
             (write.slots(class.grain) > self.spare_slots(class)).then_some(class)
         };
-        self.admission.fronts().filter_map(short).collect()
+        self.waiting.writes().fronts().filter_map(short).collect()
     }
 
     /// Whether slots of this class are on their way or can be made.
     pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
         self.provisioning.contains_key(&class)
             || self.growth(class) > 0
-            || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
+            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
-            || self.release.is_under_way()
-            || self.discards.is_under_way()
+            || self.upkeep.is_giving_back()
             || self.rebuild.returns.is_reopening()
             || self.rebuild.returns.is_busy() && self.has_closed_segments(class)
     }
@@ -464,12 +467,12 @@ impl Engine {
 
     /// Segments of a class that can still be made: those as well for which the extents are being discarded.
     pub(super) fn growth_in_all(&self, class: Class) -> u64 {
-        self.growth_with(class, |drive| self.discards.taken(drive))
+        self.growth_with(class, |drive| self.upkeep.discards().taken(drive))
     }
 
     fn growth_with(&self, class: Class, run: impl Fn(usize) -> u32) -> u64 {
         let columns = self.columns_for(class);
-        let extents = class.shape_of(columns).extents(&self.sizes);
+        let extents = class.shape_of(columns).extents(self.identity.sizes());
         let rooms = self.room_of_drives(|drive, free| {
             free.columns_with_run(extents, self.kept_extents(drive), run(drive))
         });
@@ -493,7 +496,7 @@ impl Engine {
 
     pub(super) fn add_segment(&mut self, class: Class) {
         let columns = self.columns_for(class);
-        let extents = class.shape_of(columns).extents(&self.sizes);
+        let extents = class.shape_of(columns).extents(self.identity.sizes());
         let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
         let rooms = self.only(rooms, class.media);
         if columns == 0 {
@@ -524,7 +527,9 @@ impl Engine {
         self.segment_classes.insert(id, class);
         let segments = self.homes.entry(class);
         segments
-            .or_insert_with(|| Segments::wanting(self.sizes.slots(class.grain), class.wanted()))
+            .or_insert_with(|| {
+                Segments::wanting(self.identity.sizes().slots(class.grain), class.wanted())
+            })
             .add_with_parity(id, columns.collect(), entry.parity);
         self.recount_changes(id);
         self.drives_changed();

@@ -78,9 +78,8 @@ impl Engine {
         }
         let clears = |(op, what): (usize, &Op)| matches!(what, Op::Clear(_)) && self.may_begin(op);
         self.is_checkpointing()
-            || self.release.is_under_way()
-            || self.discards.is_under_way()
-            || self.guards.waits(|what| matches!(what, Retired::Slot(_)))
+            || self.upkeep.is_giving_back()
+            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.ops.iter().any(clears)
     }
 
@@ -89,7 +88,9 @@ impl Engine {
         let dirty = self.map.dirty_pages().min(MOST_PAGES) as u64;
         let most = dirty + self.map.table_pages().max(2 * dirty);
         self.metadata.free_places() < most
-            && self.guards.waits(|what| matches!(what, Retired::Place(_)))
+            && self
+                .access
+                .retires(|what| matches!(what, Retired::Place(_)))
     }
 
     /// Copies that pages of the map should have.
@@ -100,7 +101,7 @@ impl Engine {
 
     /// A segment of places more; unless it `leaves` what users' homes leave it may take whatever is free.
     pub(super) fn add_meta_segment(&mut self, leaves: bool) -> bool {
-        let extents = self.sizes.segment_extents();
+        let extents = self.identity.sizes().segment_extents();
         let copies = self.meta_copies();
         let kept = |drive: usize| match leaves {
             true => self.least_map_extents() + self.reserved_extents(drive),

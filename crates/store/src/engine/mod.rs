@@ -3,13 +3,15 @@
 //!
 //! | file | what |
 //! |-|-|
-//! | `admission` | writes that wait to be let in, by volume |
+//! | `waiting` | what hosts and operators wait for |
+//! | `admission` | of that: writes that wait to be let in, by volume |
 //! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
 //! | `features` | what a pool begins to use waits until its roots name it |
-//! | `flights`, `deadline` | requests that drives have, and what happens when one is not answered |
+//! | `drive_io`, `deadline` | what drives are asked for, and what happens when one does not answer |
+//! | `flights`, `waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
@@ -19,6 +21,7 @@
 //! | `add_log_copies` | more copies of the logs, for a volume that needs them |
 //! | `release` | segments that hold nothing go back to their drives |
 //! | `replica` | volumes that are one of several copies |
+//! | `upkeep` | space beside what volumes have: `release`, `discard`, `reserve` |
 //! | `reserve` | space that is kept for repair |
 //! | `root_budget` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
@@ -26,17 +29,20 @@
 //! | `recount` | what a drive that comes back has in use, counted a part at a time |
 //! | `renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
+//! | `mending` | what is being made good: copies written anew, slots put together, salvaged strips |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
 //! | `manage`, `status` | volumes, segments; what an operator is shown |
 //! | `invariant` | what cannot be; a command that waits for nothing |
-//! | `waits` | what a drive cannot do now, and is asked for again |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
-//! | `state`, `map`, `space`, `extents`, `class`, `locks`, `guard` | the state they share |
+//! | `identity` | what a pool is: its label and sizes |
+//! | `state`, `map`, `space`, `extents`, `class` | the state they share |
+//! | `access`, `locks`, `guard` | who may read and change what: pages on their way, slots' locks, readers |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/lost` | leaves of which no copy can be read |
 
+mod access;
 mod add_log_copies;
 mod admission;
 pub(crate) mod append;
@@ -46,11 +52,13 @@ mod clear;
 mod deadline;
 mod destage;
 mod discard;
+mod drive_io;
 pub(crate) mod evict;
 pub(crate) mod extents;
 mod features;
 pub(crate) mod flights;
 pub(crate) mod guard;
+mod identity;
 mod invariant;
 pub(crate) mod locks;
 mod manage;
@@ -58,6 +66,7 @@ pub(crate) mod map;
 mod media;
 mod members;
 mod memory;
+mod mending;
 mod metadata;
 mod metadata_allocator;
 mod pace;
@@ -82,7 +91,9 @@ pub(crate) mod state;
 mod status;
 mod stop;
 mod tier;
+mod upkeep;
 mod volumes;
+mod waiting;
 mod waits;
 mod write;
 
@@ -106,8 +117,10 @@ use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
+use drive_io::Unsent;
 use flights::{Answered, Asked};
 use state::Retired;
+use waits::Refused;
 
 /// What happens to an engine.
 #[derive(Debug)]
@@ -347,13 +360,18 @@ impl Engine {
             buffer,
             result,
         } = completion;
-        match self.flights.answered(drive, tag) {
+        match self.drive_io.answered(drive, tag) {
             Answered::Owner(asked) => match result {
                 Err(error) if self.will_pass(&asked, &error) => {
-                    self.wait_for((asked, drive), buffer, &error);
+                    let refused = Refused {
+                        asked,
+                        drive,
+                        buffer,
+                    };
+                    self.wait_for(refused, &error);
                 }
                 result => {
-                    self.waits.is_over(&asked, drive);
+                    self.drive_io.is_over(&asked, drive);
                     self.answered((asked.owner, drive), buffer, result);
                 }
             },
@@ -456,7 +474,11 @@ impl Engine {
         let bytes = bytes.map_or(0, |buffer| buffer.len().next_power_of_two());
         if !self.uses(drive) {
             // Decided before the drive was out; nothing more goes there.
-            self.unsent.push((owner, drive, request.buffer));
+            self.drive_io.hold_unsent(Unsent {
+                owner,
+                drive,
+                buffer: request.buffer,
+            });
             self.again = true;
             return;
         }
@@ -467,7 +489,7 @@ impl Engine {
             bytes,
             since: None,
         };
-        request.tag = self.flights.send(drive, asked, self.now);
+        request.tag = self.drive_io.send(drive, asked, self.now);
         trace!(drive, ?owner, op = ?request.op, at = %request.range.start, blocks = request.range.count, "I/O sent");
         self.out.io.push((drive, request));
     }

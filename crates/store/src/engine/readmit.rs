@@ -133,7 +133,7 @@ impl Engine {
         };
         let returning = back.returning(self.roots.durable()).map_err(refuse)?;
         let member = returning.member;
-        if self.uses(member) || self.flights.has_any(member) {
+        if self.uses(member) || self.drive_io.has_any(member) {
             return Err(refuse(
                 "it still has requests that it has not answered".into(),
             ));
@@ -172,11 +172,11 @@ impl Engine {
 
     /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.
     pub(super) fn is_old_to_returning(&self, leaf: PageId) -> bool {
-        if self.cage.sings(Canary::ReadmitWithoutWalk) {
+        if self.identity.sings(Canary::ReadmitWithoutWalk) {
             return self.rebuild.returns.is_walking();
         }
         let mut since = self.rebuild.returns.since();
-        if self.cage.sings(Canary::ReadmitSinceNow) {
+        if self.identity.sings(Canary::ReadmitSinceNow) {
             since = since.map(|_| self.sequence);
         }
         since.is_some_and(|since| !self.map.has_changed_since(leaf, since))
@@ -309,7 +309,7 @@ impl Engine {
             let mut at_once = Recount::of(drive);
             self.recount_segments(&mut at_once, usize::MAX);
             // Those whose free entry is not durable are counted by themselves.
-            for (copy, extents) in self.release.columns_and_extents() {
+            for (copy, extents) in self.upkeep.release().columns_and_extents() {
                 count.take(copy, extents);
                 at_once.take(copy, extents);
             }
@@ -328,7 +328,7 @@ impl Engine {
     fn recount_segments(&self, count: &mut Recount, most: usize) -> bool {
         let mut left = self.segment_classes.range(count.next..);
         for (&id, _) in left.by_ref().take(most) {
-            let extents = self.shape(id).extents(&self.sizes);
+            let extents = self.shape(id).extents(self.identity.sizes());
             count.next = id + 1;
             count.segment_changes(id, self.segment_columns(id), extents);
         }
@@ -338,7 +338,7 @@ impl Engine {
     /// A segment has come into being, or has other columns.
     pub(super) fn recount_changes(&mut self, id: u32) {
         if let Some(mut count) = self.rebuild.returns.recount.take() {
-            let extents = self.shape(id).extents(&self.sizes);
+            let extents = self.shape(id).extents(self.identity.sizes());
             count.segment_changes(id, self.segment_columns(id), extents);
             self.rebuild.returns.recount = Some(count);
         }
@@ -353,7 +353,7 @@ impl Engine {
 
     /// The free extents of a drive, by what its segments have and by all else that names it: that is little.
     pub(super) fn free_extents(&self, mut count: Recount) -> Extents {
-        let sizes = &self.sizes;
+        let sizes = self.identity.sizes();
         let root = self.roots.durable();
         let logs = [&self.ring, &self.map_log].into_iter();
         let chunks = logs.flat_map(|side| &side.log.shape.chunks);
@@ -369,7 +369,7 @@ impl Engine {
             let extents = class.shape_of(columns.len()).extents(sizes);
             columns.iter().map(move |&copy| (copy, extents))
         });
-        let freed = self.release.columns_and_extents();
+        let freed = self.upkeep.release().columns_and_extents();
         for (copy, extents) in chunks.chain(whole).chain(made).chain(freed) {
             count.take(copy, extents);
         }

@@ -78,7 +78,7 @@ impl Engine {
             Err(error) if !may_be_partial(&error) => self.strip_taken(reader, None),
             Err(_) => {
                 let strip = Strip { bytes, holes: 0 };
-                let salvage = self.salvages.insert(Salvage {
+                let salvage = self.mending.begin_salvage(Salvage {
                     reader,
                     drive,
                     byte,
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     fn read_next_granule(&mut self, id: usize) {
-        let Some(salvage) = self.salvages.get(id) else {
+        let Some(salvage) = self.mending.salvage(id) else {
             return invariant!(self, "salvage {id} is not there to go on");
         };
         let (drive, at) = (salvage.drive, salvage.at);
@@ -100,7 +100,9 @@ impl Engine {
         let buffer = goes_on.then(|| self.buffer(GRANULE)).flatten();
         // The end, or there is no more to be had: the drive is gone, or the memory.
         let Some(buffer) = buffer else {
-            let mut salvage = self.salvages.remove(id);
+            let Some(mut salvage) = self.mending.end_salvage(id) else {
+                return invariant!(self, "salvage {id} is not there to end");
+            };
             salvage.strip.holes |= u16::MAX.checked_shl(at as u32).unwrap_or(0);
             return self.strip_taken(salvage.reader, Some(salvage.strip));
         };
@@ -116,7 +118,7 @@ impl Engine {
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
-        let Some(salvage) = self.salvages.get_mut(id) else {
+        let Some(salvage) = self.mending.salvage_mut(id) else {
             return invariant!(self, "a granule of salvage {id} is here, but it is not");
         };
         let from = salvage.at * GRANULE;

@@ -3,50 +3,46 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use ashlar_block::{BlockSize, BufferPool, Geometry, IoBuffer, Moment};
+use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
 use slab::Slab;
 use tracing::warn;
 
+use super::access::Access;
 use super::add_log_copies::AddLogCopies;
-use super::admission::Admission;
 use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
-use super::discard::Discards;
+use super::drive_io::DriveIo;
 use super::extents::Extents;
-use super::flights::Flights;
-use super::guard::Guards;
-use super::locks::{Locks, SlotKey};
+use super::identity::Identity;
+use super::locks::SlotKey;
 use super::map::{LostBlocks, Map};
 use super::members::Roots;
 use super::memory::Memory;
+use super::mending::Mending;
 use super::metadata::Metadata;
-use super::parity::Gathers;
 use super::raw::Raw;
-use super::read::Repair;
 use super::rebuild::Rebuild;
 use super::record::DriveRecord;
-use super::release::Release;
 use super::replica::{Copy, Replicas};
 use super::reservations::Reservations;
 use super::reserve::Kept;
-use super::salvage::Salvage;
 use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
+use super::upkeep::Upkeep;
 use super::volumes::VolumeTable;
-use super::waits::Waits;
-use super::{Op, Outbox, Owner, Waiter};
+use super::waiting::Waiting;
+use super::{Op, Outbox};
+use crate::Layout;
 use crate::format::{
-    ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, PageId, Root, VolumeEntry,
-    VolumeState,
+    ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, Root, VolumeEntry, VolumeState,
 };
 use crate::membership::Membership;
 use crate::recover::Returning;
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
 use crate::{Cage, Canary, ReplicaIdentity, ReplicaTag};
-use crate::{Layout, Sizes};
 
 /// Numbers of segments in a pool that is to run out of them.
 const FEW_SEGMENTS: u32 = 40;
@@ -114,24 +110,17 @@ pub struct Counters {
 pub struct Engine {
     pub(super) now: Moment,
     pub(super) out: Outbox,
-    pub(super) label: Label,
-    pub(super) sizes: Sizes,
+    pub(super) identity: Identity,
     pub(super) drives: Vec<Drive>,
     pub(super) members: Vec<Member>,
     pub(super) generation: u64,
     pub(super) term: u64,
-    pub(super) cage: Cage,
     pub(super) memory: Memory,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) add_log_copies: AddLogCopies,
-    pub(super) kept: Kept,
-    pub(super) release: Release,
-    pub(super) discards: Discards,
-    pub(super) flights: Flights,
-    pub(super) waits: Waits,
-    /// Requests for drives that were out by the time they were made.
-    pub(super) unsent: Vec<(Owner, usize, Option<IoBuffer>)>,
+    pub(super) upkeep: Upkeep,
+    pub(super) drive_io: DriveIo,
     /// Of the command that is taken in now.
     pub(super) tag: Option<ReplicaTag>,
     pub(super) replicas: Replicas,
@@ -153,9 +142,7 @@ pub struct Engine {
 
     pub(super) index: Index,
     pub(super) map: Map,
-    pub(super) loading: BTreeMap<PageId, Vec<Waiter>>,
-    pub(super) locks: Locks<Waiter>,
-    pub(super) guards: Guards<Retired>,
+    pub(super) access: Access,
 
     pub(super) extents: Vec<Extents>,
     /// Segments of homes.
@@ -169,22 +156,13 @@ pub struct Engine {
     pub(super) reservations: Reservations,
 
     pub(super) volumes: VolumeTable,
-    pub(super) admission: Admission,
-    pub(super) clears: Vec<usize>,
-    pub(super) repairs: Slab<Repair>,
-    pub(super) gathers: Gathers,
-    /// Strips that are read granule by granule.
-    pub(super) salvages: Slab<Salvage>,
-    /// Number of the next command, to know older from younger.
-    pub(super) serial: u64,
-    /// Hosts' writes that have no answer yet.
-    pub(super) writing: usize,
+    pub(super) waiting: Waiting,
+    pub(super) mending: Mending,
     pub(super) counters: Counters,
     pub(super) drive_record: DriveRecord,
     pub(super) destage: Destage,
     pub(super) tiers: Tiers,
     pub(super) checkpoint: Checkpoint,
-    pub(super) settling: Vec<u64>,
 }
 
 /// What recovery hands over.
@@ -237,23 +215,17 @@ impl Engine {
         let mut engine = Self {
             now: parts.now,
             out: Outbox::default(),
-            sizes: parts.label.sizes,
-            label: parts.label,
+            identity: Identity::new(parts.label, parts.cage),
             drives: parts.drives,
             members: parts.members,
             generation: parts.generation,
             term: parts.term,
             memory: Memory::new(parts.buffer_bytes, parts.leaf_bytes, parts.buffers),
-            cage: parts.cage,
-            kept: Kept::new(&parts.root),
-            release: Release::default(),
-            discards: Discards::default(),
+            upkeep: Upkeep::new(Kept::new(&parts.root)),
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             add_log_copies: AddLogCopies::default(),
-            flights: Flights::new(parts.drive_timeout),
-            waits: Waits::default(),
-            unsent: Vec::new(),
+            drive_io: DriveIo::new(parts.drive_timeout),
             tag: None,
             replicas: Replicas::found(parts.replicas),
             ops: Slab::new(),
@@ -270,9 +242,7 @@ impl Engine {
             recent: Recent::default(),
             index: parts.index,
             map: parts.map,
-            loading: BTreeMap::new(),
-            locks: Locks::default(),
-            guards: Guards::default(),
+            access: Access::default(),
             extents: parts.extents,
             homes: parts.homes,
             segment_classes: parts.segment_classes,
@@ -282,13 +252,8 @@ impl Engine {
             metadata: Metadata::new(parts.meta, parts.meta_segments),
             reservations: Reservations::default(),
             volumes: VolumeTable::new(parts.volumes),
-            admission: Admission::default(),
-            clears: Vec::new(),
-            repairs: Slab::new(),
-            gathers: Gathers::default(),
-            salvages: Slab::new(),
-            serial: 0,
-            writing: 0,
+            waiting: Waiting::default(),
+            mending: Mending::default(),
             counters: Counters {
                 repaired: parts.repaired,
                 ..Counters::default()
@@ -297,10 +262,11 @@ impl Engine {
             destage: Destage::default(),
             tiers: Tiers::default(),
             checkpoint: Checkpoint::default(),
-            settling: Vec::new(),
         };
-        engine.flights.forgets_generations = engine.cage.sings(Canary::TagWithoutGeneration);
-        if engine.cage.sings(Canary::FewSegments) {
+        if engine.identity.sings(Canary::TagWithoutGeneration) {
+            engine.drive_io.forget_generations();
+        }
+        if engine.identity.sings(Canary::FewSegments) {
             engine.segment_ids.end_at(FEW_SEGMENTS);
         }
         engine.drives_changed();
@@ -336,12 +302,11 @@ impl Engine {
 
     /// When `handle` must be called next even if nothing happens.
     pub fn next_deadline(&self) -> Option<Moment> {
-        if !self.unsent.is_empty() {
+        if self.drive_io.has_unsent() {
             return Some(self.now);
         }
         if self.failed.is_some() {
-            let deadlines = [self.flights.next_deadline(), self.waits.deadline()];
-            return deadlines.into_iter().flatten().min();
+            return self.drive_io.deadline();
         }
         if self.again {
             return Some(self.now);
@@ -354,9 +319,8 @@ impl Engine {
             self.renewal_deadline(),
             self.checkpoint_deadline(),
             self.replica_deadline(),
-            self.flights.next_deadline(),
-            self.waits.deadline(),
-            self.discards.deadline(),
+            self.drive_io.deadline(),
+            self.upkeep.discards().deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -454,7 +418,7 @@ impl Engine {
 
     /// The pool's label, as its first drive has it.
     pub fn label(&self) -> &Label {
-        &self.label
+        self.identity.label()
     }
 
     /// Members that may be given more.

@@ -129,11 +129,11 @@ pub struct Status {
 impl Engine {
     /// The pool at this moment.
     pub fn status(&self) -> Status {
-        let extent = self.sizes.extent_bytes();
+        let extent = self.identity.sizes().extent_bytes();
         let (holds, holds_homes) = (self.referred(), self.homes_on());
         let members = self.members.iter().enumerate().map(|(index, member)| {
             let free = self.extents.get(index).map_or(0, |extents| extents.free());
-            let free = free + self.discards.taken(index);
+            let free = free + self.upkeep.discards().taken(index);
             MemberStatus {
                 drive: member.drive,
                 class: self.media_of(index),
@@ -159,7 +159,7 @@ impl Engine {
             failure: self.failed.clone(),
             next_member: self.next_member(),
             members: members.collect(),
-            label: self.label.clone(),
+            label: self.identity.label().clone(),
             features: self.roots.features.durable(),
             volumes: self.volumes(),
             homes: self.homes(),
@@ -168,7 +168,7 @@ impl Engine {
             kept_bytes: (0..self.members.len())
                 .map(|drive| u64::from(self.map_extents(drive)) * extent)
                 .sum(),
-            reserve: self.kept.wish.wish,
+            reserve: self.upkeep.kept().wish().wish,
             reserve_bytes: self.reserve_bytes(),
             reserve_can_serve: self.reserve_can_serve(),
             full_width: self.has_full_width(),
@@ -181,11 +181,6 @@ impl Engine {
             lost: self.map.lost_blocks(),
             counters: self.counters,
         }
-    }
-
-    /// How a member answers.
-    pub fn replies(&self, member: usize) -> DriveReplies {
-        self.flights.replies(member, self.now)
     }
 
     /// Its space for homes, as [`Status::homes`] has it.
@@ -231,7 +226,7 @@ impl Engine {
         let slot = class.grain.bytes();
         // A new segment gives first what destage counts on.
         let owed = self.owed_slots(class) * slot;
-        let growth = self.growth_in_all(class) * self.sizes.segment_bytes();
+        let growth = self.growth_in_all(class) * self.identity.sizes().segment_bytes();
         let growth = growth.saturating_sub(owed);
         HomeStatus {
             layout: class.layout(),
@@ -252,7 +247,7 @@ impl Engine {
         StripeStatus {
             columns: columns as u8,
             used_bytes: taken.sum(),
-            free_bytes: segments * columns as u64 * self.sizes.segment_bytes(),
+            free_bytes: segments * columns as u64 * self.identity.sizes().segment_bytes(),
         }
     }
 

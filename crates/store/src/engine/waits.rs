@@ -8,12 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ashlar_block::{ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
-use tracing::{debug, trace};
+use ashlar_block::{IoBuffer, IoError, Moment};
+use tracing::debug;
 
-use super::Engine;
 use super::flights::Asked;
-use crate::Canary;
 
 const SEND_AGAIN: Duration = Duration::from_millis(250);
 
@@ -26,10 +24,15 @@ pub struct DriveWait {
     pub lasts: Duration,
 }
 
+/// What a drive could not do.
+pub(super) struct Refused {
+    pub(super) asked: Asked,
+    pub(super) drive: usize,
+    pub(super) buffer: Option<IoBuffer>,
+}
+
 struct Waiting {
-    asked: Asked,
-    drive: usize,
-    buffer: Option<IoBuffer>,
+    refused: Refused,
     due: Moment,
 }
 
@@ -42,7 +45,7 @@ struct Condition {
 
 /// Requests that wait.
 #[derive(Default)]
-pub(crate) struct Waits {
+pub(super) struct Waits {
     requests: Vec<Waiting>,
     drives: BTreeMap<usize, Condition>,
 }
@@ -57,9 +60,38 @@ impl Waits {
         self.requests.iter().map(|waiting| waiting.due).min()
     }
 
-    fn next(&mut self, now: Moment) -> Option<Waiting> {
+    /// The drive is asked for it again a little later.
+    pub(super) fn wait(&mut self, mut refused: Refused, error: &IoError, now: Moment) {
+        if refused.asked.since.is_none() {
+            debug!(member = refused.drive, %error, "drive cannot do it now");
+            let condition = self.drives.entry(refused.drive).or_insert(Condition {
+                since: now,
+                why: String::new(),
+                requests: 0,
+            });
+            condition.requests += 1;
+            condition.why = error.to_string();
+            refused.asked.since = Some(now);
+        }
+        self.requests.push(Waiting {
+            refused,
+            due: now + SEND_AGAIN,
+        });
+    }
+
+    /// What is to be sent again now.
+    pub(super) fn next(&mut self, now: Moment) -> Option<Refused> {
         let due = self.requests.iter().position(|one| one.due <= now)?;
-        Some(self.requests.remove(due))
+        Some(self.requests.remove(due).refused)
+    }
+
+    /// What a drive cannot do now.
+    pub(super) fn of_drive(&self, drive: usize, now: Moment) -> Option<DriveWait> {
+        let condition = self.drives.get(&drive)?;
+        Some(DriveWait {
+            why: condition.why.clone(),
+            lasts: now.since(condition.since),
+        })
     }
 
     /// A request has an answer that counts.
@@ -74,99 +106,5 @@ impl Waits {
                 self.drives.remove(&drive);
             }
         }
-    }
-}
-
-impl Engine {
-    /// Whether a drive's error is one to wait out.
-    pub(super) fn will_pass(&self, asked: &Asked, error: &IoError) -> bool {
-        match (asked.op, error.kind()) {
-            // There may be another copy.
-            (Operation::Read, ErrorKind::Exhausted) => asked
-                .since
-                .is_none_or(|since| self.now < since + self.flights.timeout()),
-            (Operation::Write(_), kind) => {
-                let may_pass = matches!(kind, ErrorKind::Exhausted | ErrorKind::NoSpace);
-                may_pass && self.failed.is_none()
-            }
-            _ => false,
-        }
-    }
-
-    pub(super) fn wait_for(
-        &mut self,
-        (asked, drive): (Asked, usize),
-        buffer: Option<IoBuffer>,
-        error: &IoError,
-    ) {
-        if self.read_elsewhere(asked.owner, drive) {
-            return self.waits.is_over(&asked, drive);
-        }
-        if self.cage.sings(Canary::NoSpaceCountsAsDone) && asked.op != Operation::Read {
-            return self.answered((asked.owner, drive), buffer, Ok(()));
-        }
-        if buffer.is_none() {
-            let why = format!("{error}, and the drive has kept the data");
-            let error = IoError::new(ErrorKind::Media, why);
-            self.waits.is_over(&asked, drive);
-            return self.answered((asked.owner, drive), None, Err(error));
-        }
-        if asked.since.is_none() {
-            debug!(member = drive, %error, "drive cannot do it now");
-            let condition = self.waits.drives.entry(drive).or_insert(Condition {
-                since: self.now,
-                why: String::new(),
-                requests: 0,
-            });
-            condition.requests += 1;
-            condition.why = error.to_string();
-        }
-        self.waits.requests.push(Waiting {
-            asked: Asked {
-                since: asked.since.or(Some(self.now)),
-                ..asked
-            },
-            drive,
-            buffer,
-            due: self.now + SEND_AGAIN,
-        });
-    }
-
-    /// Sends what has waited.
-    pub(super) fn ask_again(&mut self) {
-        while let Some(waiting) = self.waits.next(self.now) {
-            let Waiting {
-                asked,
-                drive,
-                buffer,
-                ..
-            } = waiting;
-            let is_over = self.failed.is_some() && asked.op != Operation::Read;
-            if is_over || !self.uses(drive) {
-                self.waits.is_over(&asked, drive);
-                let why = format!("drive {drive} is out of service");
-                let error = IoError::new(ErrorKind::NotSent, why);
-                self.answered((asked.owner, drive), buffer, Err(error));
-                continue;
-            }
-            let tag = self.flights.send(drive, asked, self.now);
-            trace!(drive, owner = ?asked.owner, "I/O sent again");
-            let request = Request {
-                tag,
-                op: asked.op,
-                range: asked.range,
-                buffer,
-            };
-            self.out.io.push((drive, request));
-        }
-    }
-
-    /// What a drive cannot do now.
-    pub fn drive_wait(&self, member: usize) -> Option<DriveWait> {
-        let condition = self.waits.drives.get(&member)?;
-        Some(DriveWait {
-            why: condition.why.clone(),
-            lasts: self.now.since(condition.since),
-        })
     }
 }

@@ -131,8 +131,7 @@ enum Verdict {
 
 impl Engine {
     pub(super) fn begin_write(&mut self, volume: u32, request: Request) {
-        let serial = self.next_serial();
-        self.writing += 1;
+        let serial = self.waiting.next_serial();
         let op = self.ops.insert(Op::Write(WriteOp {
             volume,
             serial,
@@ -143,24 +142,19 @@ impl Engine {
             pinned: false,
             held: Vec::new(),
         }));
-        self.admission.push(volume, serial, op);
-    }
-
-    pub(super) fn next_serial(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
+        self.waiting.push_write(volume, serial, op);
     }
 
     /// Lets in what may come in: of each volume in order, and of all, who waits longest first.
     pub(super) fn admit(&mut self) {
         let mut wanting = Wanting::default();
-        for volume in self.admission.volumes() {
+        for volume in self.waiting.writes().volumes() {
             self.admit_volume(volume, &mut wanting);
         }
     }
 
     fn admit_volume(&mut self, volume: u32, wanting: &mut Wanting) {
-        while let Some(op) = self.admission.front(volume) {
+        while let Some(op) = self.waiting.writes().front(volume) {
             let Some(Op::Write(write)) = self.ops.get(op) else {
                 return invariant!(self, "write {op} waits, but is not there");
             };
@@ -169,22 +163,22 @@ impl Engine {
                 Verdict::Wait => return,
                 Verdict::Load => return self.load_for_waiting(volume),
                 Verdict::NoSpace => {
-                    self.admission.pop(volume);
+                    self.waiting.pop_write(volume);
                     let media = self.class_of(volume).and_then(|class| class.media);
                     let why = format!("volume {volume}: {}", super::media::full(media));
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
                 }
                 Verdict::Stopped(why) => {
-                    self.admission.pop(volume);
+                    self.waiting.pop_write(volume);
                     self.end_write(op, Err(why));
                 }
                 Verdict::OutOfRange => {
-                    self.admission.pop(volume);
+                    self.waiting.pop_write(volume);
                     let why = format!("volume {volume} was deleted or made smaller");
                     self.end_write(op, Err(IoError::new(ErrorKind::OutOfRange, why)));
                 }
                 Verdict::Go { bypass } => {
-                    self.admission.pop(volume);
+                    self.waiting.pop_write(volume);
                     self.start_write(op, bypass);
                 }
             }
@@ -194,7 +188,7 @@ impl Engine {
     /// Loads what the next writes in the queue will need, so that they do not wait one after another.
     /// What is here of it stays until they are done.
     fn load_for_waiting(&mut self, volume: u32) {
-        for op in self.admission.first(volume, AHEAD) {
+        for op in self.waiting.writes().first(volume, AHEAD) {
             let Some(Op::Write(write)) = self.ops.get_mut(op) else {
                 continue;
             };
@@ -292,7 +286,7 @@ impl Engine {
     /// into a ring that takes it at once, as long as there are few of them.
     fn is_better_in_ring(&self, granules: u64) -> bool {
         let at_once = self.ring.appending == 0 && self.ring.log.fill() < BUSY_RING;
-        granules < UNIT_GRANULES && at_once && self.writing < BUSY_WRITES
+        granules < UNIT_GRANULES && at_once && self.waiting.writing() < BUSY_WRITES
     }
 
     /// How many of these slots have neither a home nor the reservation of one. Their leaves are here.
@@ -372,7 +366,7 @@ impl Engine {
         let busy = self
             .memory
             .outstanding_bytes()
-            .saturating_sub(self.recent.bytes() + self.flights.late_bytes());
+            .saturating_sub(self.recent.bytes() + self.drive_io.late_bytes());
         busy > self.memory.io_bytes() / 2
     }
 
@@ -509,7 +503,7 @@ impl Engine {
     fn end_write(&mut self, op: usize, result: Result<(), IoError>) {
         self.unpin_write(op);
         if let Some(Op::Write(write)) = self.ops.try_remove(op) {
-            self.writing -= 1;
+            self.waiting.write_answered();
             for leaf in write.held {
                 self.map.let_go(leaf);
             }
@@ -519,7 +513,7 @@ impl Engine {
 
     /// Gives a slot's lock up; who waited for it goes on.
     pub(super) fn unlock(&mut self, key: SlotKey) {
-        match self.locks.unlock(key) {
+        match self.access.unlock(key) {
             Some(Waiter::Bypass(op)) => self.bypass_locked(op),
             Some(Waiter::ClearSlot(op, slot)) => self.clear_slot(op, slot),
             Some(Waiter::Walk) => self.walk_slot(key),
@@ -531,7 +525,7 @@ impl Engine {
     /// Fails what waits to come in: the engine has stopped.
     pub(super) fn fail_waiting(&mut self) {
         let why = self.failed.clone().unwrap_or_default();
-        self.admission.clear();
+        self.waiting.forget_writes();
         self.fail_clears(&why);
         self.fail_raw(&why);
         self.fail_log_copies(&why);
@@ -539,14 +533,12 @@ impl Engine {
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
         }
-        for (_, waiters) in std::mem::take(&mut self.loading) {
-            for waiter in waiters {
-                if let Waiter::Read(op) = waiter {
-                    self.fail_read(op);
-                }
+        for waiter in self.access.take_all_waiters() {
+            if let Waiter::Read(op) = waiter {
+                self.fail_read(op);
             }
         }
-        let mut waiting = std::mem::take(&mut self.settling);
+        let mut waiting = self.waiting.take_settling();
         waiting.append(&mut self.rebuild.scrub.asked_by);
         waiting.append(&mut self.roots.waiting);
         waiting.append(&mut self.rebuild.returns.take_asked());

@@ -128,7 +128,7 @@ impl Engine {
         }
         let idle = self.now >= self.destage.last_write + IDLE;
         let filling = self.ring.log.fill() > LOW || self.ring_holds_map();
-        let asked = !self.settling.is_empty() || self.is_healing() || self.has_many_terms();
+        let asked = self.waiting.is_settling() || self.is_healing() || self.has_many_terms();
         if self.may_move() {
             self.collect_moves();
         }
@@ -154,7 +154,7 @@ impl Engine {
             }
             self.destage.awaits_drive.remove(&key);
         }
-        if !self.locks.try_lock(key) {
+        if !self.access.try_lock(key) {
             return;
         }
         self.pin_slot(key);
@@ -230,7 +230,7 @@ impl Engine {
         self.destage.phase = Phase::Reading;
         trace!(phase = ?self.destage.phase, "destage");
         self.destage.round += 1;
-        self.destage.guard = Some(self.guards.enter());
+        self.destage.guard = Some(self.access.enter());
         for job in 0..self.destage.jobs.len() {
             for granule in 0..self.destage.jobs[job].granules.len() {
                 self.read_record(job, granule, 0);
@@ -245,7 +245,9 @@ impl Engine {
         let to = index * GRANULE;
         let into = &mut self.destage.jobs[job].buffer[to..to + GRANULE];
         if tried == 0 && self.recent.copy(newest.at, into) {
-            if self.label.salt.crc(into) == newest.crc || self.cage.sings(Canary::TrustMemory) {
+            if self.identity.salt().crc(into) == newest.crc
+                || self.identity.sings(Canary::TrustMemory)
+            {
                 return;
             }
             self.distrust_memory(newest.at);
@@ -256,7 +258,11 @@ impl Engine {
             return self.record_lost(job, granule);
         };
         let drive = usize::from(place.drive);
-        let range = self.range(drive, self.sizes.extent_at(place.extent) + offset, GRANULE);
+        let range = self.range(
+            drive,
+            self.identity.sizes().extent_at(place.extent) + offset,
+            GRANULE,
+        );
         let Some(buffer) = self.buffer(GRANULE) else {
             return;
         };
@@ -331,7 +337,7 @@ impl Engine {
     ) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
         match buffer {
-            Some(buffer) if self.label.salt.crc(&buffer) == newest.crc => {
+            Some(buffer) if self.identity.salt().crc(&buffer) == newest.crc => {
                 let to = index * GRANULE;
                 self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&buffer);
             }
@@ -350,7 +356,7 @@ impl Engine {
         self.destage.phase = Phase::Writing;
         trace!(phase = ?self.destage.phase, "destage");
         if let Some(guard) = self.destage.guard.take() {
-            self.guards.leave(guard);
+            self.access.leave(guard);
         }
         for job in 0..self.destage.jobs.len() {
             if self.destage.jobs[job].whole.is_some() {
@@ -375,7 +381,10 @@ impl Engine {
             };
             let from = run.start * GRANULE;
             buffer.copy_from_slice(&self.destage.jobs[job].buffer[from..run.end * GRANULE]);
-            let at = self.shape(segment).strip_at(&self.sizes, copy, slot) + from as u64;
+            let at = self
+                .shape(segment)
+                .strip_at(self.identity.sizes(), copy, slot)
+                + from as u64;
             self.destage.written.insert(copy.drive);
             let range = self.range(drive, at, buffer.len());
             self.destage.pending += 1;
@@ -416,7 +425,7 @@ impl Engine {
         }
         self.destage.phase = Phase::Flushing;
         trace!(phase = ?self.destage.phase, "destage");
-        if self.cage.sings(Canary::TailBeforeFlush) {
+        if self.identity.sings(Canary::TailBeforeFlush) {
             return self.finish_if_home();
         }
         let locations = self
@@ -465,7 +474,7 @@ impl Engine {
             self.place_whole();
         }
         let destage = &self.destage;
-        let unpublished = destage.unpublished > 0 && !self.cage.sings(Canary::TailBeforeMove);
+        let unpublished = destage.unpublished > 0 && !self.identity.sings(Canary::TailBeforeMove);
         if destage.phase != Phase::Flushing || destage.pending > 0 || unpublished {
             return;
         }

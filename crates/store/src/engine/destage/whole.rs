@@ -184,7 +184,7 @@ impl Engine {
             let owner = Owner::Destage(DestageIo::Write);
             self.destage.pending += self.write_slots(place, &slots, Durability::Cached, owner);
         }
-        if self.cage.sings(Canary::PlaceBeforeColumns) {
+        if self.identity.sings(Canary::PlaceBeforeColumns) {
             self.place_whole();
         }
     }
@@ -225,7 +225,7 @@ impl Engine {
 
     /// The drives under a fresh home have gone before the slot was there: the ring keeps it.
     pub(super) fn give_up_whole(&mut self, job: &Job) {
-        self.guards.retire(Retired::Slot(job.location));
+        self.access.retire(Retired::Slot(job.location));
         self.reserve_if_kept(job.key);
         self.let_job_go(job.key, job.is_locked());
     }

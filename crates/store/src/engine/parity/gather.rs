@@ -1,10 +1,7 @@
 //! Reads the columns of a slot, or some rows of them, and puts them together. First only the columns
 //! that have what is wanted; when something of it is bad or missing, the others too.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-
-use slab::Slab;
 
 use super::row::{Row, Wanted};
 use crate::Canary;
@@ -16,9 +13,6 @@ use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::segment_and_slot;
 use crate::format::ChunkCopy;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
-
-/// Granules of slots that are being put together at a time; others wait.
-const GRANULES: usize = 32 * UNIT_GRANULES as usize;
 
 /// Who wants a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +78,8 @@ impl Gathered {
     }
 }
 
-struct Gather {
+/// A slot that is being put together.
+pub(in crate::engine) struct Gather {
     wish: Wish,
     shape: Shape,
     columns: Vec<ChunkCopy>,
@@ -98,14 +93,12 @@ struct Gather {
     pending: usize,
 }
 
-/// Slots being put together, and those that wait.
-#[derive(Default)]
-pub(in crate::engine) struct Gathers {
-    active: Slab<Gather>,
-    waiting: VecDeque<Wish>,
-}
-
 impl Gather {
+    /// How many granules its slot has.
+    pub(in crate::engine) fn granules(&self) -> usize {
+        self.shape.granules()
+    }
+
     fn column_wanted(&self, column: usize) -> bool {
         let rows = self.rows.clone();
         let mut granules = rows.filter_map(|row| self.shape.granule(column, row));
@@ -198,21 +191,12 @@ impl Engine {
     /// Begins to put a slot together; [`gathered`](Self::gathered) will be told, perhaps before
     /// this returns.
     pub(in crate::engine) fn gather(&mut self, wish: Wish) {
-        self.gathers.waiting.push_back(wish);
+        self.mending.wish(wish);
         self.begin_gathers();
     }
 
     fn begin_gathers(&mut self) {
-        let under_way = |gather: &Gather| gather.shape.granules();
-        while self
-            .gathers
-            .active
-            .iter()
-            .map(|(_, gather)| under_way(gather))
-            .sum::<usize>()
-            < GRANULES
-            && let Some(wish) = self.gathers.waiting.pop_front()
-        {
+        while let Some(wish) = self.mending.next_wish() {
             self.begin_gather(wish);
         }
     }
@@ -235,8 +219,8 @@ impl Engine {
                 *crc = known;
             }
         }
-        let is_walk =
-            matches!(wish.who, For::Walk { .. }) && !self.cage.sings(Canary::ReadmitStaleParity);
+        let is_walk = matches!(wish.who, For::Walk { .. })
+            && !self.identity.sings(Canary::ReadmitStaleParity);
         let returning =
             |copy: &ChunkCopy| is_walk && self.rebuild.returns.is(usize::from(copy.drive));
         let gather = Gather {
@@ -251,13 +235,13 @@ impl Engine {
             pending: 0,
         };
         let everything = gather.wish.bad != 0 || matches!(gather.wish.who, For::Walk { .. });
-        let id = self.gathers.active.insert(gather);
+        let id = self.mending.begin_gather(gather);
         self.ask(id, everything);
     }
 
     /// Reads the columns that have what is wanted, or all.
     fn ask(&mut self, id: usize, everything: bool) {
-        let Some(gather) = self.gathers.active.get_mut(id) else {
+        let Some(gather) = self.mending.gather_mut(id) else {
             return invariant!(self, "gather {id} is not there in ask");
         };
         let (shape, rows) = (gather.shape, gather.rows.clone());
@@ -280,8 +264,9 @@ impl Engine {
             let Some(buffer) = self.buffer(rows.len() * GRANULE) else {
                 break;
             };
-            let at = shape.strip_at(&self.sizes, column, slot) + (rows.start * GRANULE) as u64;
-            if let Some(gather) = self.gathers.active.get_mut(id) {
+            let at =
+                shape.strip_at(self.identity.sizes(), column, slot) + (rows.start * GRANULE) as u64;
+            if let Some(gather) = self.mending.gather_mut(id) {
                 gather.asked[which] = true;
                 gather.pending += 1;
             }
@@ -299,7 +284,7 @@ impl Engine {
         (id, column): (usize, usize),
         strip: Option<Strip>,
     ) {
-        let Some(gather) = self.gathers.active.get_mut(id) else {
+        let Some(gather) = self.mending.gather_mut(id) else {
             return invariant!(self, "gather {id} is not there in column_read");
         };
         gather.strips[column] = strip;
@@ -310,13 +295,13 @@ impl Engine {
     }
 
     fn end_gather_if_read(&mut self, id: usize, everything: bool) {
-        let Some(gather) = self.gathers.active.get(id) else {
+        let Some(gather) = self.mending.gather(id) else {
             return invariant!(self, "gather {id} is not there in end_gather_if_read");
         };
         if gather.pending > 0 {
             return;
         }
-        let salt = self.label.salt;
+        let salt = self.identity.salt();
         let granules = 0..gather.shape.granules();
         let wanted = granules.filter(|i| gather.wish.granules & 1 << i != 0);
         let all_here = wanted
@@ -327,7 +312,9 @@ impl Engine {
         if !all_here && !everything && goes_on {
             return self.ask(id, true);
         }
-        let gather = self.gathers.active.remove(id);
+        let Some(gather) = self.mending.end_gather(id) else {
+            return invariant!(self, "gather {id} is not there to end");
+        };
         let found = match everything {
             true => gather.solve(salt),
             false => gather.as_read(),

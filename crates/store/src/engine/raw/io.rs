@@ -70,7 +70,7 @@ impl Engine {
     }
 
     fn insert_raw(&mut self, volume: u32, whom: Whom, op: Operation, rest: Range<u64>) -> usize {
-        let serial = self.next_serial();
+        let serial = self.waiting.next_serial();
         self.ops.insert(Op::Raw(RawOp {
             volume,
             serial,
@@ -137,7 +137,7 @@ impl Engine {
         if !self.in_service(copy.drive) {
             return Err(self.out_of_service(copy.drive));
         }
-        let at = self.sizes.extent_at(copy.extent) + at;
+        let at = self.identity.sizes().extent_at(copy.extent) + at;
         Ok((usize::from(copy.drive), at))
     }
 

@@ -72,7 +72,7 @@ impl Engine {
             }
             let (column, row) = shape.place(inner as usize);
             let column = *columns.get(column)?;
-            let byte = shape.strip_at(&self.sizes, column, slot) + (row * GRANULE) as u64;
+            let byte = shape.strip_at(self.identity.sizes(), column, slot) + (row * GRANULE) as u64;
             self.in_service(column.drive).then_some(Strip {
                 drive: usize::from(column.drive),
                 byte,
@@ -98,7 +98,7 @@ impl Engine {
         let mut rest = buffer.as_deref();
         for at in read.strips.remove(&first).unwrap_or_default() {
             let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-                return;
+                return invariant!(self, "read {op} ends while parts of it are here");
             };
             let Some(mut part) = read.parts.remove(at) else {
                 continue;

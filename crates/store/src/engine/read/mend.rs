@@ -26,7 +26,7 @@ impl Engine {
             slot: self.map.grain(read.volume).slot_of(granule),
         };
         let volume = read.volume;
-        if !self.locks.try_lock(key) {
+        if !self.access.try_lock(key) {
             return;
         }
         // A third look, now that nothing can move it: mending from a read that raced would destroy
@@ -39,7 +39,7 @@ impl Engine {
         if places.is_empty() {
             return self.unlock(key);
         }
-        let repair = self.repairs.insert(Repair {
+        let repair = self.mending.begin_repair(Repair {
             key,
             pending: places.len(),
         });
@@ -65,13 +65,13 @@ impl Engine {
             Ok(()) => self.counters.repaired += 1,
             Err(error) => self.drive_failed(drive, &error),
         }
-        let Some(state) = self.repairs.get_mut(repair) else {
+        let Some(state) = self.mending.repair_mut(repair) else {
             return invariant!(self, "copy {repair} was mended, but was not to be");
         };
         state.pending -= 1;
         if state.pending == 0 {
             let key = state.key;
-            self.repairs.remove(repair);
+            self.mending.end_repair(repair);
             self.unlock(key);
         }
     }

@@ -80,7 +80,7 @@ impl Engine {
     fn lies_elsewhere(&self, part: &Part) -> bool {
         let asked = part.tried | part.slow | 1 << part.drive;
         let copies = self.copies(part.wanted[0].source);
-        let quick = |drive: usize| asked & 1 << drive == 0 && !self.flights.is_slow(drive);
+        let quick = |drive: usize| asked & 1 << drive == 0 && !self.drive_io.is_slow(drive);
         copies.iter().any(|&(drive, _)| quick(drive)) || self.other_columns(part, part.drive)
     }
 
@@ -97,7 +97,7 @@ impl Engine {
         let columns = self.columns(segment).into_iter();
         let others = columns.filter(|copy| {
             let drive = usize::from(copy.drive);
-            drive != slow && !self.flights.is_slow(drive)
+            drive != slow && !self.drive_io.is_slow(drive)
         });
         others.count() >= usize::from(shape.data)
     }

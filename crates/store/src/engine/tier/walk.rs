@@ -31,7 +31,7 @@ impl Engine {
     /// Whether slots are on their way between homes, or have just left one: both homes are in use then.
     pub fn is_moving(&self) -> bool {
         let left = |what: &Retired| matches!(what, Retired::Slot(_));
-        self.tiers.began.is_some() || self.guards.waits(left)
+        self.tiers.began.is_some() || self.access.retires(left)
     }
 
     /// When moves that rest go on.
@@ -53,7 +53,7 @@ impl Engine {
         for volume in self.tiers.of.keys().copied().collect::<Vec<_>>() {
             self.judge_tier(volume);
         }
-        let asked = !self.settling.is_empty() || self.is_healing() || self.has_many_terms();
+        let asked = self.waiting.is_settling() || self.is_healing() || self.has_many_terms();
         let is_full = self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory();
         let rests = self.now < self.tiers.rests_until;
         self.has_moves() && !asked && !is_full && !rests
@@ -191,8 +191,8 @@ impl Engine {
         if home == 0 || is_there || !self.is_readable(segment) {
             return false;
         }
-        let is_locked = !self.cage.sings(Canary::MoveWithoutLock);
-        if is_locked && !self.locks.try_lock(key) {
+        let is_locked = !self.identity.sings(Canary::MoveWithoutLock);
+        if is_locked && !self.access.try_lock(key) {
             return false;
         }
         self.pin_slot(key);
@@ -201,8 +201,8 @@ impl Engine {
             self.let_job_go(key, is_locked);
             return false;
         };
-        if self.cage.sings(Canary::MoveFreesEarly) {
-            self.guards.retire(Retired::Slot(home));
+        if self.identity.sings(Canary::MoveFreesEarly) {
+            self.access.retire(Retired::Slot(home));
             self.reclaim();
         }
         self.collect_whole(key, (home, location(segment, slot)), is_locked);

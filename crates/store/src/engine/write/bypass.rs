@@ -179,7 +179,7 @@ impl Engine {
         if !self.are_readable(&bypass.homes) {
             return self.bypass_lost(op);
         }
-        if self.cage.sings(Canary::BypassWithoutLock) {
+        if self.identity.sings(Canary::BypassWithoutLock) {
             return self.place_bypass(op);
         }
         self.lock_bypass(op);
@@ -189,7 +189,7 @@ impl Engine {
     fn bypass_lost(&mut self, op: usize) {
         if let Some(Op::Bypass(bypass)) = self.ops.try_remove(op) {
             for home in bypass.homes {
-                self.guards.retire(Retired::Slot(home));
+                self.access.retire(Retired::Slot(home));
             }
             if let Some(Op::Write(write)) = self.ops.get_mut(bypass.parent) {
                 write.failed = true;
@@ -214,7 +214,7 @@ impl Engine {
             }
             let volume = bypass.volume;
             if !self
-                .locks
+                .access
                 .lock_or_wait(SlotKey { volume, slot }, Waiter::Bypass(op))
             {
                 return;
@@ -242,7 +242,7 @@ impl Engine {
             };
             let bytes = write.bytes(offset + i * slot_bytes, slot_bytes);
             for (crc, granule) in crcs.iter_mut().zip(bytes.chunks(GRANULE)) {
-                *crc = self.label.salt.crc(granule);
+                *crc = self.identity.salt().crc(granule);
             }
             let old = self.map.location(volume, slot).unwrap_or(0);
             let ends_unit = grain.first(slot + 1) % UNIT_GRANULES == 0;

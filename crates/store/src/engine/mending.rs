@@ -1,0 +1,83 @@
+//! What is being made good: copies that are written again, slots that are put together from their columns,
+//! strips that are read granule by granule.
+
+use std::collections::VecDeque;
+
+use slab::Slab;
+
+use super::parity::{Gather, Wish};
+use super::read::Repair;
+use super::salvage::Salvage;
+use crate::sizes::UNIT_GRANULES;
+
+/// Granules of slots that are being put together at a time; others wait.
+const GRANULES: usize = 32 * UNIT_GRANULES as usize;
+
+/// All of it that is under way, and slots that wait to be put together.
+#[derive(Default)]
+pub(super) struct Mending {
+    repairs: Slab<Repair>,
+    gathers: Slab<Gather>,
+    wishes: VecDeque<Wish>,
+    salvages: Slab<Salvage>,
+}
+
+impl Mending {
+    pub(super) fn begin_repair(&mut self, repair: Repair) -> usize {
+        self.repairs.insert(repair)
+    }
+
+    pub(super) fn repair_mut(&mut self, id: usize) -> Option<&mut Repair> {
+        self.repairs.get_mut(id)
+    }
+
+    pub(super) fn end_repair(&mut self, id: usize) {
+        self.repairs.try_remove(id);
+    }
+
+    /// A slot that is wanted: it comes out of [`next_wish`](Self::next_wish).
+    pub(super) fn wish(&mut self, wish: Wish) {
+        self.wishes.push_back(wish);
+    }
+
+    /// The next slot to be put together, if few enough are.
+    pub(super) fn next_wish(&mut self) -> Option<Wish> {
+        let under_way: usize = self.gathers.iter().map(|(_, one)| one.granules()).sum();
+        match under_way < GRANULES {
+            true => self.wishes.pop_front(),
+            false => None,
+        }
+    }
+
+    pub(super) fn begin_gather(&mut self, gather: Gather) -> usize {
+        self.gathers.insert(gather)
+    }
+
+    pub(super) fn gather(&self, id: usize) -> Option<&Gather> {
+        self.gathers.get(id)
+    }
+
+    pub(super) fn gather_mut(&mut self, id: usize) -> Option<&mut Gather> {
+        self.gathers.get_mut(id)
+    }
+
+    pub(super) fn end_gather(&mut self, id: usize) -> Option<Gather> {
+        self.gathers.try_remove(id)
+    }
+
+    pub(super) fn begin_salvage(&mut self, salvage: Salvage) -> usize {
+        self.salvages.insert(salvage)
+    }
+
+    pub(super) fn salvage(&self, id: usize) -> Option<&Salvage> {
+        self.salvages.get(id)
+    }
+
+    pub(super) fn salvage_mut(&mut self, id: usize) -> Option<&mut Salvage> {
+        self.salvages.get_mut(id)
+    }
+
+    pub(super) fn end_salvage(&mut self, id: usize) -> Option<Salvage> {
+        self.salvages.try_remove(id)
+    }
+}
