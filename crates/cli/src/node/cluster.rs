@@ -6,7 +6,8 @@ use ashlar_node::model::{
 };
 
 use super::Api;
-use super::table::{bytes, lines, table, word};
+use super::replication::resync;
+use super::table::{lines, table, word};
 use super::{membership, replace};
 use crate::args::{ApiOptions, ClusterCommand, NodeCommand};
 use crate::exit::Failure;
@@ -147,6 +148,6 @@ fn copy(copy: &ReplicaStatus) -> String {
     let state = word(copy.state).replace('_', " ");
     match copy.resync_bytes_left {
         0 => format!("{} {state}", copy.node),
-        left => format!("{} {state} ({} left)", copy.node, bytes(left)),
+        _ => format!("{} {state} ({})", copy.node, resync(copy)),
     }
 }

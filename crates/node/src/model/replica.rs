@@ -30,6 +30,14 @@ pub struct ReplicaStatus {
     pub state: ReplicaState,
     /// Bytes that it misses yet.
     pub resync_bytes_left: u64,
+    /// Of what it missed when this resync began, how much it has by now, 0 to 99; `null` if there is none, or that is
+    /// not known. It never goes backwards while the owner is the same and reaches the copy.
+    #[serde(default)]
+    pub resync_percent: Option<u8>,
+    /// When it will have everything, at the rate of the last minute; `null` while that is not known. It is compared
+    /// after that.
+    #[serde(default)]
+    pub resync_seconds_left: Option<u64>,
     /// Why the owner has no connection to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
