@@ -44,7 +44,9 @@ pub struct ReplicaStatus {
 }
 
 /// Why ownership has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum FailoverCause {
     /// All nodes started anew.
@@ -55,6 +57,11 @@ pub enum FailoverCause {
     Death,
     /// The owner was silent.
     Silence,
+}
+
+impl FailoverCause {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Start, Self::Move, Self::Death, Self::Silence];
 }
 
 /// The last change of ownership.

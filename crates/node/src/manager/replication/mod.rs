@@ -16,6 +16,7 @@ mod heads;
 mod hosts;
 mod link;
 mod make;
+mod measure;
 mod news;
 mod orders;
 mod replace;
