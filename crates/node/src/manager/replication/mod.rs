@@ -19,6 +19,7 @@ mod make;
 mod measure;
 mod news;
 mod orders;
+mod place;
 mod replace;
 mod reseat;
 mod services;
