@@ -2,7 +2,7 @@
 # The long rounds: simulation seeds, fuzzers, abuse at full length, real initiators again and again.
 # And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50), and on an attached volume through 24 rounds of
 # kill -9 (a test, at full length).
-# SOAK_SEEDS (100000), SOAK_ENGINE_SEEDS (1000000), SOAK_FAULTS (500), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
+# SOAK_SEEDS (100000), SOAK_PROFILE_SEEDS (20000), SOAK_ENGINE_SEEDS (1000000), SOAK_FAULTS (500), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail
 bin=$(realpath "${1:?usage: soak.sh BINARY}")
 cd "$(dirname "$0")/.."
@@ -13,10 +13,15 @@ echo "== simulation, seeds from $first"
 echo "== faults of a cluster, in namespaces if this is root"
 cluster=$(mktemp -d)
 "$bin" sim cluster --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
+# Which are not among `all`.
+for profile in steady old-image; do
+    "$bin" sim cluster --seeds "${SOAK_PROFILE_SEEDS:-20000}" --first-seed "$first" --profile "$profile"
+done
 "$bin" lab ha --soak --seed "$first" --faults "${SOAK_FAULTS:-500}" --dir "$cluster/c" --out "$cluster/out"
 rm -rf "$cluster"
 echo "== every crash of small workloads, and every second one"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test every_crash
+ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test cluster processes_may_die
 echo "== abuse at full length"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-nvme-target
 echo "== fuzzers"
