@@ -3,7 +3,7 @@
 # And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50), and on an attached volume through 24 rounds of
 # kill -9 (a test, at full length).
 # SOAK_ROUNDS (100) of every fault under an instance on a volume with copies (root, and what `setup.sh test` installs): hours.
-# SOAK_SEEDS (100000), SOAK_ENGINE_SEEDS (1000000), SOAK_FAULTS (500), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
+# SOAK_SEEDS (100000), SOAK_PROFILE_SEEDS (20000), SOAK_ENGINE_SEEDS (1000000), SOAK_FAULTS (500), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail
 bin=$(realpath "${1:?usage: soak.sh BINARY}")
 cd "$(dirname "$0")/.."
@@ -14,6 +14,10 @@ echo "== simulation, seeds from $first"
 echo "== faults of a cluster, in namespaces if this is root"
 cluster=$(mktemp -d)
 "$bin" sim cluster --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
+# Which are not among `all`.
+for profile in steady old-image; do
+    "$bin" sim cluster --seeds "${SOAK_PROFILE_SEEDS:-20000}" --first-seed "$first" --profile "$profile"
+done
 "$bin" lab ha --soak --seed "$first" --faults "${SOAK_FAULTS:-500}" --dir "$cluster/c" --out "$cluster/out"
 rm -rf "$cluster"
 echo "== faults under a database on a volume with copies: nothing acknowledged may be lost"
@@ -24,6 +28,7 @@ chmod 755 "$fci"
 rm -rf "$fci"
 echo "== every crash of small workloads, and every second one"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test every_crash
+ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test cluster processes_may_die
 echo "== abuse at full length"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-nvme-target
 echo "== fuzzers"

@@ -40,7 +40,10 @@ pub(crate) fn engine(arguments: &EngineArguments) -> Result<(), Failure> {
 pub(crate) fn cluster(arguments: &ClusterArguments) -> Result<(), Failure> {
     let name = &arguments.profile;
     let profiles = cluster::Profile::named(name).ok_or_else(|| {
-        let names: Vec<&str> = cluster::Profile::EVERY.iter().map(|p| p.name).collect();
+        let known = cluster::Profile::EVERY
+            .iter()
+            .chain(&cluster::Profile::BY_NAME);
+        let names: Vec<&str> = known.map(|p| p.name).collect();
         let names = names.join(", ");
         Failure::usage(format!("--profile {name}: there are all, {names}"))
     })?;
@@ -125,6 +128,25 @@ fn one<S: std::fmt::Display, F: std::fmt::Display>(
         Err(failure) => {
             print(&format!("{failure}\nseeds 1 failed 1\n"))?;
             Err(Failure::check(failure))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::*;
+
+    #[test]
+    fn every_profile_of_a_cluster_is_in_the_help() {
+        let mut command = ClusterArguments::augment_args(Command::new("cluster"));
+        let help = command.render_long_help().to_string();
+        let profiles = cluster::Profile::EVERY
+            .iter()
+            .chain(&cluster::Profile::BY_NAME);
+        for profile in profiles {
+            assert!(help.contains(profile.name), "{}: {help}", profile.name);
         }
     }
 }

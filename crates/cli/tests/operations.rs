@@ -11,6 +11,8 @@ const STATES: &[(&str, &str, &str)] = &[
     ("Drives", "crates/node/src/model/pool.rs", "DriveState"),
     ("Work", "crates/node/src/model/pool.rs", "WorkState"),
     ("Volumes", "crates/node/src/model/volume.rs", "VolumeState"),
+    ("Copies", "crates/node/src/model/replica.rs", "ReplicaState"),
+    ("Nodes", "crates/node/src/model/cluster.rs", "NodeState"),
     ("Quorum", "crates/node/src/model/cluster.rs", "QuorumRole"),
     (
         "Services",

@@ -2,12 +2,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::model::{
-    AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
-    CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool, FlushReply,
-    ForgetNode, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewToken, NewerData,
-    PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
-    ReplaceNode, ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve,
-    SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
+    AddDrive, CacheRule, ClusterEvent, ClusterMetrics, ClusterToken, ClusterView, ControlError,
+    CreateCache, CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, ExportPool,
+    FlushReply, ForgetNode, HostChange, ImportPool, MetricsSnapshot, MoveVolume, NewToken,
+    NewerData, PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache,
+    ReplaceDrive, ReplaceNode, ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone, SetFollow,
+    SetReserve, SetWhenDegraded, VolumeMetrics, VolumeName, VolumeStats, VolumeStatus,
 };
 use crate::service::{Ownership, Services};
 
@@ -311,7 +311,13 @@ pub trait Control: Send + Sync + 'static {
         MetricsSnapshot {
             pools: self.pools(),
             volumes: self.volumes().into_iter().filter_map(with_stats).collect(),
+            cluster: self.cluster_metrics(),
         }
+    }
+
+    /// What is measured of the node's cluster; nothing if it is in none.
+    fn cluster_metrics(&self) -> Option<ClusterMetrics> {
+        None
     }
 
     /// Who has volumes, as services must know it.

@@ -210,7 +210,8 @@ pub(crate) struct ClusterArguments {
     /// Tell everything that happens in it
     #[arg(long, requires = "seed")]
     pub(crate) trace: bool,
-    /// What befalls the cluster: crash, partition, drive-loss, clock, or all (in turn, by seed)
+    /// What befalls the cluster: crash, partition, drive-loss, clock, or all of these (in turn, by seed); steady,
+    /// old-image
     #[arg(long, default_value = "all")]
     pub(crate) profile: String,
 }

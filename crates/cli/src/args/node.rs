@@ -246,7 +246,8 @@ pub(crate) struct CreateVolumeArguments {
     /// How many nodes have a copy, each in its pool of this name: 1 to 3
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) replicas: u8,
-    /// Which nodes, by their names in the cluster's configuration: a,b. This one must be among them
+    /// Which nodes, by their names in the cluster: a,b. Without it, this one and those whose pool has most room, none
+    /// that is drained
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) nodes: Vec<String>,
     #[command(flatten)]

@@ -8,7 +8,8 @@ use ashlar_node::model::{
 use super::Api;
 use super::membership::{self, Machine};
 use super::replace;
-use super::table::{bytes, lines, table, word};
+use super::replication::resync;
+use super::table::{lines, table, word};
 use crate::args::{ApiOptions, ClusterCommand, NodeCommand};
 use crate::exit::Failure;
 
@@ -156,6 +157,6 @@ fn copy(copy: &ReplicaStatus) -> String {
     let state = word(copy.state).replace('_', " ");
     match copy.resync_bytes_left {
         0 => format!("{} {state}", copy.node),
-        left => format!("{} {state} ({} left)", copy.node, bytes(left)),
+        _ => format!("{} {state} ({})", copy.node, resync(copy)),
     }
 }

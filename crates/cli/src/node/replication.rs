@@ -6,7 +6,7 @@ use ashlar_node::model::{
 };
 
 use super::Api;
-use super::table::{bytes, word};
+use super::table::{bytes, duration, word};
 use crate::args::ApiOptions;
 use crate::exit::Failure;
 
@@ -119,10 +119,22 @@ fn ways_out(volume: &str, known: &ReplicationStatus) -> Vec<String> {
     hosts_wait.into_iter().chain(ways).collect()
 }
 
+/// How far a copy's resync is, as far as that is known.
+pub(super) fn resync(copy: &ReplicaStatus) -> String {
+    let mut text = format!("{} left", bytes(copy.resync_bytes_left));
+    if let Some(percent) = copy.resync_percent {
+        text.push_str(&format!(", {percent} % done"));
+    }
+    if let Some(left) = copy.resync_seconds_left {
+        text.push_str(&format!(", {} to go", duration(left)));
+    }
+    text
+}
+
 fn line(copy: &ReplicaStatus) -> String {
     let mut text = format!("node {}: {}", copy.node, word(copy.state).replace('_', " "));
     if copy.resync_bytes_left > 0 {
-        text.push_str(&format!(", {} left", bytes(copy.resync_bytes_left)));
+        text.push_str(&format!(", {}", resync(copy)));
     }
     if let Some(why) = &copy.reason {
         text.push_str(&format!(" ({why})"));
@@ -139,6 +151,8 @@ mod tests {
             node: node.into(),
             state,
             resync_bytes_left: 0,
+            resync_percent: None,
+            resync_seconds_left: None,
             reason: None,
         };
         ReplicationStatus {
@@ -181,6 +195,31 @@ mod tests {
             for (way, command) in ways.iter().zip(expected) {
                 assert!(way.contains(command), "{way}");
             }
+        }
+    }
+
+    #[test]
+    fn a_resync_says_how_far_it_is_as_far_as_that_is_known() {
+        let copy = |resync_percent, resync_seconds_left| ReplicaStatus {
+            node: "b".into(),
+            state: ReplicaState::Resync,
+            resync_bytes_left: 4096,
+            resync_percent,
+            resync_seconds_left,
+            reason: None,
+        };
+        for (copy, words) in [
+            (copy(None, None), "node b: resync, 4 KiB left"),
+            (
+                copy(Some(12), None),
+                "node b: resync, 4 KiB left, 12 % done",
+            ),
+            (
+                copy(Some(12), Some(90)),
+                "node b: resync, 4 KiB left, 12 % done, 1 min 30 s to go",
+            ),
+        ] {
+            assert_eq!(line(&copy), words);
         }
     }
 }

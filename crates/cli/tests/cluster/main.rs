@@ -6,6 +6,7 @@ mod attach;
 #[path = "../common/mod.rs"]
 mod common;
 mod copies;
+mod drain;
 mod faults;
 #[path = "../common/host.rs"]
 mod host;

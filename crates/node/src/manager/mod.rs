@@ -35,12 +35,12 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::model::{
-    AddDrive, CacheRule, ClusterEvent, ClusterToken, ClusterView, ControlError, CreateCache,
-    CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass, ExportPool,
-    FlushReply, ForgetNode, HostChange, ImportPool, MoveVolume, NewToken, NewerData, PoolStatus,
-    ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive, ReplaceNode,
-    ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve, SetWhenDegraded,
-    VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
+    AddDrive, CacheRule, ClusterEvent, ClusterMetrics, ClusterToken, ClusterView, ControlError,
+    CreateCache, CreatePool, CreateVolume, DeleteVolume, DrainNode, DrainReply, DriveClass,
+    ExportPool, FlushReply, ForgetNode, HostChange, ImportPool, MoveVolume, NewToken, NewerData,
+    PoolStatus, ProofStatus, PutRule, RemoveDrive, RemoveRule, ReopenCache, ReplaceDrive,
+    ReplaceNode, ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve,
+    SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
@@ -472,6 +472,12 @@ impl Control for PoolManager {
 
     fn volume_stats(&self, volume: &VolumeName) -> Result<VolumeStats, ControlError> {
         self.traffic_of(volume)
+    }
+
+    fn cluster_metrics(&self) -> Option<ClusterMetrics> {
+        self.replication
+            .as_ref()
+            .map(replication::Replication::metrics)
     }
 
     fn ownership(self: Arc<Self>) -> Arc<dyn Ownership> {

@@ -62,7 +62,7 @@ impl Room {
     }
 
     /// An empty file, as a drive is named.
-    fn drive(&self, name: &str) -> String {
+    pub(super) fn drive(&self, name: &str) -> String {
         let file = File::create(self.path(name)).expect("a file");
         file.set_len(96 << 20).expect("a sparse file");
         format!("file:{}", self.path(name).display())

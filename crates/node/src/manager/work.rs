@@ -9,7 +9,8 @@ use super::status::{members, name_of};
 use crate::model::{WorkKind, WorkState, WorkStatus};
 use crate::pool::View;
 
-fn seconds(left: Duration) -> u64 {
+/// Whole ones, and one more for a part.
+pub(super) fn seconds(left: Duration) -> u64 {
     left.as_secs() + u64::from(left.subsec_nanos() > 0)
 }
 

@@ -266,8 +266,8 @@ pub struct ClusterEvent {
     pub number: u64,
     /// When, in seconds since 1970.
     pub seconds: f64,
-    /// `serves`, `stops`, `in_sync`, `alarm`, `failed`, `drained`, `undrained`, `forgotten`,
-    /// `old_image`.
+    /// Of a volume: `serves`, `stops`, `isolated`, `connected`, `in_sync`, `copies`, `left`, `unseated`, `follows`,
+    /// `diverged`, `alarm`, `failed`, `old_image`. Of a node: `drained`, `undrained`, `forgotten`. There may be more.
     pub kind: String,
     /// The volume, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

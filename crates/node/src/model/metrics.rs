@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::{PoolStatus, VolumeStats, VolumeStatus};
+use super::{FailoverCause, PoolStatus, VolumeStats, VolumeStatus};
 
 /// A volume and its counters, taken together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,6 +12,39 @@ pub struct VolumeMetrics {
     pub stats: VolumeStats,
 }
 
+/// A node's part in its cluster, as it knows it without asking another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterMetrics {
+    /// The node itself.
+    pub node: String,
+    /// Whether the quorum's last answer came.
+    pub quorum_reachable: bool,
+    /// All other nodes.
+    pub peers: Vec<PeerMetrics>,
+    /// How often this node came to serve volumes, since its daemon started.
+    pub failovers: Vec<FailoverCount>,
+}
+
+/// How another node looks from here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerMetrics {
+    /// Its name.
+    pub node: String,
+    /// Whether the last attempt to reach it succeeded.
+    pub connected: bool,
+}
+
+/// How often this node came to serve a volume for one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailoverCount {
+    /// The volume's identity.
+    pub volume: Uuid,
+    /// Why.
+    pub cause: FailoverCause,
+    /// How often.
+    pub count: u64,
+}
+
 /// Everything that can be measured, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricsSnapshot {
@@ -18,4 +52,6 @@ pub struct MetricsSnapshot {
     pub pools: Vec<PoolStatus>,
     /// The volumes.
     pub volumes: Vec<VolumeMetrics>,
+    /// The cluster, if the node is in one.
+    pub cluster: Option<ClusterMetrics>,
 }

@@ -40,7 +40,7 @@ pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;
 pub use hosts::{AllowHosts, DenyHosts, HostChange, HostList, SetHosts};
 pub use layout::{LayoutSpec, Outcome, Survives};
-pub use metrics::{MetricsSnapshot, VolumeMetrics};
+pub use metrics::{ClusterMetrics, FailoverCount, MetricsSnapshot, PeerMetrics, VolumeMetrics};
 pub use name::{VolumeName, check_name};
 pub use pool::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutStatus, LogFill, LostRange,

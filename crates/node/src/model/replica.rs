@@ -30,13 +30,23 @@ pub struct ReplicaStatus {
     pub state: ReplicaState,
     /// Bytes that it misses yet.
     pub resync_bytes_left: u64,
+    /// Of what it missed when this resync began, how much it has by now, 0 to 99; `null` if there is none, or that is
+    /// not known. It never goes backwards while the owner is the same and reaches the copy.
+    #[serde(default)]
+    pub resync_percent: Option<u8>,
+    /// When it will have everything, at the rate of the last minute; `null` while that is not known. It is compared
+    /// after that.
+    #[serde(default)]
+    pub resync_seconds_left: Option<u64>,
     /// Why the owner has no connection to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// Why ownership has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum FailoverCause {
     /// All nodes started anew.
@@ -47,6 +57,11 @@ pub enum FailoverCause {
     Death,
     /// The owner was silent.
     Silence,
+}
+
+impl FailoverCause {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Start, Self::Move, Self::Death, Self::Silence];
 }
 
 /// The last change of ownership.

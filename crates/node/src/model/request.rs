@@ -255,7 +255,7 @@ pub struct CreateVolume {
     /// How many nodes have a copy, each in its pool of this name: 1 to 3.
     #[serde(default = "one")]
     pub replicas: u8,
-    /// Which nodes; without it, this one and those that come first in the cluster's configuration.
+    /// Which nodes; without it, this one and those whose pools of this name have most room, none that is drained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
 }

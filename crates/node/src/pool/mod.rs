@@ -21,6 +21,7 @@ pub use driver::{EngineDriver, Operations, Traffic, VolumeTraffic};
 pub(crate) use link::{CopyDecider, RemotePort, ReplicaMail};
 pub use link::{PoolLink, View};
 pub use memory::{Memory, Remember};
+pub(crate) use pace::Pace;
 pub use pace::{Progress, Reclaim};
 pub use room::{merged, room_of, scarcest};
 pub(crate) use setup::split_class;

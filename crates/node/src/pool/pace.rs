@@ -36,10 +36,10 @@ pub struct Reclaim {
 
 /// What it was seen to be at, oldest first.
 #[derive(Default)]
-struct Pace(VecDeque<(Moment, f64)>);
+pub(crate) struct Pace(VecDeque<(Moment, f64)>);
 
 impl Pace {
-    fn note(&mut self, now: Moment, done: f64) {
+    pub(crate) fn note(&mut self, now: Moment, done: f64) {
         match self.0.back() {
             // Another has begun.
             Some(&(_, before)) if done < before => self.0.clear(),
@@ -57,7 +57,8 @@ impl Pace {
         }
     }
 
-    fn left(&self, now: Moment, done: f64) -> Option<Duration> {
+    /// Until all is done, at the rate of the last minute.
+    pub(crate) fn left(&self, now: Moment, done: f64) -> Option<Duration> {
         let &(begun, before) = self.0.front()?;
         let (took, did) = (now.since(begun), done - before);
         if took < LEAST || did <= 0.0 {

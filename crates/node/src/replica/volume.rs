@@ -24,6 +24,7 @@ use super::commands::{Asked, Commands, Progress, Sender};
 use super::failover::{Cause, Failover};
 use super::follow::Follow;
 use super::reserve::Reserve;
+use super::resync::{ResyncView, Resyncs, Seen};
 
 /// Messages and answers that are dealt with in one turn: a busy peer must not keep the core.
 const ROUNDS: usize = 64;
@@ -114,6 +115,8 @@ pub(crate) struct ReplicaView {
     pub(crate) absent: Positions,
     /// Bytes that each copy misses, as this one knows.
     pub(crate) missing_bytes: Vec<u64>,
+    /// How far each copy is with that, if this node owns the volume.
+    pub(crate) resyncs: Vec<ResyncView>,
     pub(crate) connected: Positions,
     /// Why there is no connection to the others.
     pub(crate) troubles: Vec<Option<String>>,
@@ -161,6 +164,7 @@ pub(crate) struct Replicated {
     heard: Option<Moment>,
     cause: Cause,
     proof: Option<ProofView>,
+    resyncs: Resyncs,
     /// Why the copy cannot go on, though its pool can.
     failure: Option<String>,
     /// What the replica is to hear after what it hears now.
@@ -226,6 +230,7 @@ impl Replicated {
             heard: None,
             cause: Cause::default(),
             proof: None,
+            resyncs: Resyncs::default(),
             failure: None,
             unheard: VecDeque::new(),
             is_hearing: false,
@@ -411,6 +416,9 @@ impl Replicated {
         if ground.now >= self.wakes_at() {
             self.hear(Event::Tick, ground);
             self.dial(ground.now);
+            let mut resyncs = std::mem::take(&mut self.resyncs);
+            resyncs.look(ground.now, |at| self.seen(ground.engine, at));
+            self.resyncs = resyncs;
             let by = self
                 .follow
                 .as_mut()
@@ -679,15 +687,35 @@ impl Replicated {
         }
     }
 
+    /// What a copy misses, as this one knows.
+    fn missing_bytes(&self, engine: &Engine, position: Position) -> u64 {
+        let marked = plane(engine, self.copy.volume(), position).granules();
+        // Of a new copy an owner that took over may have marked less.
+        let left = self.replica.missing(position).unwrap_or(0);
+        marked.max(left) * GRANULE_BYTES
+    }
+
+    /// How the owner sees a copy's resync; one that is no owner sees none.
+    fn seen(&self, engine: &Engine, position: Position) -> Seen {
+        let is_absent = self.copy.entry().absent.has(position);
+        let peer = self.peers.get(position.index());
+        let is_connected = peer.is_some_and(|peer| peer.stream.is_some());
+        match self.replica.owns().is_some() && is_absent && is_connected {
+            false => Seen::Idle,
+            true => Seen::Filled {
+                left: self.missing_bytes(engine, position),
+                volume: self.copy.shape().granules * GRANULE_BYTES,
+            },
+        }
+    }
+
     pub(crate) fn view(&self, engine: &Engine, now: Moment) -> ReplicaView {
-        let volume = self.copy.volume();
         let has = |peer: &Peer| peer.stream.is_some();
         let connected = self.peers.iter().enumerate().filter(|(_, peer)| has(peer));
-        let missing = |position| {
-            let marked = plane(engine, volume, position).granules();
-            // Of a new copy an owner that took over may have marked less.
-            let left = self.replica.missing(position).unwrap_or(0);
-            marked.max(left) * GRANULE_BYTES
+        let missing = |position| self.missing_bytes(engine, position);
+        let resync = |position| {
+            let seen = self.seen(engine, position);
+            self.resyncs.view(now, position, seen)
         };
         ReplicaView {
             position: self.me,
@@ -700,6 +728,7 @@ impl Replicated {
             granules: self.copy.shape().granules,
             absent: self.copy.entry().absent,
             missing_bytes: Position::all().map(missing).collect(),
+            resyncs: Position::all().map(resync).collect(),
             connected: connected
                 .filter_map(|(index, _)| Position::new(index))
                 .collect(),

@@ -145,17 +145,18 @@ impl Profile {
         ..Self::CRASH
     };
 
-    /// Every profile.
+    /// The profiles of `all`.
     pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
+
+    /// Those that are run by their names only.
+    pub const BY_NAME: [Self; 2] = [Self::STEADY, Self::OLD_IMAGE];
 
     /// The profiles of this name: one, or `all`.
     pub fn named(name: &str) -> Option<Vec<Self>> {
         if name == "all" {
             return Some(Self::EVERY.to_vec());
         }
-        let mut all = Self::EVERY
-            .into_iter()
-            .chain([Self::STEADY, Self::OLD_IMAGE]);
+        let mut all = Self::EVERY.into_iter().chain(Self::BY_NAME);
         let found = all.find(|p| p.name == name)?;
         Some(vec![found])
     }

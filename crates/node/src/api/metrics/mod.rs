@@ -1,6 +1,9 @@
 //! What is measured, as OpenMetrics text. `series` says what there is; here it is written.
 
+mod replicas;
 mod series;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::time::Duration;

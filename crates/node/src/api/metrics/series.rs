@@ -4,7 +4,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use serde::Serialize;
 
-use super::{Labels, Metric};
+use super::{Labels, Metric, replicas};
 use crate::model::{
     DriveState, DriveStatus, IoCounters, MetricsSnapshot, PoolCounters, PoolState, PoolStatus,
     VolumeMetrics, VolumeState, VolumeStats,
@@ -28,6 +28,9 @@ pub(super) fn all(snapshot: &MetricsSnapshot, uptime: Duration) -> Vec<Metric> {
     out.extend(drives(&snapshot.pools));
     out.extend(volumes(&snapshot.volumes));
     out.extend(volume_counters(&snapshot.volumes));
+    if let Some(cluster) = &snapshot.cluster {
+        out.extend(replicas::all(cluster, &snapshot.volumes));
+    }
     out
 }
 
@@ -76,7 +79,7 @@ pub(super) fn services(services: &[ServiceStatus]) -> Vec<Metric> {
     ]
 }
 
-fn gauge(name: &'static str, help: &'static str, unit: Option<Unit>) -> Metric {
+pub(super) fn gauge(name: &'static str, help: &'static str, unit: Option<Unit>) -> Metric {
     let samples = Vec::new();
     Metric {
         name,
@@ -91,7 +94,7 @@ fn ratio() -> Option<Unit> {
     Some(Unit::Other("ratio".into()))
 }
 
-fn counter(name: &'static str, help: &'static str, unit: Option<Unit>) -> Metric {
+pub(super) fn counter(name: &'static str, help: &'static str, unit: Option<Unit>) -> Metric {
     Metric {
         kind: MetricType::Counter,
         ..gauge(name, help, unit)
@@ -99,24 +102,24 @@ fn counter(name: &'static str, help: &'static str, unit: Option<Unit>) -> Metric
 }
 
 impl Metric {
-    fn with(mut self, samples: impl IntoIterator<Item = (Labels, f64)>) -> Self {
+    pub(super) fn with(mut self, samples: impl IntoIterator<Item = (Labels, f64)>) -> Self {
         self.samples.extend(samples);
         self
     }
 }
 
-fn label<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
+pub(super) fn label<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
     pairs.map(|(key, value)| (key, value.to_owned())).into()
 }
 
 /// The word that stands for a value in JSON, which is the label's too.
-fn word(value: impl Serialize) -> String {
+pub(super) fn word(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
 }
 
 /// One series for each state there is: 1 for the one that holds.
-fn states<S: Serialize + PartialEq + Copy>(
+pub(super) fn states<S: Serialize + PartialEq + Copy>(
     all: &[S],
     now: S,
     labels: &Labels,
@@ -280,7 +283,7 @@ fn drives(pools: &[PoolStatus]) -> Vec<Metric> {
     ]
 }
 
-fn of_volume(volume: &VolumeMetrics) -> Labels {
+pub(super) fn of_volume(volume: &VolumeMetrics) -> Labels {
     label([
         ("pool", &volume.status.pool),
         ("volume", &volume.status.name),

@@ -10,13 +10,14 @@ use tracing::info;
 use super::orders::Order;
 use super::{CopyPlace, LOOK_EVERY, Replication, told};
 use crate::manager::PoolManager;
+use crate::manager::work::seconds;
 use crate::model::{
     ClusterEvent, ClusterToken, ClusterView, ControlError, DrainNode, DrainReply, ForgetNode,
     KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, QuorumOfCluster,
     QuorumRole, VolumeOfCluster, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
-use crate::replica::ReplicaView;
+use crate::replica::{ReplicaView, ResyncView};
 
 /// How long one volume may take until another node serves it.
 const MOVE_WAIT: Duration = Duration::from_secs(5);
@@ -280,11 +281,13 @@ impl PoolManager {
         };
         let others = view.members.iter().filter(|(at, _)| *at != view.position);
         let others = others.map(|(at, node)| {
-            let left = view.missing_bytes.get(at.index()).copied().unwrap_or(0);
+            let missing = view.missing_bytes.get(at.index()).copied().unwrap_or(0);
+            let resync = view.resyncs.get(at.index()).copied().unwrap_or_default();
             match view.connected.has(at) {
                 true => format!(
-                    "the copy on {} is not in sync: {left} bytes are left",
-                    name(node)
+                    "the copy on {} is not in sync: {}",
+                    name(node),
+                    until_in_sync(missing, resync)
                 ),
                 false => format!("node {} is not reached", name(node)),
             }
@@ -392,6 +395,18 @@ fn advice(is_local: bool, members: &[MemberOfQuorum]) -> Option<String> {
     }
 }
 
+/// What is left until a copy can take over, and for how long.
+fn until_in_sync(missing: u64, resync: ResyncView) -> String {
+    match (missing, resync.left) {
+        (0, _) => "it has everything, and is being compared".to_owned(),
+        (_, None) => format!("{missing} bytes are left"),
+        (_, Some(left)) => format!(
+            "{missing} bytes are left, for {} s at the present rate",
+            seconds(left)
+        ),
+    }
+}
+
 /// Why nothing is handed over for a while.
 pub(super) fn unproven() -> ControlError {
     ControlError::conflict(
@@ -404,4 +419,28 @@ pub(super) fn unproven() -> ControlError {
 pub(super) fn heir(view: &ReplicaView) -> Option<Position> {
     let can = |at: &Position| !view.is_unproven && !view.absent.has(*at) && view.connected.has(*at);
     Position::all().find(can)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_drain_says_what_is_left_and_for_how_long() {
+        let view = |left: Option<u64>| ResyncView {
+            percent: None,
+            left: left.map(Duration::from_secs),
+        };
+        for (missing, left, words) in [
+            (0, None, "it has everything, and is being compared"),
+            (4096, None, "4096 bytes are left"),
+            (
+                4096,
+                Some(7),
+                "4096 bytes are left, for 7 s at the present rate",
+            ),
+        ] {
+            assert_eq!(until_in_sync(missing, view(left)), words);
+        }
+    }
 }

@@ -29,6 +29,8 @@ use crate::pool::ReplicaMail;
 const ORDER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a new volume may take until a node serves it, and a move until another does.
 const SERVED_WAIT: Duration = Duration::from_secs(15);
+/// How long another node may take to make a volume: it gives orders itself.
+pub(super) const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 /// That of a key which no process has owned.
 pub(super) const FIRST_EPOCH: Epoch = Epoch(1);
@@ -217,48 +219,6 @@ impl Replication {
         let answer = self.cluster.order(to, &words, limit);
         answer.map_err(|error| refused(&name, error))
     }
-
-    /// Which nodes get a copy, this one first.
-    pub(super) fn choose(&self, request: &CreateVolume) -> Result<Vec<NodeId>, ControlError> {
-        let (config, me) = (self.cluster.config(), self.cluster.me());
-        let wanted = usize::from(request.replicas);
-        if request.nodes.is_empty() {
-            let others = config.nodes.iter().map(|node| node.id);
-            let others = others.filter(|&node| node != me);
-            let others = others.filter(|&node| self.asks_whether_drained(node) == Some(false));
-            let chosen: Vec<NodeId> = std::iter::once(me).chain(others).take(wanted).collect();
-            if chosen.len() < wanted {
-                let text = format!(
-                    "{wanted} replicas need {wanted} nodes: of the {} of cluster {}, {} are reached and not drained",
-                    config.nodes.len(),
-                    config.name,
-                    chosen.len()
-                );
-                return Err(match config.nodes.len() < wanted {
-                    true => ControlError::usage(text),
-                    false => ControlError::environment(text),
-                });
-            }
-            return Ok(chosen);
-        }
-        let mut chosen = Vec::new();
-        for name in &request.nodes {
-            let node = config.node(name).ok_or_else(|| {
-                ControlError::usage(format!("cluster {} has no node {name}", config.name))
-            })?;
-            if chosen.contains(&node.id) {
-                return Err(ControlError::usage(format!("node {name} is named twice")));
-            }
-            chosen.push(node.id);
-        }
-        let mine = chosen.iter().position(|&node| node == me);
-        let mine = mine.ok_or_else(|| {
-            let names = request.nodes.join(", or ");
-            ControlError::usage(format!("this node gets no copy: order it at {names}"))
-        })?;
-        chosen[..=mine].rotate_right(1);
-        Ok(chosen)
-    }
 }
 
 impl PoolManager {
@@ -272,6 +232,9 @@ impl PoolManager {
             return Err(ControlError::usage(
                 "layout stripe keeps no log, which copies on other nodes need: take mirror or parity",
             ));
+        }
+        if let Some(others) = self.chosen_elsewhere(request)? {
+            return self.make_elsewhere(request, &others);
         }
         let members = replication.choose(request)?;
         let volume = Uuid::new_v4();

@@ -30,6 +30,8 @@ pub(in crate::manager) struct Item {
 pub(in crate::manager) struct Shown {
     /// As this node's last term began.
     pub(super) last_failover: Option<FailoverStatus>,
+    /// How often this node came to serve it, by cause.
+    pub(super) failovers: BTreeMap<FailoverCause, u64>,
     /// What is wrong.
     pub(super) alarm: Option<String>,
     /// The epoch since which this node serves it, where hosts reach it by now.
@@ -150,6 +152,7 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
             if failover.cause != Cause::Move {
                 known.followed = None;
             }
+            *known.failovers.entry(cause_of(failover.cause)).or_default() += 1;
             known.last_failover = failover_status(*failover).or(known.last_failover);
             Some(AnaState::Optimized)
         }
@@ -189,13 +192,17 @@ fn failover_status(failover: Failover) -> Option<FailoverStatus> {
     let gap = failover.gap?;
     Some(FailoverStatus {
         gap_ms: u64::try_from(gap.as_millis()).unwrap_or(u64::MAX),
-        cause: match failover.cause {
-            Cause::Start => FailoverCause::Start,
-            Cause::Move => FailoverCause::Move,
-            Cause::Death => FailoverCause::Death,
-            Cause::Silence => FailoverCause::Silence,
-        },
+        cause: cause_of(failover.cause),
     })
+}
+
+const fn cause_of(cause: Cause) -> FailoverCause {
+    match cause {
+        Cause::Start => FailoverCause::Start,
+        Cause::Move => FailoverCause::Move,
+        Cause::Death => FailoverCause::Death,
+        Cause::Silence => FailoverCause::Silence,
+    }
 }
 
 impl PoolManager {

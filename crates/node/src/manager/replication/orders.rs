@@ -15,7 +15,7 @@ use super::make::NewCopy;
 use crate::PoolManager;
 use crate::access::Admission;
 use crate::manager::{LivePool, live};
-use crate::model::{ControlError, ErrorKind, ReplicationStatus};
+use crate::model::{Check, ControlError, CreateVolume, ErrorKind, ReplicationStatus};
 use crate::pool::ReplicaMail;
 use crate::service::Words;
 
@@ -25,6 +25,10 @@ use crate::service::Words;
 pub(super) enum Order {
     /// Make a copy of a volume that holds nothing yet.
     MakeCopy(Box<NewCopy>),
+    /// Make a volume of which you have a copy, and those that it names.
+    MakeVolume(Box<CreateVolume>),
+    /// Say what a pool of yours has room for.
+    SayRoom { pool: String },
     /// Bring it into service: the volume's key is there.
     StartCopy { volume: Uuid },
     /// Say what you have of it.
@@ -178,6 +182,21 @@ impl PoolManager {
                 self.make_copy(&copy)?;
                 done()
             }
+            Order::MakeVolume(wanted) => {
+                info!(target: crate::ORDERS, "{from}: make volume {}/{} on {}", wanted.pool, wanted.name, wanted.nodes.join(", "));
+                let me = self
+                    .replication()?
+                    .node_name(self.replication()?.cluster.me());
+                // Else it would go on from node to node.
+                if !wanted.nodes.contains(&me) {
+                    return Err(ControlError::usage(
+                        "this node is none of those that are named",
+                    ));
+                }
+                wanted.check()?;
+                json(&self.make_volume(&wanted)?)
+            }
+            Order::SayRoom { pool } => json(&self.room_here(&pool)?),
             Order::StartCopy { volume } => {
                 self.start_copy(volume)?;
                 done()

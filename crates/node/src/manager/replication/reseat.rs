@@ -143,7 +143,8 @@ impl Replication {
         Ok(give.chain(take.into_iter().map(Step::Take)).collect())
     }
 
-    fn named(&self, names: &[String]) -> Result<Vec<NodeId>, ControlError> {
+    /// Nodes by their names, each once.
+    pub(super) fn named(&self, names: &[String]) -> Result<Vec<NodeId>, ControlError> {
         let config = self.cluster.config();
         let mut nodes = Vec::new();
         for name in names {

@@ -8,13 +8,42 @@ use uuid::Uuid;
 use super::Replication;
 use super::orders::{Order, ShowReply};
 use super::verify::diverged;
-use crate::manager::LivePool;
-use crate::manager::PoolManager;
+use crate::manager::work::seconds;
+use crate::manager::{LivePool, PoolManager};
 use crate::model::{ControlError, ReplicaState, ReplicaStatus, ReplicationStatus};
 use crate::replica::ReplicaView;
 
 /// How long an owner may take to say what it knows: one that was stopped would keep `volume show` waiting.
 const SHOW_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Whether a copy is being given what it misses.
+const fn is_filled(state: ReplicaState) -> bool {
+    matches!(state, ReplicaState::Resync | ReplicaState::Diverged)
+}
+
+/// A copy, as a node sees it.
+#[derive(Clone, Copy)]
+struct Look {
+    /// The node serves hosts: what it sees counts.
+    serves: bool,
+    is_own: bool,
+    is_absent: bool,
+    is_connected: bool,
+    is_diverged: bool,
+    left: u64,
+}
+
+const fn state_of(look: Look) -> ReplicaState {
+    match look.serves {
+        false if look.is_own && look.is_absent => ReplicaState::Absent,
+        false => ReplicaState::Unknown,
+        true if !look.is_absent => ReplicaState::InSync,
+        true if look.is_diverged => ReplicaState::Diverged,
+        true if !look.is_connected => ReplicaState::Absent,
+        true if look.left > 0 => ReplicaState::Resync,
+        true => ReplicaState::Proving,
+    }
+}
 
 impl Replication {
     fn portals(&self, members: &Seats<NodeId>) -> Vec<String> {
@@ -31,21 +60,23 @@ impl Replication {
         let shown = self.shown().get(&volume).cloned().unwrap_or_default();
         let diverged = view.proof.as_ref().map(diverged).unwrap_or_default();
         let replica = |(place, node): (Position, NodeId)| {
-            let is = |set: ashlar_replica::Positions| set.has(place);
             let left = view.missing_bytes.get(place.index()).copied().unwrap_or(0);
-            let state = match view.serves {
-                false if view.position == place && is(view.absent) => ReplicaState::Absent,
-                false => ReplicaState::Unknown,
-                true if !is(view.absent) => ReplicaState::InSync,
-                true if is(diverged) => ReplicaState::Diverged,
-                true if !is(view.connected) => ReplicaState::Absent,
-                true if left > 0 => ReplicaState::Resync,
-                true => ReplicaState::Proving,
-            };
+            let state = state_of(Look {
+                serves: view.serves,
+                is_own: view.position == place,
+                is_absent: view.absent.has(place),
+                is_connected: view.connected.has(place),
+                is_diverged: diverged.has(place),
+                left,
+            });
+            let resync = view.resyncs.get(place.index()).copied();
+            let resync = resync.filter(|_| is_filled(state)).unwrap_or_default();
             ReplicaStatus {
                 node: self.node_name(node),
                 state,
                 resync_bytes_left: left,
+                resync_percent: resync.percent,
+                resync_seconds_left: resync.left.map(seconds),
                 reason: view.troubles.get(place.index()).cloned().flatten(),
             }
         };
@@ -85,7 +116,12 @@ impl Replication {
                 true => ReplicaState::InSync,
                 false => ReplicaState::Absent,
             };
-            ReplicaStatus { state, ..replica }
+            ReplicaStatus {
+                state,
+                resync_percent: None,
+                resync_seconds_left: None,
+                ..replica
+            }
         });
         ReplicationStatus {
             owner: None,
@@ -130,5 +166,55 @@ impl PoolManager {
             Some(replication) if own.owner.is_none() => replication.asked(volume, own),
             _ => own,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_copy_is_follows_from_what_its_node_sees() {
+        let filled = Look {
+            serves: true,
+            is_own: false,
+            is_absent: true,
+            is_connected: true,
+            is_diverged: false,
+            left: 1,
+        };
+        let in_sync = Look {
+            is_absent: false,
+            ..filled
+        };
+        let proven = Look { left: 0, ..filled };
+        let diverged = Look {
+            is_diverged: true,
+            ..filled
+        };
+        let away = Look {
+            is_connected: false,
+            ..filled
+        };
+        let elsewhere = Look {
+            serves: false,
+            ..in_sync
+        };
+        let own = Look {
+            serves: false,
+            is_own: true,
+            ..filled
+        };
+        let states = [in_sync, filled, proven, diverged, away, elsewhere, own].map(state_of);
+        let expected = [
+            ReplicaState::InSync,
+            ReplicaState::Resync,
+            ReplicaState::Proving,
+            ReplicaState::Diverged,
+            ReplicaState::Absent,
+            ReplicaState::Unknown,
+            ReplicaState::Absent,
+        ];
+        assert_eq!(states, expected);
     }
 }

@@ -17,9 +17,9 @@ use crate::Control;
 use crate::manager::Kept;
 use crate::manager::tests::Room;
 use crate::model::{
-    ControlError, CreateVolume, ErrorKind, ExportPool, HostChange, ImportPool, LayoutSpec,
-    ReplicaState, ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded, VolumeName, VolumeStatus,
-    WhenDegraded,
+    AddDrive, ControlError, CreateVolume, DrainNode, ErrorKind, ExportPool, HostChange, ImportPool,
+    LayoutSpec, ReplicaState, ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded, VolumeName,
+    VolumeStatus, WhenDegraded,
 };
 use crate::pool::{ReplicaMail, VolumeOpener};
 use crate::replica::ReplicaView;
@@ -488,4 +488,50 @@ fn a_volume_that_cannot_become_a_copy_stays_as_it_was() {
     let after = manager.volume(&name).expect("there");
     assert_eq!((after.bytes, after.state), (made.bytes, made.state));
     assert!(manager.target.remove(&made.nqn).is_ok(), "it is served");
+}
+
+/// The nodes that have a copy, as one of them sees it.
+fn nodes_of(status: VolumeStatus) -> Vec<String> {
+    let copies = status.replication.expect("several copies").replicas;
+    let mut names: Vec<String> = copies.into_iter().map(|copy| copy.node).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn copies_go_where_there_is_room_and_not_to_a_drained_node() {
+    let nodes = Nodes::new(3);
+    let manager = &nodes.rooms[0].manager;
+    // What a third drive adds is kept for repair.
+    for name in ["d2", "d3"] {
+        let request = AddDrive {
+            drive: nodes.rooms[2].drive(name),
+            ..AddDrive::default()
+        };
+        let added = nodes.rooms[2].manager.add_drive("tank", request);
+        added.expect("added");
+    }
+    let make = |name: &str, nodes: &[&str]| {
+        let name = VolumeName::new("tank", name).expect("a name");
+        let request = CreateVolume {
+            replicas: 2,
+            nodes: nodes.iter().map(|&node| node.to_owned()).collect(),
+            ..CreateVolume::new(&name, SIZE, LayoutSpec::Mirror { copies: 2 })
+        };
+        nodes_of(manager.create_volume(request).expect("made"))
+    };
+    assert_eq!(make("a", &[]), ["n1", "n3"], "by room");
+    assert_eq!(make("b", &["n2", "n3"]), ["n2", "n3"], "as named");
+    let none = VolumeName::new("tank", "b").expect("a name");
+    assert!(
+        manager.volume(&none).is_err(),
+        "this node has nothing of it"
+    );
+    let drain = DrainNode {
+        node: "n1".into(),
+        drain: true,
+    };
+    let drained = manager.drain_node(&drain).expect("drained");
+    assert!(drained.kept.is_empty(), "{drained:?}");
+    assert_eq!(make("c", &[]), ["n2", "n3"], "the drained node is left out");
 }

@@ -1,0 +1,203 @@
+//! What there is to tell of a cluster and of volumes with copies on several nodes.
+
+use prometheus_client::registry::Unit;
+
+use super::series::{counter, gauge, label, of_volume, states, word};
+use super::{Labels, Metric};
+use crate::model::{
+    ClusterMetrics, FailoverCount, ProofStatus, ReplicaState, ReplicaStatus, ReplicationStatus,
+    VolumeMetrics,
+};
+
+const STATES: [ReplicaState; 6] = [
+    ReplicaState::InSync,
+    ReplicaState::Resync,
+    ReplicaState::Proving,
+    ReplicaState::Diverged,
+    ReplicaState::Absent,
+    ReplicaState::Unknown,
+];
+
+/// A volume that has copies on several nodes.
+#[derive(Clone, Copy)]
+struct Replicated<'a> {
+    volume: &'a VolumeMetrics,
+    known: &'a ReplicationStatus,
+    is_owned_here: bool,
+}
+
+impl Replicated<'_> {
+    fn labels(&self) -> Labels {
+        of_volume(self.volume)
+    }
+
+    fn labels_with(&self, node: &str) -> Labels {
+        let mut labels = self.labels();
+        labels.push(("node", node.to_owned()));
+        labels
+    }
+
+    /// What only the owner knows is said by it alone, so that a sum over all nodes counts it once.
+    fn copies(&self) -> impl Iterator<Item = &ReplicaStatus> {
+        let copies = self.is_owned_here.then_some(&self.known.replicas);
+        copies.into_iter().flatten()
+    }
+
+    fn proof(&self) -> Option<&ProofStatus> {
+        self.known
+            .last_proof
+            .as_ref()
+            .filter(|_| self.is_owned_here)
+    }
+}
+
+/// All of it.
+pub(super) fn all(cluster: &ClusterMetrics, volumes: &[VolumeMetrics]) -> Vec<Metric> {
+    let replicated = volumes.iter().filter_map(|volume| {
+        let known = volume.status.replication.as_ref()?;
+        Some(Replicated {
+            volume,
+            known,
+            is_owned_here: known.owner.as_ref() == Some(&cluster.node),
+        })
+    });
+    let replicated: Vec<Replicated<'_>> = replicated.collect();
+    let mut out = nodes(cluster);
+    out.extend(owners(&replicated));
+    out.extend(copies(&replicated));
+    out.extend(failovers(&cluster.failovers, &replicated));
+    out.extend(proofs(&replicated));
+    out
+}
+
+fn truth(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+fn nodes(cluster: &ClusterMetrics) -> Vec<Metric> {
+    let quorum = (Labels::new(), truth(cluster.quorum_reachable));
+    let peers = cluster.peers.iter();
+    let peers = peers.map(|peer| (label([("node", &peer.node)]), truth(peer.connected)));
+    vec![
+        gauge(
+            "ashlar_quorum_reachable",
+            "Whether the quorum answers",
+            None,
+        )
+        .with([quorum]),
+        gauge(
+            "ashlar_peer_connected",
+            "Whether another node is reached",
+            None,
+        )
+        .with(peers),
+    ]
+}
+
+fn owners(volumes: &[Replicated<'_>]) -> Vec<Metric> {
+    let of = |metric: Metric, value: fn(&Replicated<'_>) -> f64| {
+        metric.with(volumes.iter().map(|one| (one.labels(), value(one))))
+    };
+    vec![
+        of(
+            gauge(
+                "ashlar_replica_owner",
+                "1 if this node serves the volume",
+                None,
+            ),
+            |one| truth(one.is_owned_here),
+        ),
+        of(
+            gauge(
+                "ashlar_replica_epoch",
+                "Newest term of an owner that this node knows",
+                None,
+            ),
+            |one| f64::from(one.known.epoch),
+        ),
+    ]
+}
+
+fn copies(volumes: &[Replicated<'_>]) -> Vec<Metric> {
+    let each = || {
+        volumes.iter().flat_map(|one| {
+            let labels = |copy: &ReplicaStatus| one.labels_with(&copy.node);
+            one.copies().map(move |copy| (labels(copy), copy))
+        })
+    };
+    let left = each().map(|(labels, copy)| (labels, copy.resync_bytes_left as f64));
+    let state =
+        each().flat_map(|(labels, copy)| states(&STATES, copy.state, &labels).collect::<Vec<_>>());
+    vec![
+        gauge(
+            "ashlar_replica_state",
+            "1 for the state the copy is in",
+            None,
+        )
+        .with(state),
+        gauge(
+            "ashlar_replica_resync_left",
+            "What the copy misses yet",
+            Some(Unit::Bytes),
+        )
+        .with(left),
+    ]
+}
+
+fn failovers(counts: &[FailoverCount], volumes: &[Replicated<'_>]) -> Vec<Metric> {
+    let counts = volumes.iter().flat_map(|one| {
+        let counts = counts
+            .iter()
+            .filter(|count| count.volume == one.volume.status.uuid);
+        counts.map(|count| {
+            let mut labels = one.labels();
+            labels.push(("cause", word(count.cause)));
+            (labels, count.count as f64)
+        })
+    });
+    let gaps = volumes.iter().filter_map(|one| {
+        let last = one.known.last_failover.filter(|_| one.is_owned_here)?;
+        Some((one.labels(), last.gap_ms as f64 / 1e3))
+    });
+    vec![
+        counter(
+            "ashlar_replica_failovers",
+            "How often this node came to serve the volume",
+            None,
+        )
+        .with(counts),
+        gauge(
+            "ashlar_replica_last_gap",
+            "From the last word of the owner before until this node served",
+            Some(Unit::Seconds),
+        )
+        .with(gaps),
+    ]
+}
+
+fn proofs(volumes: &[Replicated<'_>]) -> Vec<Metric> {
+    let ends = volumes
+        .iter()
+        .filter_map(|one| Some((one.labels(), one.proof()?.seconds as f64)));
+    let different = volumes.iter().flat_map(|one| {
+        let copies = one.proof().map(|proof| &proof.copies);
+        copies.into_iter().flatten().map(|copy| {
+            let bytes: u64 = copy.ranges.iter().map(|range| range.bytes).sum();
+            (one.labels_with(&copy.node), bytes as f64)
+        })
+    });
+    vec![
+        gauge(
+            "ashlar_replica_last_proof_timestamp",
+            "When copies in sync were compared last, since 1970",
+            Some(Unit::Seconds),
+        )
+        .with(ends),
+        gauge(
+            "ashlar_replica_last_proof_different",
+            "What the copy differed in then from the owner's",
+            Some(Unit::Bytes),
+        )
+        .with(different),
+    ]
+}
