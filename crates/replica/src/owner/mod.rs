@@ -21,6 +21,7 @@ mod sessions;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -35,10 +36,11 @@ use crate::event::{At, Effect, HostOperation, Outcome, ReadMode, Turn, Wish};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::{Fence, Origin};
 use crate::ids::{
-    Ask, CommandId, CopyId, Epoch, Leaf, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
+    Ask, CommandId, CopyId, Epoch, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
     SessionId, Token,
 };
 use crate::lease::Held;
+use crate::leaves::Leaves;
 use crate::local::Applied;
 use crate::message::{Content, Message, RecordKind};
 
@@ -90,10 +92,10 @@ enum Work {
     Proof {
         to: Position,
         session: SessionId,
-        leaf: Leaf,
+        leaves: Leaves,
     },
     Audit {
-        leaf: Leaf,
+        leaves: Leaves,
     },
 }
 

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::learner::{Copying, Proof, Proving};
+use super::learner::{Copying, Proving};
 use super::line::Place;
 use super::peer::Link;
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, Turn};
 use crate::extent::Extent;
-use crate::ids::{CopyId, Leaf, Position, Positions, SessionId};
+use crate::ids::{CopyId, Position, Positions, SessionId};
+use crate::leaves::Leaves;
 use crate::message::{Content, Message};
 
 /// How long a learner without space is left alone.
@@ -47,7 +48,7 @@ impl Owner {
         else {
             return;
         };
-        while learner.copies.len() + learner.waiting_copies < limits.copies
+        while learner.under_way() < limits.copies
             && let Some(extent) = learner.claim(limits.piece_granules)
         {
             learner.waiting_copies += 1;
@@ -145,7 +146,7 @@ impl Owner {
         self.resync(turn);
     }
 
-    /// Proves leaf after leaf, once nothing is missed.
+    /// Proves run after run of leaves, once nothing is missed.
     fn prove(&mut self, turn: &mut Turn<'_>, to: Position) {
         let shape = turn.config.shape;
         let based = self.is_based();
@@ -160,26 +161,31 @@ impl Owner {
         else {
             return;
         };
-        if !based || !learner.is_clean() || !matches!(learner.proof, Proof::Idle) {
-            return;
+        let mut any = false;
+        while based
+            && let Some(leaves) = learner.unproven(turn)
+            && let Some(extent) = shape.run(leaves)
+        {
+            learner.waiting_proofs += 1;
+            let work = Work::Proof {
+                to,
+                session,
+                leaves,
+            };
+            self.line.join(extent, work);
+            any = true;
         }
-        let Some(leaf) = learner.unproven(shape.leaves()) else {
-            return;
-        };
-        let Some(extent) = shape.leaf(leaf) else {
-            return;
-        };
-        learner.proof = Proof::Waiting;
-        self.line.join(extent, Work::Proof { to, session, leaf });
-        self.start_work(turn);
+        if any {
+            self.start_work(turn);
+        }
     }
 
-    /// A leaf is locked: both sides compute its digest.
+    /// Leaves are locked: both sides compute their digest.
     pub(super) fn proof_starts(
         &mut self,
         turn: &mut Turn<'_>,
         (to, session): (Position, SessionId),
-        leaf: Leaf,
+        leaves: Leaves,
         place: Place,
     ) {
         let epoch = self.epoch;
@@ -194,18 +200,19 @@ impl Owner {
             return;
         };
         let copy = learner.number();
-        learner.proof = Proof::Comparing(Proving {
-            copy,
-            leaf,
+        learner.waiting_proofs -= 1;
+        let proving = Proving {
+            leaves,
             place,
             ours: None,
             theirs: None,
-        });
+        };
+        learner.proving.insert(copy, proving);
         peer.learner = Some(learner);
-        peer.send(turn, epoch, Message::DigestAsk { copy, leaf });
+        peer.send(turn, epoch, Message::DigestAsk { copy, leaves });
         let token = turn.token();
         self.jobs.insert(token, Job::Digest { to, session, copy });
-        turn.local.digest(token, leaf);
+        turn.local.digest(token, leaves);
     }
 
     /// One of the two digests has come: ours, theirs.
@@ -222,25 +229,25 @@ impl Owner {
         let Some(learner) = peer.and_then(|peer| peer.learner.as_mut()) else {
             return;
         };
-        let Proof::Comparing(proving) = &mut learner.proof else {
+        let Some(proving) = learner.proving.get_mut(&copy) else {
             return;
         };
-        if proving.copy != copy {
-            return;
-        }
         proving.ours = proving.ours.or(ours);
         proving.theirs = proving.theirs.or(theirs);
         let (Some(ours), Some(theirs)) = (proving.ours, proving.theirs) else {
             return;
         };
-        let (leaf, place) = (proving.leaf, proving.place);
-        learner.proof = Proof::Idle;
-        if ours == theirs {
-            learner.proved(leaf);
-        } else if let Some(extent) = turn.config.shape.leaf(leaf) {
-            learner.differs(extent);
-            turn.local.mark(position, extent);
-            turn.alarm(Alarm::Differs { position, leaf });
+        let (leaves, place) = (proving.leaves, proving.place);
+        learner.proving.remove(&copy);
+        if ours != theirs {
+            learner.walk.differ(leaves);
+            if let Some(leaf) = leaves.only()
+                && let Some(extent) = turn.config.shape.leaf(leaf)
+            {
+                learner.differs(extent);
+                turn.local.mark(position, extent);
+                turn.alarm(Alarm::Differs { position, leaf });
+            }
         }
         self.line.leave(place);
         self.start_work(turn);
@@ -260,7 +267,7 @@ impl Owner {
                 .learner
                 .as_ref()
                 .filter(|_| peer.link == Link::Learning)?;
-            let proven = learner.is_clean() && learner.unproven(leaves).is_none();
+            let proven = learner.is_clean() && learner.is_proven(leaves);
             let proven = proven || turn.sings(Canary::AddNotCaught);
             let only = Positions::NONE.with(position);
             let granted = self.held.covers(only, turn.now) || turn.sings(Canary::AddNoGrant);
