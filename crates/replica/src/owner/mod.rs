@@ -12,6 +12,7 @@ mod isolated;
 mod learner;
 mod line;
 mod ops;
+mod pacing;
 mod patience;
 mod peer;
 mod reads;
@@ -50,6 +51,7 @@ use forwarded::Forwarded;
 pub(crate) use forwarded::is_forwarded;
 use line::{Line, Place};
 use ops::Ops;
+use pacing::Pacing;
 use peer::{Link, Peer};
 use reads::{Arrived, Reading, Whose};
 
@@ -152,6 +154,8 @@ pub(crate) struct Owner {
     wanted: Option<Wish>,
     looking: Option<Ask>,
     looked_at: Moment,
+    /// How fast copies go to learners.
+    pacing: Pacing,
     /// A learner that has all: commits wait for it already, so that it can be added.
     catching: Option<Position>,
     moving: Option<Moving>,
@@ -304,6 +308,12 @@ impl Owner {
     ) {
         if !self.is_open {
             return turn.answer(command, Outcome::NotOwner);
+        }
+        if matches!(
+            operation,
+            HostOperation::Write { .. } | HostOperation::Read { .. }
+        ) {
+            self.pacing.host(command, turn.now);
         }
         let shape = turn.config.shape;
         let extent = match operation {

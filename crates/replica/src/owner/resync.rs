@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use ashlar_block::Moment;
 use bytes::Bytes;
 
-use super::learner::{Copying, Proving};
+use super::learner::{Copying, Learner, Proving};
 use super::line::Place;
 use super::peer::Link;
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
-use crate::event::{Alarm, Turn};
+use crate::event::{Alarm, Effect, Turn};
 use crate::extent::Extent;
 use crate::ids::{CopyId, Position, Positions, SessionId};
 use crate::leaves::Leaves;
@@ -24,6 +25,9 @@ impl Owner {
         if !self.is_serving() || self.moving.is_some() {
             return;
         }
+        let copies = |learner: &Learner| !learner.is_clean();
+        let any = self.learners().any(copies);
+        self.pacing.set(any);
         for position in Positions::first(self.peers.len()).iter() {
             let unsettled = self.adding() == Some(position) && !turn.sings(Canary::UnsettledAdd);
             if !unsettled {
@@ -34,9 +38,34 @@ impl Owner {
         self.consider_change(turn);
     }
 
+    fn learners(&self) -> impl Iterator<Item = &Learner> {
+        let peers = self.peers.iter().flatten();
+        let learning = peers.filter(|peer| peer.link == Link::Learning);
+        learning.filter_map(|peer| peer.learner.as_ref())
+    }
+
+    /// When copies go on that pause for hosts.
+    pub(crate) fn copies_at(&self) -> Option<Moment> {
+        self.pacing.wakes_at()
+    }
+
+    /// What hosts were answered in this turn.
+    pub(crate) fn note_answers(&mut self, turn: &Turn<'_>) {
+        if !self.pacing.is_on() {
+            return;
+        }
+        for effect in turn.out.iter() {
+            if let Effect::Answer { command, .. } = effect {
+                self.pacing.answered(*command, turn.now);
+            }
+        }
+    }
+
     fn copy_to(&mut self, turn: &mut Turn<'_>, to: Position) {
         let limits = turn.config.limits;
         let mut begun = Vec::new();
+        let under_way = self.learners().map(Learner::under_way).sum();
+        let mut room = self.pacing.room(turn.now, under_way, limits.copies);
         let Some(peer) = self.peers[to.index()].as_mut() else {
             return;
         };
@@ -48,10 +77,13 @@ impl Owner {
         else {
             return;
         };
-        while learner.under_way() < limits.copies
+        while room > 0
+            && learner.under_way() < limits.copies
             && let Some(extent) = learner.claim(limits.piece_granules)
         {
             learner.waiting_copies += 1;
+            room -= 1;
+            self.pacing.begins(turn.now);
             begun.push(extent);
         }
         if begun.is_empty() {
@@ -138,6 +170,8 @@ impl Owner {
         else {
             return;
         };
+        let (granules, most) = (copying.extent.count().into(), turn.config.limits.copies);
+        self.pacing.copied(turn.now, granules, most);
         turn.local.clear(from, copying.extent);
         if let Some(place) = copying.place {
             self.line.leave(place);

@@ -23,6 +23,7 @@ use crate::message::{Attach, Content, Envelope, Message};
 use crate::quorum::{Held, MemoryQuorum, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
+mod pacing;
 mod runs;
 
 const VOLUME: VolumeId = VolumeId(1);
