@@ -19,10 +19,11 @@ use crate::ids::{
 use crate::key::{Key, MemberId, Members, OwnerId};
 use crate::leaves::Leaves;
 use crate::local::{Entry, EntryChange, Imported, Local, Tag};
-use crate::message::{Attach, Content, Envelope, Message};
+use crate::message::{Attach, Content, Envelope, Message, RecordKind};
 use crate::quorum::{Held, MemoryQuorum, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
+mod exact;
 mod pacing;
 mod runs;
 
