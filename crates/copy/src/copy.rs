@@ -13,9 +13,9 @@ use ashlar_store::{Engine, Managed, ReplicaPromise, ReplicaTag};
 use bytes::{Bytes, BytesMut};
 
 use crate::LEAF_GRANULES;
-use crate::digest::Digest;
 use crate::memory::Memory;
 use crate::names::Names;
+use crate::proof::{Found, Proof};
 
 /// Bytes of a granule.
 pub(crate) const GRANULE: usize = 4096;
@@ -38,9 +38,9 @@ enum What {
     /// What was read, and where it is from.
     Read(Arrived, Extent),
     /// The same, of a leaf whose checksums do not say enough.
-    Digest(BytesMut, Extent),
+    Digest(BytesMut, Proof),
     /// A granule is read to bring its leaf's checksums into memory.
-    Load(Extent),
+    Load(Proof),
 }
 
 /// What was read.
@@ -50,15 +50,6 @@ enum Arrived {
     Whole(Option<IoBuffer>),
     /// By several.
     Pieces(BytesMut),
-}
-
-/// A leaf that is to be proven.
-#[derive(Debug)]
-pub(crate) struct Proof {
-    pub(crate) token: Token,
-    pub(crate) extent: Extent,
-    /// It was loaded for that already.
-    pub(crate) is_loaded: bool,
 }
 
 /// A command that waits for a buffer, or is on its way.
@@ -102,7 +93,8 @@ pub struct Copy {
     flying: BTreeMap<u64, Piece>,
     /// Orders on their way: whose, and what is promised then.
     orders: BTreeMap<u64, (Token, Entry)>,
-    proofs: Vec<Proof>,
+    /// What can be gone on with.
+    proofs: VecDeque<Proof>,
     events: VecDeque<Event>,
     failure: Option<String>,
 }
@@ -136,7 +128,7 @@ impl Copy {
             waiting: VecDeque::new(),
             flying: BTreeMap::new(),
             orders: BTreeMap::new(),
-            proofs: Vec::new(),
+            proofs: VecDeque::new(),
             events: VecDeque::new(),
             failure: None,
         }
@@ -265,38 +257,48 @@ impl Copy {
     }
 
     pub(crate) fn prove(&mut self, token: Token, extent: Extent) {
-        let is_loaded = false;
-        self.proofs.push(Proof {
-            token,
-            extent,
-            is_loaded,
-        });
+        self.proofs.push_back(Proof::new(token, extent));
     }
 
-    /// Leaves to be proven, for which something may be done now.
-    pub(crate) fn take_proofs(&mut self) -> Vec<Proof> {
-        std::mem::take(&mut self.proofs)
+    /// Whether something can be proven now.
+    pub(crate) fn has_proofs(&self) -> bool {
+        !self.proofs.is_empty()
     }
 
-    /// What the engine has of a leaf: the plain checksums of its granules as far as its map tells them, or nothing.
-    pub(crate) fn proof(&mut self, proof: &Proof, sums: Option<Vec<Option<u32>>>) {
-        let (token, extent) = (proof.token, proof.extent);
-        let known: Option<Vec<u32>> = sums.iter().flatten().copied().collect();
-        match (sums, known) {
-            (Some(_), Some(known)) => {
-                let result = Ok(digest_of(&known));
-                self.events.push_back(Event::Digested { token, result });
+    /// Something of which a leaf may be proven now.
+    pub(crate) fn next_proof(&mut self) -> Option<Proof> {
+        self.proofs.pop_front()
+    }
+
+    /// What the engine has of the leaf that a proof has come to.
+    pub(crate) fn found(&mut self, mut proof: Proof, found: Found) {
+        let (token, leaf) = (proof.token(), proof.leaf());
+        if proof.take(&found) {
+            return self.proved(proof);
+        }
+        let is_here = !matches!(found, Found::Elsewhere);
+        let first = Extent::new(leaf.first(), 1);
+        match first.filter(|_| !is_here && proof.loads()) {
+            Some(first) => {
+                let doing = self.begin(token, What::Load(proof), first);
+                self.want_to_read(doing, first);
             }
-            (None, _) if !proof.is_loaded => {
-                if let Some(first) = Extent::new(extent.first(), 1) {
-                    let doing = self.begin(token, What::Load(extent), first);
-                    self.want_to_read(doing, first);
-                }
+            None => {
+                let doing = self.begin(token, What::Digest(room(leaf), proof), leaf);
+                self.want_to_read(doing, leaf);
             }
-            _ => {
-                let doing = self.begin(token, What::Digest(room(extent), extent), extent);
-                self.want_to_read(doing, extent);
-            }
+        }
+    }
+
+    /// A leaf is in its proof.
+    fn proved(&mut self, proof: Proof) {
+        match proof.digest() {
+            Some(digest) => self.events.push_back(Event::Digested {
+                token: proof.token(),
+                result: Ok(digest),
+            }),
+            // The next leaf of the same run, before other runs.
+            None => self.proofs.push_front(proof),
         }
     }
 
@@ -375,15 +377,17 @@ impl Copy {
     }
 
     fn finish(&mut self, done: Doing) {
-        if let (What::Load(extent), None) = (&done.what, &done.error) {
-            self.proofs.push(Proof {
-                token: done.token,
-                extent: *extent,
-                is_loaded: true,
-            });
-            return;
+        match (done.what, done.error) {
+            (What::Load(proof), None) => self.proofs.push_front(proof),
+            (What::Digest(bytes, mut proof), None) => {
+                proof.take(&Found::Bytes(bytes));
+                self.proved(proof);
+            }
+            (what, error) => {
+                let event = event(done.token, what, error, &mut self.memory);
+                self.events.push_back(event);
+            }
         }
-        self.events.push_back(done.event(&mut self.memory));
     }
 
     /// The engine has answered one of this copy's orders.
@@ -412,9 +416,8 @@ impl What {
                 *whole = buffer;
                 return;
             }
-            Self::Read(Arrived::Pieces(bytes), extent) | Self::Digest(bytes, extent) => {
-                (bytes, extent)
-            }
+            Self::Read(Arrived::Pieces(bytes), extent) => (bytes, *extent),
+            Self::Digest(bytes, proof) => (bytes, proof.leaf()),
             Self::Apply | Self::Load(_) => return,
         };
         let from = (piece.first() - extent.first()) as usize * GRANULE;
@@ -424,41 +427,27 @@ impl What {
     }
 }
 
-impl Doing {
-    fn event(self, memory: &mut Memory) -> Event {
-        let token = self.token;
-        let outcome = self.error.map_or(Ok(()), Err);
-        match self.what {
-            What::Apply => Event::Applied {
-                token,
-                result: outcome,
-            },
-            What::Read(arrived, _) => Event::Read {
-                token,
-                result: outcome.map(|()| match arrived {
-                    Arrived::Whole(Some(buffer)) => memory.pass_on(buffer),
-                    Arrived::Whole(None) => unreachable!("a read that succeeded has a buffer"),
-                    Arrived::Pieces(bytes) => bytes.freeze(),
-                }),
-            },
-            What::Digest(bytes, _) => {
-                let sums: Vec<u32> = bytes.chunks(GRANULE).map(crc32c::crc32c).collect();
-                let result = outcome.map(|()| digest_of(&sums));
-                Event::Digested { token, result }
-            }
-            What::Load(_) => Event::Digested {
-                token,
-                result: outcome.map(|()| 0),
-            },
-        }
+/// What the replica hears of an operation that has ended; a digest only if it has failed.
+fn event(token: Token, what: What, error: Option<IoError>, memory: &mut Memory) -> Event {
+    let outcome = error.map_or(Ok(()), Err);
+    match what {
+        What::Apply => Event::Applied {
+            token,
+            result: outcome,
+        },
+        What::Read(arrived, _) => Event::Read {
+            token,
+            result: outcome.map(|()| match arrived {
+                Arrived::Whole(Some(buffer)) => memory.pass_on(buffer),
+                Arrived::Whole(None) => unreachable!("a read that succeeded has a buffer"),
+                Arrived::Pieces(bytes) => bytes.freeze(),
+            }),
+        },
+        What::Digest(..) | What::Load(_) => Event::Digested {
+            token,
+            result: outcome.map(|()| 0),
+        },
     }
-}
-
-/// The digest of a leaf whose granules have these plain checksums.
-fn digest_of(sums: &[u32]) -> u128 {
-    let mut digest = Digest::new();
-    sums.iter().for_each(|&sum| digest.word(sum.into()));
-    digest.end()
 }
 
 fn zeroes(extent: Extent) -> Bytes {

@@ -29,6 +29,12 @@ impl Digest {
         self.high = fold(self.high ^ word.rotate_left(32), FACTORS.1).wrapping_add(self.low);
     }
 
+    /// A digest of others.
+    pub(crate) const fn digest(&mut self, digest: u128) {
+        self.word(digest as u64);
+        self.word((digest >> 64) as u64);
+    }
+
     pub(crate) const fn end(mut self) -> u128 {
         self.word(self.high);
         self.word(self.low);

@@ -23,7 +23,7 @@
 //! engine.handle(now, Event::Tick, &mut out);                    // as ever: then out.io to the drives
 //! for completion in out.done   where volume_of(completion.tag) == Some(volume) { copy.completed(completion) }
 //! for (id, answer) in out.managed where volume_of(id) == Some(volume)          { copy.managed(id, answer) }
-//! EngineLocal::new(..).resume();                                // what has waited for a buffer
+//! EngineLocal::new(..).resume();                                // what has waited for a buffer; some of what is to be proven
 //! while let Some(event) = copy.next_event() { replica.handle(event, ..) }       // and the engine again, if there were any
 //! if let Some(why) = copy.failure() { /* the engine has stopped: so does the replica */ }
 //! ```
@@ -43,9 +43,10 @@ mod lent;
 mod local;
 mod memory;
 mod names;
+mod proof;
 
 pub use copy::Copy;
-pub use local::{EngineLocal, plane, uncertain};
+pub use local::{EngineLocal, plane, uncertain, unwritten};
 pub use names::volume_of;
 
 /// Granules of a leaf of an engine's map: what a proof is about.

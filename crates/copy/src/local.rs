@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position, Tag, Token,
+    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Leaves, Local, OwnPlane, Position, Tag,
+    Token,
 };
 use ashlar_store::{
     Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange,
@@ -12,6 +13,12 @@ use ashlar_store::{
 };
 
 use crate::copy::{Copy, GRANULE};
+use crate::proof::{Found, Proof};
+
+/// What a turn may cost that has something to prove, in leaves that are not written: about a tenth of a millisecond.
+const SLICE: u32 = 512;
+/// What one costs that is written.
+const WRITTEN: u32 = 128;
 
 /// An engine as one copy's store, for one call of its replica. What that asks for is posted: [`Engine::handle`] must
 /// follow in the same turn.
@@ -38,14 +45,43 @@ impl<'a> EngineLocal<'a> {
         }
     }
 
-    /// Posts what has waited for buffers, as far as there are some, and answers what can be answered at once. Whether anything was posted.
+    /// Posts what has waited for buffers, as far as there are some, and does a slice of what is to be proven. Whether
+    /// anything was posted, or is left to be proven in another turn.
     pub fn resume(&mut self) -> bool {
+        self.prove();
+        self.post() || self.copy.has_proofs()
+    }
+
+    fn prove(&mut self) {
+        let mut left = SLICE;
+        while left > 0
+            && let Some(proof) = self.copy.next_proof()
+        {
+            let found = self.look_at(&proof);
+            left = left.saturating_sub(match found {
+                Found::Unwritten => 1,
+                _ => WRITTEN,
+            });
+            self.copy.found(proof, found);
+        }
+    }
+
+    /// What is known of the leaf that a proof has come to.
+    fn look_at(&self, proof: &Proof) -> Found {
+        let volume = self.copy.volume();
+        let granules = proof.leaf().granules();
+        if self.engine.is_unwritten(volume, granules.clone()) {
+            return Found::Unwritten;
+        }
+        match self.engine.plain_checksums(volume, granules) {
+            Some(sums) => Found::Sums(sums),
+            None => Found::Elsewhere,
+        }
+    }
+
+    fn post(&mut self) -> bool {
         let volume = self.copy.volume();
         let mut any = false;
-        for proof in self.copy.take_proofs() {
-            let sums = self.engine.plain_checksums(volume, proof.extent.granules());
-            self.copy.proof(&proof, sums);
-        }
         while let Some(command) = self.copy.next_command() {
             let request = command.request;
             let event = match command.tag {
@@ -70,12 +106,12 @@ impl Local for EngineLocal<'_> {
             assert_eq!(bytes.len(), expected, "bytes of {extent}");
         }
         self.copy.apply(token, (extent, &content), tag);
-        self.resume();
+        self.post();
     }
 
     fn read(&mut self, token: Token, extent: Extent) {
         self.copy.read(token, extent);
-        self.resume();
+        self.post();
     }
 
     fn persist(&mut self, token: Token, change: EntryChange) {
@@ -89,12 +125,15 @@ impl Local for EngineLocal<'_> {
         self.engine.post(self.now, event, self.out);
     }
 
-    fn digest(&mut self, token: Token, leaf: Leaf) {
-        match self.copy.shape().leaf(leaf) {
+    fn digest(&mut self, token: Token, leaves: Leaves) {
+        match self.copy.shape().run(leaves) {
             Some(extent) => self.copy.prove(token, extent),
-            None => unreachable!("{leaf} is beyond the volume: messages are checked for that"),
+            None => unreachable!("{leaves:?} are beyond the volume: messages are checked for that"),
         }
-        self.resume();
+    }
+
+    fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
+        unwritten(self.engine, self.copy, leaf, most)
     }
 
     fn learn(&mut self, known: Known) {
@@ -129,6 +168,17 @@ impl Local for EngineLocal<'_> {
     fn free(&self) -> u64 {
         self.engine.free_granules(self.copy.volume())
     }
+}
+
+/// How many leaves of a copy from this one on hold nothing, of so many.
+pub fn unwritten(engine: &Engine, copy: &Copy, leaf: Leaf, most: u32) -> u32 {
+    let shape = copy.shape();
+    let leaves = (leaf.0..leaf.0.saturating_add(most.into())).map(Leaf);
+    let is_unwritten = |leaf: &Leaf| {
+        let extent = shape.leaf(*leaf);
+        extent.is_some_and(|extent| engine.is_unwritten(copy.volume(), extent.granules()))
+    };
+    leaves.take_while(is_unwritten).count() as u32
 }
 
 /// What may differ in a pool's volume from other copies.

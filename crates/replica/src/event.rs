@@ -15,6 +15,7 @@ use crate::ids::{
     ShardId, Token, VolumeId,
 };
 use crate::key::Members;
+use crate::leaves::Leaves;
 use crate::local::{Applied, Entry, EntryChange, Local};
 use crate::message::{Content, Envelope};
 use crate::owner::POWER_LOSS_WAIT;
@@ -42,6 +43,18 @@ impl Shape {
         let first = leaf.0.checked_mul(u64::from(self.leaf_granules))?;
         let left = self.granules.checked_sub(first)?;
         Extent::new(first, left.min(u64::from(self.leaf_granules)) as u32)
+    }
+
+    /// Where a run of leaves is; `None` if one of them is beyond the volume.
+    pub fn run(self, leaves: Leaves) -> Option<Extent> {
+        let (first, end) = (leaves.first(), leaves.end());
+        if end.0 > self.leaves() {
+            return None;
+        }
+        let first = first.0 * u64::from(self.leaf_granules);
+        let end = end.0.saturating_mul(self.leaf_granules.into());
+        let count = end.min(self.granules) - first;
+        Extent::new(first, u32::try_from(count).ok()?)
     }
 
     /// All of it.
@@ -98,6 +111,10 @@ pub struct Limits {
     pub resync_free: u64,
     /// How often copies in sync are compared.
     pub prove_every: Duration,
+    /// Leaves of one question for a digest, where something is written: some milliseconds, if all must be read first.
+    pub written_leaves: u32,
+    /// The same, where nothing is.
+    pub unwritten_leaves: u32,
 }
 
 impl Default for Limits {
@@ -110,6 +127,8 @@ impl Default for Limits {
             power_loss_wait: POWER_LOSS_WAIT,
             resync_free: 16_384,
             prove_every: Duration::from_secs(3600),
+            written_leaves: 8,
+            unwritten_leaves: 256,
         }
     }
 }

@@ -52,6 +52,7 @@ mod forward;
 mod ids;
 mod key;
 mod lease;
+mod leaves;
 mod local;
 mod member;
 mod message;
@@ -77,6 +78,7 @@ pub use ids::{
 };
 pub use key::{KEY_FORMAT, Key, KeyError, MemberId, Members, OwnerId};
 pub use lease::{DRIFT_PER_MILLE, GRANT, GRANT_EVERY, GRANT_MARGIN};
+pub use leaves::Leaves;
 pub use local::{Applied, Entry, EntryChange, Imported, Local, OwnPlane, Tag};
 pub use member::MAX_RANGES;
 pub use message::{Attach, Content, Envelope, Forward, Join, Message, Record, RecordKind, Refusal};

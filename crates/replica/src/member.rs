@@ -13,9 +13,10 @@ use crate::event::{Alarm, Effect, Outcome, Shape, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Known, Leaf, Low, Nonce, Position, Positions, SessionId, Token,
+    CopyId, Epoch, ForwardId, Known, Low, Nonce, Position, Positions, SessionId, Token,
 };
 use crate::lease::Given;
+use crate::leaves::Leaves;
 use crate::local::{Applied, Entry, EntryChange, OwnPlane, Tag};
 use crate::message::{Attach, Content, Envelope, Join, Message, Refusal};
 
@@ -90,7 +91,7 @@ struct Doing {
 enum What {
     Record(Tag, Content),
     Copy(CopyId, Content),
-    Digest(CopyId, Leaf),
+    Digest(CopyId, Leaves),
 }
 
 impl Member {
@@ -276,9 +277,9 @@ impl Member {
                     extent,
                     content,
                 } => session.take(turn, extent, What::Copy(copy, content)),
-                Message::DigestAsk { copy, leaf } => {
-                    if let Some(extent) = turn.config.shape.leaf(leaf) {
-                        session.take(turn, extent, What::Digest(copy, leaf));
+                Message::DigestAsk { copy, leaves } => {
+                    if let Some(extent) = turn.config.shape.run(leaves) {
+                        session.take(turn, extent, What::Digest(copy, leaves));
                     }
                 }
                 Message::Entry { absent } => session.enter(turn, absent),
@@ -536,7 +537,7 @@ impl Session {
                     turn.local.apply(token, extent, content.clone(), Some(*tag));
                 }
                 What::Copy(_, content) => turn.local.apply(token, extent, content.clone(), None),
-                What::Digest(_, leaf) => turn.local.digest(token, *leaf),
+                What::Digest(_, leaves) => turn.local.digest(token, *leaves),
             }
         }
     }
@@ -569,7 +570,7 @@ fn fits(shape: Shape, message: &Message) -> bool {
     match message {
         Message::Record(record) => shape.contains(record.extent),
         Message::Copy { extent, .. } => shape.contains(*extent),
-        Message::DigestAsk { leaf, .. } => shape.leaf(*leaf).is_some(),
+        Message::DigestAsk { leaves, .. } => shape.run(*leaves).is_some(),
         _ => true,
     }
 }

@@ -8,9 +8,10 @@ use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence,
+    CopyId, Epoch, ForwardId, Incarnation, Low, NodeId, Nonce, Positions, ReplicaSequence,
     ReplicaUuid, SessionId, ShardId, VolumeId,
 };
+use crate::leaves::Leaves;
 
 /// A message with what says where it belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,12 +154,12 @@ pub enum Message {
         /// Names the question.
         nonce: Nonce,
     },
-    /// Owner: say the digest of a leaf.
+    /// Owner: say the digest of a run of leaves.
     DigestAsk {
         /// The owner's number for it.
         copy: CopyId,
         /// Which.
-        leaf: Leaf,
+        leaves: Leaves,
     },
     /// Owner: I have stopped; take over.
     Handoff,
@@ -217,7 +218,7 @@ pub enum Message {
     Digest {
         /// The question's.
         copy: CopyId,
-        /// 128 bits of the leaf's plain checksums.
+        /// 128 bits of the leaves' plain checksums.
         digest: u128,
     },
 }

@@ -102,6 +102,9 @@ impl Replica {
         // Before anything is judged: what comes first after a pause need not be a tick.
         self.note_pause(&mut turn);
         self.dispatch(&mut turn, event);
+        if let Some(owner) = self.owner.as_mut() {
+            owner.note_answers(&turn);
+        }
         if self.owner.as_ref().is_some_and(Owner::ends) {
             self.step_down(&mut turn);
         }
@@ -221,6 +224,10 @@ impl Replica {
                 true => later,
                 false => self.due.min(later),
             };
+        }
+        let copies_at = self.owner.as_ref().and_then(Owner::copies_at);
+        if let Some(at) = copies_at.filter(|&at| at > turn.now) {
+            self.due = self.due.min(at);
         }
     }
 

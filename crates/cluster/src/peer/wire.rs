@@ -19,8 +19,8 @@ pub(crate) struct Versions {
 
 /// This program's. Since 2: hello and answers say all that their program speaks.
 pub(crate) const VERSIONS: Versions = Versions {
-    oldest: 3,
-    newest: 3,
+    oldest: 4,
+    newest: 4,
 };
 
 impl Versions {

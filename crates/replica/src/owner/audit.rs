@@ -1,4 +1,5 @@
-//! The proof among copies in sync: leaf after leaf, digests of all are compared while nothing changes the leaf.
+//! The proof among copies in sync: leaf after leaf, digests of all are compared while nothing changes the leaf. One
+//! question is about several leaves, and where they differ about each of them ([`Walk`]).
 //!
 //! A leaf's place in the line is the common point: what overlaps it is committed, so all copies in sync have it, and
 //! what comes later waits until all have answered. It is taken every so often, so paced that hosts do not feel it; or
@@ -8,15 +9,15 @@ use std::collections::BTreeMap;
 
 use super::line::Place;
 use super::peer::Link;
+use super::walk::{AT_ONCE, Walk};
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, Difference, Effect, Proof, Turn};
-use crate::ids::{CopyId, Leaf, MAX_MEMBERS, Position, Positions};
+use crate::ids::{CopyId, MAX_MEMBERS, Position, Positions};
+use crate::leaves::Leaves;
 use crate::message::Message;
 use crate::replica::TICK;
 
-/// Leaves compared at once, when it is asked for.
-const AT_ONCE: usize = 4;
 /// A copy with so many differences is another one: no more are looked for.
 const MOST_DIFFERENCES: usize = 1024;
 /// The epoch of a volume's first owner: 1 is that of its key as it was made.
@@ -30,11 +31,11 @@ pub(super) struct Audit {
     /// Who was compared at the beginning, and who is from then until now.
     began: Positions,
     with: Positions,
-    next: Leaf,
+    walk: Walk,
     is_asked: bool,
     /// As fast as it goes.
     hurries: bool,
-    /// Leaves that wait for their place.
+    /// Runs of leaves that wait for their place.
     waiting: usize,
     comparing: BTreeMap<CopyId, Comparing>,
     numbers: u32,
@@ -42,13 +43,33 @@ pub(super) struct Audit {
     differences: Vec<Difference>,
 }
 
-/// A leaf whose digests are on their way.
+/// Leaves whose digests are on their way.
 #[derive(Debug)]
 struct Comparing {
-    leaf: Leaf,
+    leaves: Leaves,
     place: Place,
     ours: Option<u128>,
     theirs: [Option<u128>; MAX_MEMBERS],
+}
+
+/// How much is compared at once.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    questions: usize,
+    /// Leaves of one.
+    leaves: u32,
+}
+
+impl Room {
+    const NONE: Self = Self {
+        questions: 0,
+        leaves: 0,
+    };
+    /// As fast as it goes.
+    const ALL: Self = Self {
+        questions: AT_ONCE,
+        leaves: Leaves::MOST,
+    };
 }
 
 impl Comparing {
@@ -75,12 +96,12 @@ impl Owner {
         match self.audit.as_mut() {
             Some(audit) if audit.is_asked => {}
             Some(audit) => {
-                audit.next = Leaf(0);
+                audit.walk = Walk::default();
                 (audit.is_asked, audit.hurries) = (true, true);
             }
             None => self.begin_audit(turn, true),
         }
-        self.go_on_with_audit(turn, AT_ONCE);
+        self.go_on_with_audit(turn, Room::ALL);
     }
 
     /// An owner that has not heard of one before it: a copy may have come back as it was at another time. In a volume's
@@ -103,16 +124,19 @@ impl Owner {
             self.begin_audit(turn, false);
         }
         let Some(audit) = &self.audit else { return };
-        let most = match audit.hurries {
-            true => AT_ONCE,
+        let room = match audit.hurries {
+            true => Room::ALL,
             // Half of the time is left for what keeps it from going on.
             false => {
                 let ticks = (every.as_nanos() / 2 / TICK.as_nanos()).max(1);
                 let leaves = u128::from(turn.config.shape.leaves());
-                usize::try_from(leaves.div_ceil(ticks)).unwrap_or(AT_ONCE)
+                Room {
+                    questions: 1,
+                    leaves: u32::try_from(leaves.div_ceil(ticks)).unwrap_or(Leaves::MOST),
+                }
             }
         };
-        self.go_on_with_audit(turn, most);
+        self.go_on_with_audit(turn, room);
     }
 
     /// Members in sync that can be asked.
@@ -129,7 +153,7 @@ impl Owner {
         self.audit = Some(Audit {
             began: with,
             with,
-            next: Leaf(0),
+            walk: Walk::default(),
             is_asked,
             hurries: is_asked || self.proves_at_once,
             waiting: 0,
@@ -140,8 +164,8 @@ impl Owner {
         });
     }
 
-    /// Has up to so many leaves compared at once.
-    fn go_on_with_audit(&mut self, turn: &mut Turn<'_>, most: usize) {
+    /// Has up to so much compared at once.
+    fn go_on_with_audit(&mut self, turn: &mut Turn<'_>, room: Room) {
         if !self.is_serving() || !self.is_based() || self.moving.is_some() || self.ends {
             return;
         }
@@ -151,22 +175,22 @@ impl Owner {
         };
         let has_enough = audit.differences.len() >= MOST_DIFFERENCES || audit.with.is_empty();
         while !has_enough
-            && audit.waiting + audit.comparing.len() < most
-            && let Some(extent) = shape.leaf(audit.next)
+            && audit.waiting + audit.comparing.len() < room.questions
+            && let Some(leaves) = audit.walk.take(turn, room.leaves)
+            && let Some(extent) = shape.run(leaves)
         {
-            let leaf = audit.next;
-            audit.next = Leaf(leaf.0 + 1);
             audit.waiting += 1;
-            self.line.join(extent, Work::Audit { leaf });
+            self.line.join(extent, Work::Audit { leaves });
         }
-        if audit.waiting + audit.comparing.len() == 0 {
+        let has_all = has_enough || audit.walk.is_over(shape.leaves());
+        if has_all && audit.waiting + audit.comparing.len() == 0 {
             return self.end_audit(turn);
         }
         self.start_work(turn);
     }
 
-    /// A leaf has its place: all compute its digest.
-    pub(super) fn audit_starts(&mut self, turn: &mut Turn<'_>, leaf: Leaf, place: Place) {
+    /// Leaves have their place: all compute their digest.
+    pub(super) fn audit_starts(&mut self, turn: &mut Turn<'_>, leaves: Leaves, place: Place) {
         let epoch = self.epoch;
         let Some(audit) = self.audit.as_mut() else {
             return self.line.leave(place);
@@ -175,7 +199,7 @@ impl Owner {
         audit.numbers += 1;
         let copy = CopyId(audit.numbers);
         let comparing = Comparing {
-            leaf,
+            leaves,
             place,
             ours: None,
             theirs: [None; MAX_MEMBERS],
@@ -183,12 +207,12 @@ impl Owner {
         audit.comparing.insert(copy, comparing);
         for position in audit.with.iter() {
             if let Some(peer) = self.peers[position.index()].as_mut() {
-                peer.send(turn, epoch, Message::DigestAsk { copy, leaf });
+                peer.send(turn, epoch, Message::DigestAsk { copy, leaves });
             }
         }
         let token = turn.token();
         self.jobs.insert(token, Job::Audit(copy));
-        turn.local.digest(token, leaf);
+        turn.local.digest(token, leaves);
     }
 
     /// A digest has come.
@@ -235,12 +259,20 @@ impl Owner {
                 continue;
             };
             self.line.leave(done.place);
-            audit.leaves += 1;
-            let differs = |one: &Position| done.theirs[one.index()] != done.ours;
             let blind = turn.sings(Canary::ProofBlind);
-            for position in with.iter().filter(|one| !blind && differs(one)) {
-                let leaf = done.leaf;
-                audit.hurries = true;
+            let differs = |one: &Position| !blind && done.theirs[one.index()] != done.ours;
+            let differing: Positions = with.iter().filter(differs).collect();
+            audit.hurries |= !differing.is_empty();
+            let Some(leaf) = done
+                .leaves
+                .only()
+                .or(differing.is_empty().then_some(done.leaves.first()))
+            else {
+                audit.walk.differ(done.leaves);
+                continue;
+            };
+            audit.leaves += u64::from(done.leaves.count());
+            for position in differing.iter() {
                 if !audit.differences.iter().any(|one| one.position == position) {
                     turn.alarm(Alarm::Diverged { position, leaf });
                 }
@@ -253,8 +285,11 @@ impl Owner {
             }
         }
         if !whole.is_empty() {
-            let most = if audit.hurries { AT_ONCE } else { 0 };
-            self.go_on_with_audit(turn, most);
+            let room = match audit.hurries {
+                true => Room::ALL,
+                false => Room::NONE,
+            };
+            self.go_on_with_audit(turn, room);
             self.start_work(turn);
         }
     }

@@ -1,10 +1,13 @@
 //! What an owner knows of a learner in one session: what it still misses, and which leaves were proven equal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::line::Place;
+use super::walk::{AT_ONCE, Walk};
+use crate::event::Turn;
 use crate::extent::{Extent, ExtentSet};
-use crate::ids::{CopyId, Leaf, ReplicaSequence};
+use crate::ids::{CopyId, ReplicaSequence};
+use crate::leaves::Leaves;
 
 /// A record that the learner has not acknowledged, or that is not durable here.
 #[derive(Debug)]
@@ -22,25 +25,13 @@ pub(crate) struct Copying {
     pub(crate) place: Option<Place>,
 }
 
-/// A leaf whose digests are compared, under its lock.
+/// Leaves whose digests are compared, under their lock.
 #[derive(Debug)]
 pub(crate) struct Proving {
-    pub(crate) copy: CopyId,
-    pub(crate) leaf: Leaf,
+    pub(crate) leaves: Leaves,
     pub(crate) place: Place,
     pub(crate) ours: Option<u128>,
     pub(crate) theirs: Option<u128>,
-}
-
-/// Where the proof stands.
-#[derive(Debug)]
-pub(crate) enum Proof {
-    /// Nothing is asked.
-    Idle,
-    /// A leaf waits for its range.
-    Waiting,
-    /// A leaf is compared.
-    Comparing(Proving),
 }
 
 /// A learner's session.
@@ -53,8 +44,11 @@ pub(crate) struct Learner {
     pub(crate) copies: BTreeMap<CopyId, Copying>,
     pub(crate) waiting_copies: usize,
     sent: BTreeMap<ReplicaSequence, Sent>,
-    proven: BTreeSet<Leaf>,
-    pub(crate) proof: Proof,
+    /// Which leaves are to be proven yet.
+    pub(super) walk: Walk,
+    pub(super) proving: BTreeMap<CopyId, Proving>,
+    /// Runs of leaves that wait for their range.
+    pub(super) waiting_proofs: usize,
     next_copy: u32,
 }
 
@@ -66,8 +60,9 @@ impl Learner {
             copies: BTreeMap::new(),
             waiting_copies: 0,
             sent: BTreeMap::new(),
-            proven: BTreeSet::new(),
-            proof: Proof::Idle,
+            walk: Walk::default(),
+            proving: BTreeMap::new(),
+            waiting_proofs: 0,
             next_copy: 0,
         }
     }
@@ -162,6 +157,11 @@ impl Learner {
         Some(piece)
     }
 
+    /// Pieces that are on their way, or wait for their range.
+    pub(crate) fn under_way(&self) -> usize {
+        self.copies.len() + self.waiting_copies
+    }
+
     /// A copy is durable there.
     pub(crate) fn copied(&mut self, copy: CopyId) -> Option<Copying> {
         let copying = self.copies.remove(&copy)?;
@@ -177,20 +177,23 @@ impl Learner {
 
     /// Whether it has not done something that it was given.
     pub(crate) fn owes(&self) -> bool {
-        let is_proving = matches!(&self.proof, Proof::Comparing(one) if one.theirs.is_none());
+        let is_proving = self.proving.values().any(|one| one.theirs.is_none());
         let is_behind = self.sent.values().any(|sent| !sent.is_acknowledged);
         is_proving || is_behind || !self.copies.is_empty()
     }
 
-    /// The next leaf to prove, of so many.
-    pub(crate) fn unproven(&self, leaves: u64) -> Option<Leaf> {
-        (0..leaves)
-            .map(Leaf)
-            .find(|leaf| !self.proven.contains(leaf))
+    /// What is to be proven now: nothing while something is missed.
+    pub(super) fn unproven(&mut self, turn: &Turn<'_>) -> Option<Leaves> {
+        let under_way = self.proving.len() + self.waiting_proofs;
+        if !self.is_clean() || under_way >= AT_ONCE {
+            return None;
+        }
+        self.walk.take(turn, Leaves::MOST)
     }
 
-    pub(crate) fn proved(&mut self, leaf: Leaf) {
-        self.proven.insert(leaf);
+    /// Whether every leaf, of so many, was proven equal.
+    pub(super) fn is_proven(&self, leaves: u64) -> bool {
+        self.walk.is_over(leaves) && self.proving.is_empty() && self.waiting_proofs == 0
     }
 
     /// Whether all that it has not acknowledged is in `open`.

@@ -12,6 +12,7 @@ mod isolated;
 mod learner;
 mod line;
 mod ops;
+mod pacing;
 mod patience;
 mod peer;
 mod reads;
@@ -21,6 +22,7 @@ mod sessions;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -35,10 +37,11 @@ use crate::event::{At, Effect, HostOperation, Outcome, ReadMode, Turn, Wish};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::{Fence, Origin};
 use crate::ids::{
-    Ask, CommandId, CopyId, Epoch, Leaf, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
+    Ask, CommandId, CopyId, Epoch, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
     SessionId, Token,
 };
 use crate::lease::Held;
+use crate::leaves::Leaves;
 use crate::local::Applied;
 use crate::message::{Content, Message, RecordKind};
 
@@ -48,6 +51,7 @@ use forwarded::Forwarded;
 pub(crate) use forwarded::is_forwarded;
 use line::{Line, Place};
 use ops::Ops;
+use pacing::Pacing;
 use peer::{Link, Peer};
 use reads::{Arrived, Reading, Whose};
 
@@ -90,10 +94,10 @@ enum Work {
     Proof {
         to: Position,
         session: SessionId,
-        leaf: Leaf,
+        leaves: Leaves,
     },
     Audit {
-        leaf: Leaf,
+        leaves: Leaves,
     },
 }
 
@@ -150,6 +154,8 @@ pub(crate) struct Owner {
     wanted: Option<Wish>,
     looking: Option<Ask>,
     looked_at: Moment,
+    /// How fast copies go to learners.
+    pacing: Pacing,
     /// A learner that has all: commits wait for it already, so that it can be added.
     catching: Option<Position>,
     moving: Option<Moving>,
@@ -302,6 +308,12 @@ impl Owner {
     ) {
         if !self.is_open {
             return turn.answer(command, Outcome::NotOwner);
+        }
+        if matches!(
+            operation,
+            HostOperation::Write { .. } | HostOperation::Read { .. }
+        ) {
+            self.pacing.host(command, turn.now);
         }
         let shape = turn.config.shape;
         let extent = match operation {

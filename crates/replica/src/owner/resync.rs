@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use ashlar_block::Moment;
 use bytes::Bytes;
 
-use super::learner::{Copying, Proof, Proving};
+use super::learner::{Copying, Learner, Proving};
 use super::line::Place;
 use super::peer::Link;
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
-use crate::event::{Alarm, Turn};
+use crate::event::{Alarm, Effect, Turn};
 use crate::extent::Extent;
-use crate::ids::{CopyId, Leaf, Position, Positions, SessionId};
+use crate::ids::{CopyId, Position, Positions, SessionId};
+use crate::leaves::Leaves;
 use crate::message::{Content, Message};
 
 /// How long a learner without space is left alone.
@@ -23,6 +25,9 @@ impl Owner {
         if !self.is_serving() || self.moving.is_some() {
             return;
         }
+        let copies = |learner: &Learner| !learner.is_clean();
+        let any = self.learners().any(copies);
+        self.pacing.set(any);
         for position in Positions::first(self.peers.len()).iter() {
             let unsettled = self.adding() == Some(position) && !turn.sings(Canary::UnsettledAdd);
             if !unsettled {
@@ -33,9 +38,34 @@ impl Owner {
         self.consider_change(turn);
     }
 
+    fn learners(&self) -> impl Iterator<Item = &Learner> {
+        let peers = self.peers.iter().flatten();
+        let learning = peers.filter(|peer| peer.link == Link::Learning);
+        learning.filter_map(|peer| peer.learner.as_ref())
+    }
+
+    /// When copies go on that pause for hosts.
+    pub(crate) fn copies_at(&self) -> Option<Moment> {
+        self.pacing.wakes_at()
+    }
+
+    /// What hosts were answered in this turn.
+    pub(crate) fn note_answers(&mut self, turn: &Turn<'_>) {
+        if !self.pacing.is_on() {
+            return;
+        }
+        for effect in turn.out.iter() {
+            if let Effect::Answer { command, .. } = effect {
+                self.pacing.answered(*command, turn.now);
+            }
+        }
+    }
+
     fn copy_to(&mut self, turn: &mut Turn<'_>, to: Position) {
         let limits = turn.config.limits;
         let mut begun = Vec::new();
+        let under_way = self.learners().map(Learner::under_way).sum();
+        let mut room = self.pacing.room(turn.now, under_way, limits.copies);
         let Some(peer) = self.peers[to.index()].as_mut() else {
             return;
         };
@@ -47,10 +77,13 @@ impl Owner {
         else {
             return;
         };
-        while learner.copies.len() + learner.waiting_copies < limits.copies
+        while room > 0
+            && learner.under_way() < limits.copies
             && let Some(extent) = learner.claim(limits.piece_granules)
         {
             learner.waiting_copies += 1;
+            room -= 1;
+            self.pacing.begins(turn.now);
             begun.push(extent);
         }
         if begun.is_empty() {
@@ -137,6 +170,8 @@ impl Owner {
         else {
             return;
         };
+        let (granules, most) = (copying.extent.count().into(), turn.config.limits.copies);
+        self.pacing.copied(turn.now, granules, most);
         turn.local.clear(from, copying.extent);
         if let Some(place) = copying.place {
             self.line.leave(place);
@@ -145,7 +180,7 @@ impl Owner {
         self.resync(turn);
     }
 
-    /// Proves leaf after leaf, once nothing is missed.
+    /// Proves run after run of leaves, once nothing is missed.
     fn prove(&mut self, turn: &mut Turn<'_>, to: Position) {
         let shape = turn.config.shape;
         let based = self.is_based();
@@ -160,26 +195,31 @@ impl Owner {
         else {
             return;
         };
-        if !based || !learner.is_clean() || !matches!(learner.proof, Proof::Idle) {
-            return;
+        let mut any = false;
+        while based
+            && let Some(leaves) = learner.unproven(turn)
+            && let Some(extent) = shape.run(leaves)
+        {
+            learner.waiting_proofs += 1;
+            let work = Work::Proof {
+                to,
+                session,
+                leaves,
+            };
+            self.line.join(extent, work);
+            any = true;
         }
-        let Some(leaf) = learner.unproven(shape.leaves()) else {
-            return;
-        };
-        let Some(extent) = shape.leaf(leaf) else {
-            return;
-        };
-        learner.proof = Proof::Waiting;
-        self.line.join(extent, Work::Proof { to, session, leaf });
-        self.start_work(turn);
+        if any {
+            self.start_work(turn);
+        }
     }
 
-    /// A leaf is locked: both sides compute its digest.
+    /// Leaves are locked: both sides compute their digest.
     pub(super) fn proof_starts(
         &mut self,
         turn: &mut Turn<'_>,
         (to, session): (Position, SessionId),
-        leaf: Leaf,
+        leaves: Leaves,
         place: Place,
     ) {
         let epoch = self.epoch;
@@ -194,18 +234,19 @@ impl Owner {
             return;
         };
         let copy = learner.number();
-        learner.proof = Proof::Comparing(Proving {
-            copy,
-            leaf,
+        learner.waiting_proofs -= 1;
+        let proving = Proving {
+            leaves,
             place,
             ours: None,
             theirs: None,
-        });
+        };
+        learner.proving.insert(copy, proving);
         peer.learner = Some(learner);
-        peer.send(turn, epoch, Message::DigestAsk { copy, leaf });
+        peer.send(turn, epoch, Message::DigestAsk { copy, leaves });
         let token = turn.token();
         self.jobs.insert(token, Job::Digest { to, session, copy });
-        turn.local.digest(token, leaf);
+        turn.local.digest(token, leaves);
     }
 
     /// One of the two digests has come: ours, theirs.
@@ -222,25 +263,25 @@ impl Owner {
         let Some(learner) = peer.and_then(|peer| peer.learner.as_mut()) else {
             return;
         };
-        let Proof::Comparing(proving) = &mut learner.proof else {
+        let Some(proving) = learner.proving.get_mut(&copy) else {
             return;
         };
-        if proving.copy != copy {
-            return;
-        }
         proving.ours = proving.ours.or(ours);
         proving.theirs = proving.theirs.or(theirs);
         let (Some(ours), Some(theirs)) = (proving.ours, proving.theirs) else {
             return;
         };
-        let (leaf, place) = (proving.leaf, proving.place);
-        learner.proof = Proof::Idle;
-        if ours == theirs {
-            learner.proved(leaf);
-        } else if let Some(extent) = turn.config.shape.leaf(leaf) {
-            learner.differs(extent);
-            turn.local.mark(position, extent);
-            turn.alarm(Alarm::Differs { position, leaf });
+        let (leaves, place) = (proving.leaves, proving.place);
+        learner.proving.remove(&copy);
+        if ours != theirs {
+            learner.walk.differ(leaves);
+            if let Some(leaf) = leaves.only()
+                && let Some(extent) = turn.config.shape.leaf(leaf)
+            {
+                learner.differs(extent);
+                turn.local.mark(position, extent);
+                turn.alarm(Alarm::Differs { position, leaf });
+            }
         }
         self.line.leave(place);
         self.start_work(turn);
@@ -260,7 +301,7 @@ impl Owner {
                 .learner
                 .as_ref()
                 .filter(|_| peer.link == Link::Learning)?;
-            let proven = learner.is_clean() && learner.unproven(leaves).is_none();
+            let proven = learner.is_clean() && learner.is_proven(leaves);
             let proven = proven || turn.sings(Canary::AddNotCaught);
             let only = Positions::NONE.with(position);
             let granted = self.held.covers(only, turn.now) || turn.sings(Canary::AddNoGrant);

@@ -10,7 +10,7 @@ use crate::ids::{Position, Positions, SessionId};
 use crate::lease::{GRANT_EVERY, Given};
 use crate::message::{Attach, Envelope, Join, Message, Refusal};
 
-use super::learner::{Learner, Proof};
+use super::learner::Learner;
 
 impl Owner {
     /// Time has passed.
@@ -113,9 +113,8 @@ impl Owner {
         if let Some(learner) = learner {
             let copies = learner.copies.values().filter_map(|copying| copying.place);
             copies.for_each(|place| self.line.leave(place));
-            if let Proof::Comparing(proving) = learner.proof {
-                self.line.leave(proving.place);
-            }
+            let proving = learner.proving.values();
+            proving.for_each(|proving| self.line.leave(proving.place));
         }
         if self.catching == Some(position) {
             self.catching = None;

@@ -51,6 +51,7 @@ impl Owner {
             wanted: None,
             looking: None,
             looked_at: turn.now,
+            pacing: super::pacing::Pacing::new(),
             catching: None,
             moving: None,
             forwarded: BTreeMap::new(),

@@ -1,5 +1,6 @@
 //! An owner whose store does everything at once, and copies that say what the test has them say.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ashlar_block::{AssociationId, HostId, Moment, Registrant};
@@ -7,7 +8,7 @@ use bytes::Bytes;
 
 use crate::canary::Cage;
 use crate::event::{
-    Alarm, Config, Effect, Event, HostOperation, Limits, Outcome, ReadMode, Shape, Wish,
+    Alarm, Config, Effect, Event, HostOperation, Limits, Outcome, Proof, ReadMode, Shape, Wish,
 };
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
@@ -16,10 +17,15 @@ use crate::ids::{
     SessionId, ShardId, Token, VolumeId,
 };
 use crate::key::{Key, MemberId, Members, OwnerId};
+use crate::leaves::Leaves;
 use crate::local::{Entry, EntryChange, Imported, Local, Tag};
-use crate::message::{Attach, Content, Envelope, Message};
+use crate::message::{Attach, Content, Envelope, Message, RecordKind};
 use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
+
+mod exact;
+mod pacing;
+mod runs;
 
 const VOLUME: VolumeId = VolumeId(1);
 const GRANULES: u64 = 64;
@@ -45,33 +51,58 @@ fn attach() -> Attach {
     }
 }
 
-/// It does everything at once, and holds zeroes.
+/// It does everything at once, or one after the other, and holds zeroes.
 #[derive(Default)]
-struct AtOnce(Vec<Event>);
+struct Model {
+    events: Vec<Event>,
+    /// Leaves that it says are not written.
+    unwritten: u32,
+    /// What the other copy misses.
+    missing: ExtentSet,
+    uncertain: ExtentSet,
+    /// What a granule takes, if it takes something.
+    takes: Duration,
+    now: Moment,
+    busy_until: Moment,
+    later: VecDeque<(Moment, Event)>,
+}
 
-impl Local for AtOnce {
-    fn apply(&mut self, token: Token, _: Extent, _: Content, _: Option<Tag>) {
+impl Model {
+    fn ends(&mut self, granules: u32, event: Event) {
+        if self.takes.is_zero() {
+            return self.events.push(event);
+        }
+        self.busy_until = self.busy_until.max(self.now) + self.takes * granules;
+        self.later.push_back((self.busy_until, event));
+    }
+}
+
+impl Local for Model {
+    fn apply(&mut self, token: Token, extent: Extent, _: Content, _: Option<Tag>) {
         let result = Ok(());
-        self.0.push(Event::Applied { token, result });
+        self.ends(extent.count(), Event::Applied { token, result });
     }
     fn read(&mut self, token: Token, extent: Extent) {
         let data = Bytes::from(vec![0; extent.count() as usize]);
         let result = Ok(data);
-        self.0.push(Event::Read { token, result });
+        self.ends(extent.count(), Event::Read { token, result });
     }
     fn persist(&mut self, token: Token, _: EntryChange) {
-        self.0.push(Event::Persisted { token });
+        self.events.push(Event::Persisted { token });
     }
-    fn digest(&mut self, token: Token, _: Leaf) {
+    fn digest(&mut self, token: Token, _: Leaves) {
         let result = Ok(7);
-        self.0.push(Event::Digested { token, result });
+        self.events.push(Event::Digested { token, result });
+    }
+    fn unwritten(&self, _: Leaf, most: u32) -> u32 {
+        most.min(self.unwritten)
     }
     fn learn(&mut self, _: Known) {}
     fn uncertain(&self) -> ExtentSet {
-        ExtentSet::new()
+        self.uncertain.clone()
     }
     fn plane(&self, _: Position) -> ExtentSet {
-        Extent::new(0, GRANULES as u32).into_iter().collect()
+        self.missing.clone()
     }
     fn mark(&mut self, _: Position, _: Extent) {}
     fn clear(&mut self, _: Position, _: Extent) {}
@@ -83,16 +114,44 @@ impl Local for AtOnce {
     }
 }
 
+/// What is different from one rig to another.
+struct Plan {
+    epoch: Epoch,
+    granules: u64,
+    missing: ExtentSet,
+    limits: Limits,
+    in_sync: Positions,
+    uncertain: ExtentSet,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            epoch: Epoch(1),
+            granules: GRANULES,
+            missing: Extent::new(0, GRANULES as u32).into_iter().collect(),
+            limits: Limits::default(),
+            in_sync: Positions::first(1),
+            uncertain: ExtentSet::new(),
+        }
+    }
+}
+
 /// The owner at position 0, of two copies.
 struct Rig {
     replica: Replica,
-    local: AtOnce,
+    local: Model,
     quorum: MemoryQuorum,
     now: Moment,
     /// What it has said to the other copy.
     said: Vec<Envelope>,
     answers: Vec<Outcome>,
     alarms: Vec<Alarm>,
+    proofs: Vec<Proof>,
+    /// What is uncertain at the other copy.
+    uncertain_there: ExtentSet,
+    /// A leaf that the other copy does not have as it should.
+    differs: Option<Leaf>,
     /// The number of the other copy's next message.
     number: u32,
     /// Who is absent, as the other copy was told last.
@@ -108,20 +167,29 @@ impl Rig {
     }
 
     fn after(epoch: Epoch) -> Self {
-        let mut rig = Self::begin(epoch);
+        Self::of(Plan {
+            epoch,
+            ..Plan::default()
+        })
+    }
+
+    fn of(plan: Plan) -> Self {
+        let is_alone = plan.in_sync == Positions::first(1);
+        let mut rig = Self::begin(plan);
         rig.pass(LONG);
-        assert!(rig.replica.is_serving());
+        assert_eq!(rig.replica.is_serving(), is_alone);
         rig
     }
 
-    fn begin(epoch: Epoch) -> Self {
+    fn begin(plan: Plan) -> Self {
+        let epoch = plan.epoch;
         let key = Key {
             epoch,
             owner: OwnerId {
                 node: member(0).node,
                 incarnation: Incarnation(0),
             },
-            in_sync: Positions::NONE.with(at(0)),
+            in_sync: plan.in_sync,
             members: Members::first([member(0), member(1)]).expect("two"),
             forced: 0,
         };
@@ -135,30 +203,37 @@ impl Rig {
             position: at(0),
             uuid: member(0).replica,
             shape: Shape {
-                granules: GRANULES,
+                granules: plan.granules,
                 leaf_granules: 8,
             },
             reads: ReadMode::Leased,
-            limits: Limits::default(),
+            limits: plan.limits,
             cage: Cage::default(),
         };
         let imported = Imported {
             entry: Entry {
                 promised: epoch,
                 session: SessionId(0),
-                absent: Positions::NONE.with(at(1)),
+                absent: Positions::first(2).minus(plan.in_sync),
             },
             is_old_image: false,
         };
         let now = Moment::from_nanos(1_000_000_000);
         Self {
             replica: Replica::new(config, imported, now),
-            local: AtOnce::default(),
+            local: Model {
+                missing: plan.missing,
+                uncertain: plan.uncertain,
+                ..Model::default()
+            },
             quorum,
             now,
             said: Vec::new(),
             answers: Vec::new(),
             alarms: Vec::new(),
+            proofs: Vec::new(),
+            uncertain_there: ExtentSet::new(),
+            differs: None,
             number: 0,
             told: Positions::NONE.with(at(1)),
             is_full: false,
@@ -171,6 +246,7 @@ impl Rig {
         while let Some(event) = events.pop() {
             let mut out = Vec::new();
             let (now, local) = (self.now, &mut self.local);
+            local.now = now;
             let out_of = &mut out;
             self.replica.handle(
                 event,
@@ -180,12 +256,13 @@ impl Rig {
                     out: out_of,
                 },
             );
-            events.append(&mut self.local.0);
+            events.append(&mut self.local.events);
             for effect in out {
                 match effect {
                     Effect::Send { envelope, .. } => self.said.push(envelope),
                     Effect::Answer { outcome, .. } => self.answers.push(outcome),
                     Effect::Alarm(alarm) => self.alarms.push(alarm),
+                    Effect::Proven(proof) => self.proofs.push(proof),
                     Effect::Ask { ask, question } => {
                         let is_swap = matches!(question, Question::Swap { .. });
                         self.swaps += u32::from(is_swap);
@@ -243,19 +320,23 @@ impl Rig {
     }
 
     fn write(&mut self, granule: u64) {
+        self.write_some(Extent::new(granule, 1).expect("an extent"));
+    }
+
+    fn write_some(&mut self, extent: Extent) {
         let origin = Origin {
             host: HostId(1),
             association: AssociationId(1),
         };
         let label = self.replica.label(origin).expect("the owner's");
         let operation = HostOperation::Write {
-            extent: Extent::new(granule, 1).expect("an extent"),
+            extent,
             content: Content::Zeroes,
             origin,
             label,
         };
         self.handle(Event::Host {
-            command: CommandId(granule + 1),
+            command: CommandId(extent.first() + 1),
             registrant: Registrant::default(),
             operation,
         });
@@ -284,40 +365,58 @@ impl Rig {
     fn obey(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
-            let said = std::mem::take(&mut self.said);
-            let newest = said.last().map_or(SessionId(0), |said| said.session);
-            for said in said.into_iter().filter(|said| said.session == newest) {
-                if matches!(said.message, Message::Join(_)) {
-                    self.number = 0;
-                    let answer = match self.in_sync().has(at(1)) {
-                        true => Message::Joined(attach()),
-                        false => Message::Attach(attach()),
-                    };
-                    self.hear_in(&said, answer);
-                    continue;
-                }
-                let answer = match &said.message {
-                    Message::Copy { copy, .. } => Message::CopyAck { copy: *copy },
-                    Message::DigestAsk { copy, .. } => Message::Digest {
-                        copy: *copy,
-                        digest: 7,
-                    },
-                    Message::GrantAsk { nonce } => Message::Grant {
-                        nonce: *nonce,
-                        free: 1 << 40,
-                    },
-                    Message::Record(record) => Message::Ack {
-                        sequence: record.sequence,
-                    },
-                    Message::Entry { absent } => {
-                        self.told = *absent;
-                        continue;
-                    }
-                    _ => continue,
+            self.other_answers();
+            self.pass(TICK);
+        }
+    }
+
+    fn digest(&self, leaves: Leaves) -> u128 {
+        let differs = self
+            .differs
+            .is_some_and(|it| leaves.iter().any(|leaf| leaf == it));
+        7 + u128::from(differs)
+    }
+
+    fn other_answers(&mut self) {
+        let said = std::mem::take(&mut self.said);
+        let newest = said.last().map_or(SessionId(0), |said| said.session);
+        for said in said.into_iter().filter(|said| said.session == newest) {
+            if matches!(said.message, Message::Join(_)) {
+                self.number = 0;
+                let answer = match self.in_sync().has(at(1)) {
+                    true => Message::Joined(Attach {
+                        own: self.uncertain_there.clone(),
+                        ..attach()
+                    }),
+                    false => Message::Attach(attach()),
                 };
                 self.hear_in(&said, answer);
+                continue;
             }
-            self.pass(TICK);
+            let answer = match &said.message {
+                Message::Copy { copy, extent, .. } => {
+                    let first = Leaf(extent.first() / 8);
+                    self.differs = self.differs.filter(|leaf| *leaf != first);
+                    Message::CopyAck { copy: *copy }
+                }
+                Message::DigestAsk { copy, leaves } => Message::Digest {
+                    copy: *copy,
+                    digest: self.digest(*leaves),
+                },
+                Message::GrantAsk { nonce } => Message::Grant {
+                    nonce: *nonce,
+                    free: 1 << 40,
+                },
+                Message::Record(record) => Message::Ack {
+                    sequence: record.sequence,
+                },
+                Message::Entry { absent } => {
+                    self.told = *absent;
+                    continue;
+                }
+                _ => continue,
+            };
+            self.hear_in(&said, answer);
         }
     }
 
@@ -385,7 +484,10 @@ fn a_key_from_a_backup_adds_no_copy_that_the_owner_has_not_added() {
 /// A candidate, and an owner that leaves a silent copy out.
 #[test]
 fn a_quorum_without_space_is_asked_now_and_then_and_at_once_when_it_has_some() {
-    let mut rig = Rig::begin(Epoch(1));
+    let mut rig = Rig::begin(Plan {
+        epoch: Epoch(1),
+        ..Plan::default()
+    });
     rig.is_full = true;
     rig.pass(LONG);
     assert!((2..25).contains(&rig.swaps), "{} of a candidate", rig.swaps);

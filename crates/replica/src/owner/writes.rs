@@ -73,10 +73,12 @@ impl Owner {
             Work::Copy { to, session } => {
                 self.copy_starts(turn, (to, session), extent, Some(place))
             }
-            Work::Proof { to, session, leaf } => {
-                self.proof_starts(turn, (to, session), leaf, place);
-            }
-            Work::Audit { leaf } => self.audit_starts(turn, leaf, place),
+            Work::Proof {
+                to,
+                session,
+                leaves,
+            } => self.proof_starts(turn, (to, session), leaves, place),
+            Work::Audit { leaves } => self.audit_starts(turn, leaves, place),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::ids::{
     CopyId, Epoch, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence, ReplicaUuid,
     SessionId, ShardId, VolumeId,
 };
+use crate::leaves::Leaves;
 use crate::message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
 
 impl Codec {
@@ -114,10 +115,10 @@ impl Codec {
             },
             kind::DIGEST_ASK => {
                 let body: DigestAskBody = whole(body)?;
-                zeroes(&body.zero)?;
+                let leaves = Leaves::new(Leaf(body.first.get()), body.count.get());
                 Message::DigestAsk {
                     copy: CopyId(body.copy.get()),
-                    leaf: Leaf(body.leaf.get()),
+                    leaves: leaves.ok_or(WireError::Field("a run of leaves"))?,
                 }
             }
             kind::HANDOFF => empty(body, Message::Handoff)?,

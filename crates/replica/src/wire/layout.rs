@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// "ASHR".
 pub(super) const MAGIC: [u8; 4] = *b"ASHR";
 /// The version that this program speaks. Since 1: commands that members forward (FWD, DONE, LABEL), and JOINED says
-/// which copy it is of. Since 2: JOIN says who has copies.
-pub const WIRE_VERSION: u8 = 3;
+/// which copy it is of. Since 2: JOIN says who has copies. Since 3: DIGEST? is about a run of leaves.
+pub const WIRE_VERSION: u8 = 4;
 /// Bytes before a message's body.
 pub const HEADER_BYTES: usize = 48;
 
@@ -68,9 +68,9 @@ layouts! {
         number: U64,
     }
     DigestAskBody[16] {
-        leaf: U64,
+        first: U64,
         copy: U32,
-        zero: [u8; 4],
+        count: U32,
     }
     /// JOINED and ATTACH.
     AttachBody[32] {

@@ -10,6 +10,7 @@ use crate::ids::{
     CopyId, Epoch, ForwardId, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence,
     ReplicaUuid, SessionId, ShardId, VolumeId,
 };
+use crate::leaves::Leaves;
 use crate::member::MAX_RANGES;
 use crate::message::{
     Attach, Content, Envelope, Forward, Join, Message, Record, RecordKind, Refusal,
@@ -86,9 +87,11 @@ fn messages() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|nonce| Message::GrantAsk {
             nonce: Nonce(nonce)
         }),
-        (any::<u32>(), any::<u64>()).prop_map(|(copy, leaf)| Message::DigestAsk {
-            copy: CopyId(copy),
-            leaf: Leaf(leaf)
+        (any::<u32>(), 0..u64::MAX - 1024, 1..=Leaves::MOST).prop_map(|(copy, leaf, count)| {
+            Message::DigestAsk {
+                copy: CopyId(copy),
+                leaves: Leaves::new(Leaf(leaf), count).expect("a run"),
+            }
         }),
         Just(Message::Handoff),
         (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| {
@@ -272,7 +275,7 @@ fn sample() -> Vec<u8> {
 fn a_message_is_laid_out_as_the_document_says() {
     let bytes = sample();
     assert_eq!(bytes.len(), HEADER_BYTES + 8);
-    assert_eq!(&bytes[..8], b"ASHR\x03\x05\x03\0");
+    assert_eq!(&bytes[..8], b"ASHR\x04\x05\x03\0");
     assert_eq!(bytes[8..16], 0x1122u64.to_le_bytes());
     assert_eq!(bytes[16..20], 4u32.to_le_bytes());
     assert_eq!(bytes[20..24], 5u32.to_le_bytes());

@@ -2,8 +2,8 @@
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Config, Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, Position,
-    Tag, Token,
+    Config, Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Leaves, Local,
+    Position, Tag, Token,
 };
 
 use super::model::Value;
@@ -207,8 +207,12 @@ impl Local for Backing {
         self.local_mut().persist(token, change);
     }
 
-    fn digest(&mut self, token: Token, leaf: Leaf) {
-        self.local_mut().digest(token, leaf);
+    fn digest(&mut self, token: Token, leaves: Leaves) {
+        self.local_mut().digest(token, leaves);
+    }
+
+    fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
+        self.local().unwritten(leaf, most)
     }
 
     fn learn(&mut self, known: Known) {

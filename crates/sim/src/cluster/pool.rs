@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BlockSize, BufferPool, Completion, ErrorKind, IoError, Moment};
-use ashlar_copy::{Copy, EngineLocal, volume_of};
+use ashlar_copy::{Copy, EngineLocal, unwritten, volume_of};
 use ashlar_replica::{
-    Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position,
-    Positions, Shape, Tag, Token,
+    Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Leaves, Local, OwnPlane,
+    Position, Positions, Shape, Tag, Token,
 };
 use ashlar_store::format::{Reserve, Salt};
 use ashlar_store::{
@@ -487,9 +487,13 @@ impl Local for PoolStore {
         self.local().persist(token, change);
     }
 
-    fn digest(&mut self, token: Token, leaf: Leaf) {
+    fn digest(&mut self, token: Token, leaves: Leaves) {
         self.posted = true;
-        self.local().digest(token, leaf);
+        self.local().digest(token, leaves);
+    }
+
+    fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
+        unwritten(&self.engine, &self.copy, leaf, most)
     }
 
     fn learn(&mut self, known: Known) {

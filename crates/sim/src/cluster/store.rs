@@ -3,8 +3,8 @@
 
 use ashlar_block::{ErrorKind, IoError};
 use ashlar_replica::{
-    Cage, Canary, Content, Entry, EntryChange, Epoch, Event, Extent, ExtentSet, Known, Leaf, Local,
-    Low, MAX_MEMBERS, OwnPlane, Position, ReplicaSequence, Shape, Tag, Token,
+    Cage, Canary, Content, Entry, EntryChange, Epoch, Event, Extent, ExtentSet, Known, Leaf,
+    Leaves, Local, Low, MAX_MEMBERS, OwnPlane, Position, ReplicaSequence, Shape, Tag, Token,
 };
 use bytes::Bytes;
 
@@ -42,7 +42,7 @@ enum Doing {
     },
     Persist(EntryChange),
     Read(Extent),
-    Digest(Leaf),
+    Digest(Leaves),
 }
 
 #[derive(Clone, Debug)]
@@ -223,8 +223,8 @@ impl Store {
                 let result = Ok(Bytes::from(bytes));
                 Event::Read { token, result }
             }
-            Doing::Digest(leaf) => {
-                let result = Ok(self.hash(leaf));
+            Doing::Digest(leaves) => {
+                let result = Ok(self.hash(leaves));
                 Event::Digested { token, result }
             }
         })
@@ -398,8 +398,8 @@ impl Store {
         self.version += 1;
     }
 
-    fn hash(&self, leaf: Leaf) -> u128 {
-        let extent = self.shape.leaf(leaf);
+    fn hash(&self, leaves: Leaves) -> u128 {
+        let extent = self.shape.run(leaves);
         let values = extent.into_iter().flat_map(Extent::granules);
         values.fold(
             0x6c62_272e_07bb_0142_62b8_2175_6295_c58d,
@@ -453,8 +453,18 @@ impl Local for Store {
         self.submit(token, Doing::Persist(change));
     }
 
-    fn digest(&mut self, token: Token, leaf: Leaf) {
-        self.submit(token, Doing::Digest(leaf));
+    fn digest(&mut self, token: Token, leaves: Leaves) {
+        self.submit(token, Doing::Digest(leaves));
+    }
+
+    fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
+        let leaves = (leaf.0..self.shape.leaves()).map(Leaf).take(most as usize);
+        let is_zero = |granule: u64| self.content[granule as usize] == 0;
+        let is_empty = |leaf: &Leaf| {
+            let extent = self.shape.leaf(*leaf);
+            extent.is_some_and(|extent| extent.granules().all(is_zero))
+        };
+        leaves.take_while(is_empty).count() as u32
     }
 
     fn learn(&mut self, known: Known) {

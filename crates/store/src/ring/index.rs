@@ -1,7 +1,10 @@
 //! What the ring holds and the homes do not (yet): granule by granule, the newest record.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::sizes::LEAF_GRANULES;
 
 /// A granule of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +52,12 @@ impl Hasher for Mix {
 #[derive(Debug, Default)]
 pub struct Index {
     newest: HashMap<GranuleKey, Newest, BuildHasherDefault<Mix>>,
+    /// Of these leaves of the map it knows something: so many granules, by volume and leaf.
+    leaves: HashMap<(u32, u64), u32, BuildHasherDefault<Mix>>,
+}
+
+const fn leaf_of(key: GranuleKey) -> (u32, u64) {
+    (key.volume, key.granule / LEAF_GRANULES)
 }
 
 impl Index {
@@ -59,7 +68,16 @@ impl Index {
 
     /// A record is published; returns the one it supersedes.
     pub fn insert(&mut self, key: GranuleKey, newest: Newest) -> Option<Newest> {
-        self.newest.insert(key, newest)
+        let before = self.newest.insert(key, newest);
+        if before.is_none() {
+            *self.leaves.entry(leaf_of(key)).or_default() += 1;
+        }
+        before
+    }
+
+    /// Whether it knows anything of a leaf of the map.
+    pub fn knows_leaf(&self, volume: u32, leaf: u64) -> bool {
+        self.leaves.contains_key(&(volume, leaf))
     }
 
     /// Forgets the granule's record if it is older than `sequence`; returns it.
@@ -67,6 +85,12 @@ impl Index {
         let newest = self.newest.get(&key)?;
         if newest.sequence >= sequence {
             return None;
+        }
+        if let Entry::Occupied(mut leaf) = self.leaves.entry(leaf_of(key)) {
+            *leaf.get_mut() -= 1;
+            if *leaf.get() == 0 {
+                leaf.remove();
+            }
         }
         self.newest.remove(&key)
     }

@@ -55,6 +55,9 @@ impl<'a> World<'a> {
             true => Duration::from_millis(aside.pick(&[200, 2000])),
             false => Duration::from_secs(3600),
         };
+        let mut runs = aside.aside();
+        let written_leaves = runs.between(1, 3) as u32;
+        let unwritten_leaves = runs.between(1, 4) as u32;
         let cage = Cage::new(profile.canary);
         let mut nodes = Vec::new();
         for (n, member) in members.iter().map(|(at, member)| (at.index(), member)) {
@@ -75,6 +78,8 @@ impl<'a> World<'a> {
                     power_loss_wait,
                     resync_free: 100,
                     prove_every,
+                    written_leaves,
+                    unwritten_leaves,
                 },
                 cage,
             };

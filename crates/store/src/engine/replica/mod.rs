@@ -21,7 +21,7 @@ use copy::{Order, StagedPage};
 use super::append::{StagedChange, Then};
 use super::invariant::invariant;
 use super::manage::{check_granules, refuse};
-use super::map::{Change, FIRST_VOLUME, REPLICAS};
+use super::map::{Change, FIRST_VOLUME, LeafView, REPLICAS};
 use super::write::MAP_LIMIT;
 use super::{Engine, Op};
 use crate::format::{Feature, Features, PageId, PlaneShape, ReplicaEntry};
@@ -29,7 +29,7 @@ use crate::replica::{
     Committed, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaTag, Till,
 };
 use crate::ring::GranuleKey;
-use crate::sizes::GRANULE;
+use crate::sizes::{GRANULE, LEAF_GRANULES};
 use crate::{Canary, Manage};
 
 /// The part of a log that a copy may keep from being written again.
@@ -473,6 +473,15 @@ impl Engine {
             false => self.checksums(volume, granules),
         };
         sums.map(|sums: Vec<u32>| sums.into_iter().map(plain).collect())
+    }
+
+    /// Whether nothing is written of granules of one leaf of the map: they read as zeroes. What has been written may
+    /// read so, too.
+    pub fn is_unwritten(&self, volume: u32, granules: Range<u64>) -> bool {
+        let leaf = granules.start / LEAF_GRANULES;
+        let in_ring = self.index.knows_leaf(volume, leaf);
+        let ignored = self.cage.sings(Canary::DigestWithoutRing);
+        (!in_ring || ignored) && matches!(self.map.leaf(volume, leaf), LeafView::Absent)
     }
 
     /// Everything below this sequence is published: it grows with each change that can be seen.
