@@ -480,7 +480,7 @@ impl Engine {
     pub fn is_unwritten(&self, volume: u32, granules: Range<u64>) -> bool {
         let leaf = granules.start / LEAF_GRANULES;
         let in_ring = self.index.knows_leaf(volume, leaf);
-        let ignored = self.cage.sings(Canary::DigestWithoutRing);
+        let ignored = self.identity.sings(Canary::DigestWithoutRing);
         (!in_ring || ignored) && matches!(self.map.leaf(volume, leaf), LeafView::Absent)
     }
 
