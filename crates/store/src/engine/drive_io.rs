@@ -33,7 +33,7 @@ impl DriveIo {
 
     /// Tags are slots alone (a canary).
     pub(super) fn forget_generations(&mut self) {
-        self.flights.forgets_generations = true;
+        self.flights.forget_generations();
     }
 
     /// Nothing is on its way, and nothing waits to be.

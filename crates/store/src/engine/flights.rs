@@ -132,7 +132,7 @@ pub(super) struct Flights {
     /// Time in which the process did not run.
     stood_still: Duration,
     /// Tags are slots alone (a canary).
-    pub(super) forgets_generations: bool,
+    forgets_generations: bool,
 }
 
 fn tag_of(slot: u32, generation: u32) -> u64 {
@@ -154,6 +154,11 @@ impl Flights {
             stood_still: Duration::ZERO,
             forgets_generations: false,
         }
+    }
+
+    /// Tags are slots alone from now on (a canary).
+    pub(super) fn forget_generations(&mut self) {
+        self.forgets_generations = true;
     }
 
     /// How long a drive may take for a request.

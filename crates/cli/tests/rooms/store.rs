@@ -1,0 +1,323 @@
+//! The rules inside of `store`: who owns what of the engine, which floor stands on which, and what is not passed
+//! over in silence. Numbers are of what is left to be done: they only go down.
+
+use std::collections::BTreeSet;
+
+use super::{code_lines, sources};
+
+const STORE: &str = "crates/store/src/";
+
+/// The files of `store` but its tests, without comments.
+fn files() -> Vec<(String, String)> {
+    let code = |source: &str| {
+        let lines = code_lines(source).map(|(_, line)| line);
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let files = sources().into_iter();
+    let files = files.filter_map(|(path, source)| {
+        let path = path.strip_prefix(STORE)?;
+        (!path.contains("/tests/")).then(|| (path.to_owned(), code(&source)))
+    });
+    files.collect()
+}
+
+/// The ways to go on in silence when something is not there, and how many of each are in the engine, and in what
+/// else reads drives. Each is one where that may be: what cannot be is an `invariant!`, or an error.
+const SILENCE: &[(&str, usize, usize)] = &[
+    ("else {return;}", 26, 0),
+    ("else {return false;}", 15, 0),
+    ("else {return None;}", 5, 0),
+    ("else {return Vec::new();}", 3, 0),
+    ("else {continue;}", 11, 10),
+    ("else {break;}", 8, 0),
+    (".unwrap_or_default()", 17, 4),
+    (".unwrap_or(0)", 21, 3),
+    (".map_or(0,", 28, 0),
+];
+
+#[test]
+fn what_cannot_be_is_not_passed_over() {
+    let lines = |(path, code): (String, String)| {
+        // A block on one line is a block.
+        let code = code.replace("else { ", "else {").replace(" }", ";}");
+        let code: String = code.lines().map(str::trim).collect();
+        (path, code.replace(";;", ";"))
+    };
+    let files: Vec<(String, String)> = files().into_iter().map(lines).collect();
+    let count = |form: &str, folders: &[&str]| -> usize {
+        let here = files.iter();
+        let here = here.filter(|(path, _)| folders.iter().any(|folder| path.starts_with(folder)));
+        here.map(|(_, code)| code.matches(form).count()).sum()
+    };
+    let found = SILENCE.iter().map(|&(form, ..)| {
+        let (of_engine, of_others) = (
+            count(form, &["engine/"]),
+            count(form, &["recover/", "ring/"]),
+        );
+        (form, of_engine, of_others)
+    });
+    let found: Vec<(&str, usize, usize)> = found.collect();
+    let mut both = found.iter().zip(SILENCE);
+    assert!(
+        both.all(|(now, before)| now.1 <= before.1 && now.2 <= before.2),
+        "{found:#?}, more than there were: is the state possible? If not, `invariant!`"
+    );
+}
+
+/// Parts of the engine that own their fields: none can be reached from outside of its module.
+const OWNERS: &[(&str, &str)] = &[
+    ("access", "Access"),
+    ("admission", "Admission"),
+    ("checkpoint", "Checkpoint"),
+    ("drive_io", "DriveIo"),
+    ("extents", "Extents"),
+    ("features", "FeatureRoots"),
+    ("flights", "Flights"),
+    ("guard", "Guards"),
+    ("locks", "Locks"),
+    ("memory", "Memory"),
+    ("mending", "Mending"),
+    ("metadata", "Metadata"),
+    ("raw/mod", "Raw"),
+    ("record", "DriveRecord"),
+    ("release", "Release"),
+    ("replica/mod", "Replicas"),
+    ("reservations", "Reservations"),
+    ("space", "Segments"),
+    ("space", "SegmentIds"),
+    ("tier/mod", "Tiers"),
+    ("volumes", "VolumeTable"),
+    ("waiting", "Waiting"),
+    ("waits", "Waits"),
+];
+
+#[test]
+fn what_owns_its_fields_shows_none() {
+    let files = files();
+    for (module, name) in OWNERS {
+        let path = format!("engine/{module}.rs");
+        let (_, code) = files.iter().find(|(at, _)| *at == path).expect(&path);
+        let head = format!("struct {name}");
+        let after = code.split(&head).skip(1);
+        let mut bodies = after.filter(|rest| rest.starts_with([' ', '<']));
+        let body = bodies.next().expect(name).split("\n}").next();
+        let fields = body.expect("its end").lines().skip(1);
+        for field in fields {
+            assert!(
+                !field.trim_start().starts_with("pub"),
+                "{path}: {name} owns its fields, but shows `{}`",
+                field.trim()
+            );
+        }
+    }
+}
+
+/// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
+/// down.
+const ENGINE_FIELDS: usize = 49;
+const ENGINE_FILES: usize = 42;
+
+#[test]
+fn the_engine_does_not_grow() {
+    let sources = sources();
+    let mut store = sources
+        .iter()
+        .filter(|(path, _)| path.starts_with("crates/store/src/"));
+    let has_methods = |source: &str| code_lines(source).any(|(_, line)| line == "impl Engine {");
+    let files = store
+        .clone()
+        .filter(|(_, source)| has_methods(source))
+        .count();
+    assert!(
+        files <= ENGINE_FILES,
+        "{files} files have methods of the engine, {ENGINE_FILES} before"
+    );
+    let state = store.find(|(path, _)| path.ends_with("engine/state.rs"));
+    let (_, state) = state.expect("the engine's state");
+    let fields = state
+        .split("pub struct Engine {")
+        .nth(1)
+        .expect("its fields");
+    let fields = fields.split("\n}").next().expect("their end");
+    let fields = fields.matches("    pub(super) ").count();
+    assert!(
+        fields <= ENGINE_FIELDS,
+        "the engine has {fields} fields, {ENGINE_FIELDS} before"
+    );
+}
+
+/// The floors of the house: each stands on those before it.
+const FLOORS: &[&str] = &[
+    "sizes",
+    "layout",
+    "canary",
+    "replica",
+    "tier",
+    "format",
+    "error",
+    "membership",
+    "ring",
+    "drives",
+    "manage",
+    "engine",
+    "recover",
+    "create",
+];
+
+/// Files and the higher floors that they know all the same.
+const UPWARD: usize = 6;
+
+/// The modules of the crate that a source names: by their own names, or by those that the crate gives to what
+/// is in them.
+fn known<'a>(code: &'a str, given: &[(&'a str, &'a str)]) -> Vec<&'a str> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let name = |text: &'a str| text.split(|c| !is_name(c)).next().unwrap_or("");
+    let mut names = Vec::new();
+    for (at, word) in code.match_indices("crate::") {
+        let rest = &code[at + word.len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            names.push(name(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let end = group.find(|c| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            depth < 0
+        });
+        let mut depth = 0;
+        let parts = group[..end.expect("it is closed")].split(|c| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            depth == 0 && c == ','
+        });
+        names.extend(parts.map(|part| name(part.trim_start())));
+    }
+    let module = |name: &'a str| {
+        let is_given = |&&(item, _): &&(&str, &str)| item == name && !FLOORS.contains(&name);
+        let found = given.iter().find(is_given);
+        found.map_or(name, |&(_, module)| module)
+    };
+    names.into_iter().map(module).collect()
+}
+
+#[test]
+fn no_floor_of_the_store_knows_a_higher_one() {
+    let files = files();
+    let (_, lib) = files.iter().find(|(path, _)| path == "lib.rs").expect("it");
+    let mut given = Vec::new();
+    for line in lib
+        .split(';')
+        .filter_map(|line| line.trim().strip_prefix("pub use "))
+    {
+        let (module, items) = line.split_once("::").expect("a path");
+        let items = items.split(|c: char| !c.is_alphanumeric() && c != '_');
+        given.extend(items.map(|item| (item, module)));
+    }
+    let floor = |module: &str| FLOORS.iter().position(|floor| *floor == module);
+    let mut found = BTreeSet::new();
+    for (path, code) in &files {
+        let own = path.split(['/', '.']).next().expect("a module");
+        if own == "lib" {
+            continue;
+        }
+        let own = floor(own).unwrap_or_else(|| panic!("{path} is on no floor"));
+        for module in known(code, &given) {
+            if floor(module).is_some_and(|floor| floor > own) {
+                found.insert((path, module));
+            }
+        }
+    }
+    assert!(
+        found.len() <= UPWARD,
+        "{} times a floor knows a higher one, {UPWARD} before: {found:#?}",
+        found.len()
+    );
+}
+
+/// Parameters that are tuples: what belongs together has a name.
+const TUPLES: usize = 29;
+
+/// Parameters of a function, from behind the parenthesis that opens them.
+fn parameters(code: &str) -> Vec<&str> {
+    let (mut depth, mut from, mut found) = (0, 0, Vec::new());
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth > 0 => depth -= 1,
+            ')' => {
+                found.push(&code[from..at]);
+                break;
+            }
+            ',' if depth == 0 => {
+                found.push(&code[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.into_iter().map(str::trim).collect()
+}
+
+#[test]
+fn what_belongs_together_has_a_name() {
+    let mut found = Vec::new();
+    for (path, code) in files() {
+        for (at, _) in code.match_indices("fn ") {
+            let Some((head, rest)) = code[at..].split_once('(') else {
+                continue;
+            };
+            // A type, or a word in a text.
+            if head.contains(['\n', ';', '"']) {
+                continue;
+            }
+            let is_tuple = |one: &&str| {
+                let ty = one.split_once(": ").map_or("", |(_, ty)| ty);
+                one.starts_with('(') || ty.starts_with('(')
+            };
+            let tuples = parameters(rest).into_iter().filter(is_tuple);
+            found.extend(tuples.map(|one| format!("{path}: {head}: {one}")));
+        }
+    }
+    assert!(
+        found.len() <= TUPLES,
+        "{} parameters are tuples, {TUPLES} before: {found:#?}",
+        found.len()
+    );
+}
+
+/// The names behind `Canary::` or `Self::` in a source.
+fn canaries_in(code: &str, of: &str) -> BTreeSet<String> {
+    let code: String = code_lines(code).map(|(_, line)| line).collect();
+    let names = code.split(of).skip(1);
+    let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+    names
+        .map(name)
+        .filter(|name: &String| !name.is_empty())
+        .collect()
+}
+
+#[test]
+fn every_canary_has_a_test_of_the_simulator() {
+    let sources = sources();
+    let source = |at: &str| {
+        let found = sources.iter().find(|(path, _)| path == at);
+        found.map(|(_, source)| source.as_str()).expect(at)
+    };
+    let canaries = source("crates/store/src/canary.rs");
+    let part = |from: &str, to: &str| {
+        let behind = canaries.split(from).nth(1).expect(from);
+        behind.split(to).next().expect(to)
+    };
+    let all = part("pub enum Canary {", "}").replace("    ", "Self::");
+    let all = canaries_in(&all, "Self::");
+    assert!(all.len() > 30, "{all:?}");
+    // Of these a test goes through the whole list.
+    let worlds = source("crates/sim/tests/cluster.rs");
+    assert!(worlds.contains("Canary::REPLICATED"));
+    let of_clusters = canaries_in(part("REPLICATED: [Self; 5] = [", "];"), "Self::");
+    let named = canaries_in(source("crates/sim/tests/engine.rs"), "Canary::");
+    let unnamed = &(&all - &of_clusters) - &named;
+    assert!(
+        unnamed.is_empty(),
+        "no test shows that these are noticed: {unnamed:?}"
+    );
+}
