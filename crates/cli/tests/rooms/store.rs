@@ -69,6 +69,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("access", "Access"),
     ("admission", "Admission"),
     ("checkpoint", "Checkpoint"),
+    ("discard", "Discards"),
     ("drive_io", "DriveIo"),
     ("extents", "Extents"),
     ("features", "FeatureRoots"),
@@ -83,9 +84,11 @@ const OWNERS: &[(&str, &str)] = &[
     ("release", "Release"),
     ("replica/mod", "Replicas"),
     ("reservations", "Reservations"),
+    ("reserve", "Kept"),
     ("space", "Segments"),
     ("space", "SegmentIds"),
     ("tier/mod", "Tiers"),
+    ("upkeep", "Upkeep"),
     ("volumes", "VolumeTable"),
     ("waiting", "Waiting"),
     ("waits", "Waits"),
@@ -114,7 +117,7 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 49;
+const ENGINE_FIELDS: usize = 47;
 const ENGINE_FILES: usize = 42;
 
 #[test]

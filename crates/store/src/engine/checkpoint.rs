@@ -386,7 +386,7 @@ impl Engine {
             next_sequence: self.sequence,
             map_sequence,
             members: self.members.clone(),
-            reserve: self.kept.wish,
+            reserve: self.upkeep.kept().wish(),
             ring: self.ring.state(self.ring.tail_at()),
             map: self.map_log.state(self.map_tail()),
             meta: self.metadata.segments().to_vec(),

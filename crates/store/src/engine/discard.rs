@@ -42,7 +42,7 @@ pub(crate) struct Discards {
     /// Wishes that need all the room there is.
     held: Vec<(u64, Manage)>,
     /// Bytes discarded since the import.
-    pub(super) bytes: u64,
+    bytes: u64,
 }
 
 impl Discards {
@@ -96,15 +96,15 @@ impl Engine {
         let mut at = 0;
         while at < count {
             let part = most.min(count - at);
-            self.discards.waiting.push_back(Run {
+            self.upkeep.discards_mut().waiting.push_back(Run {
                 drive,
                 first: first + at,
                 count: part,
             });
             at += part;
         }
-        if self.discards.due.is_none() {
-            self.discards.due = Some(self.now + BREATH);
+        if self.upkeep.discards().due.is_none() {
+            self.upkeep.discards_mut().due = Some(self.now + BREATH);
         }
     }
 
@@ -114,25 +114,29 @@ impl Engine {
             what,
             Manage::CreateVolume(_) | Manage::ResizeVolume { .. } | Manage::RemoveDrive { .. }
         );
-        let holds = needs_room && self.discards.is_under_way();
+        let holds = needs_room && self.upkeep.discards().is_under_way();
         if holds {
-            self.discards.held.push((id, what.clone()));
+            self.upkeep.discards_mut().held.push((id, what.clone()));
         }
         holds
     }
 
     /// Wishes that wait for a discard.
     pub(super) fn take_held_for_discard(&mut self) -> Vec<u64> {
-        let held = std::mem::take(&mut self.discards.held);
+        let held = std::mem::take(&mut self.upkeep.discards_mut().held);
         held.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Discards the next run, if it is time and the run is still free.
     pub(super) fn advance_discards(&mut self) {
-        let due = self.discards.due.is_some_and(|due| due <= self.now);
-        while due && self.discards.on_way.is_none() {
-            let Some(run) = self.discards.waiting.pop_front() else {
-                self.discards.due = None;
+        let due = self
+            .upkeep
+            .discards()
+            .due
+            .is_some_and(|due| due <= self.now);
+        while due && self.upkeep.discards().on_way.is_none() {
+            let Some(run) = self.upkeep.discards_mut().waiting.pop_front() else {
+                self.upkeep.discards_mut().due = None;
                 return;
             };
             if !self.in_service(run.drive as u16) {
@@ -159,17 +163,17 @@ impl Engine {
                 parts
                     .into_iter()
                     .rev()
-                    .for_each(|part| self.discards.waiting.push_front(part));
+                    .for_each(|part| self.upkeep.discards_mut().waiting.push_front(part));
             }
         }
     }
 
     fn discard(&mut self, run: Run) {
         let bytes = u64::from(run.count) * self.sizes.extent_bytes();
-        self.discards.on_way = Some(run);
+        self.upkeep.discards_mut().on_way = Some(run);
         let pace = Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / PACE);
-        self.discards.due = Some(self.now + pace.max(BREATH));
-        self.discards.bytes += bytes;
+        self.upkeep.discards_mut().due = Some(self.now + pace.max(BREATH));
+        self.upkeep.discards_mut().bytes += bytes;
         self.send_discard(run);
     }
 
@@ -193,16 +197,19 @@ impl Engine {
             if error.kind() == ashlar_block::ErrorKind::Timeout {
                 self.drive_failed(drive, &error);
             }
-            self.discards.waiting.retain(|run| run.drive != drive);
+            self.upkeep
+                .discards_mut()
+                .waiting
+                .retain(|run| run.drive != drive);
         }
         // The defect takes none.
-        if let Some(run) = self.discards.on_way.take() {
+        if let Some(run) = self.upkeep.discards_mut().on_way.take() {
             self.extents[run.drive].give(run.first, run.count);
         }
-        for (id, what) in std::mem::take(&mut self.discards.held) {
+        for (id, what) in std::mem::take(&mut self.upkeep.discards_mut().held) {
             self.manage(id, what);
         }
-        if self.discards.waiting.is_empty() {
+        if self.upkeep.discards().waiting.is_empty() {
             // Repairs that found no room meanwhile have ended without it.
             self.look_for_repairs();
         }

@@ -434,8 +434,7 @@ impl Engine {
             || self.growth(class) > 0
             || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
-            || self.release.is_under_way()
-            || self.discards.is_under_way()
+            || self.upkeep.is_giving_back()
             || self.rebuild.returns.is_reopening()
             || self.rebuild.returns.is_busy() && self.has_closed_segments(class)
     }
@@ -468,7 +467,7 @@ impl Engine {
 
     /// Segments of a class that can still be made: those as well for which the extents are being discarded.
     pub(super) fn growth_in_all(&self, class: Class) -> u64 {
-        self.growth_with(class, |drive| self.discards.taken(drive))
+        self.growth_with(class, |drive| self.upkeep.discards().taken(drive))
     }
 
     fn growth_with(&self, class: Class, run: impl Fn(usize) -> u32) -> u64 {

@@ -256,7 +256,7 @@ impl Engine {
             let index = usize::from(drive);
             // What the old drive still answers must not be taken for the new one's.
             let asked = self.uses(index) || self.drive_io.has_any(index);
-            let is_free = !referred.contains(&drive) && self.discards.taken(index) == 0;
+            let is_free = !referred.contains(&drive) && self.upkeep.discards().taken(index) == 0;
             !asked && is_free && !names(durable, drive) && self.roots.is_idle()
         })
     }
@@ -374,7 +374,7 @@ impl Engine {
         let meta = meta.flat_map(|segment| &segment.columns);
         let made = self.provisioning.values().flatten();
         let copies = chunks.chain(meta).chain(made).copied();
-        let copies = copies.chain(self.release.columns());
+        let copies = copies.chain(self.upkeep.release().columns());
         let mut drives = self.homes_on();
         drives.extend(copies.map(|copy| copy.drive));
         drives.extend(self.rebuild.joining.values().map(|join| join.column.drive));
@@ -562,7 +562,7 @@ impl Engine {
             let root = Root {
                 next_sequence: self.sequence,
                 members: self.members.clone(),
-                reserve: self.kept.wish,
+                reserve: self.upkeep.kept().wish(),
                 scrub: self.scrub_at(),
                 ..self.roots.durable.clone()
             };

@@ -78,8 +78,7 @@ impl Engine {
         }
         let clears = |(op, what): (usize, &Op)| matches!(what, Op::Clear(_)) && self.may_begin(op);
         self.is_checkpointing()
-            || self.release.is_under_way()
-            || self.discards.is_under_way()
+            || self.upkeep.is_giving_back()
             || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.ops.iter().any(clears)
     }

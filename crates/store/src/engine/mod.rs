@@ -21,6 +21,7 @@
 //! | `add_log_copies` | more copies of the logs, for a volume that needs them |
 //! | `release` | segments that hold nothing go back to their drives |
 //! | `replica` | volumes that are one of several copies |
+//! | `upkeep` | space beside what volumes have: `release`, `discard`, `reserve` |
 //! | `reserve` | space that is kept for repair |
 //! | `root_budget` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
@@ -88,6 +89,7 @@ pub(crate) mod state;
 mod status;
 mod stop;
 mod tier;
+mod upkeep;
 mod volumes;
 mod waiting;
 mod waits;

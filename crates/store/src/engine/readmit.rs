@@ -309,7 +309,7 @@ impl Engine {
             let mut at_once = Recount::of(drive);
             self.recount_segments(&mut at_once, usize::MAX);
             // Those whose free entry is not durable are counted by themselves.
-            for (copy, extents) in self.release.columns_and_extents() {
+            for (copy, extents) in self.upkeep.release().columns_and_extents() {
                 count.take(copy, extents);
                 at_once.take(copy, extents);
             }
@@ -369,7 +369,7 @@ impl Engine {
             let extents = class.shape_of(columns.len()).extents(sizes);
             columns.iter().map(move |&copy| (copy, extents))
         });
-        let freed = self.release.columns_and_extents();
+        let freed = self.upkeep.release().columns_and_extents();
         for (copy, extents) in chunks.chain(whole).chain(made).chain(freed) {
             count.take(copy, extents);
         }

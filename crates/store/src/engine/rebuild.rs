@@ -342,7 +342,7 @@ impl Engine {
 
     /// Whether a segment that lacks a column could have one, if not before a discard has ended.
     pub(super) fn could_have_column(&self, segment: u32) -> bool {
-        let returns = |drive| self.discards.taken(drive);
+        let returns = |drive| self.upkeep.discards().taken(drive);
         self.drive_with_room(segment, returns).is_some()
     }
 

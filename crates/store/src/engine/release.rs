@@ -65,16 +65,16 @@ impl Engine {
             let segments = self.homes.get(class);
             segments.is_some_and(|segments| segments.is_empty(**id))
         });
-        self.release.empty = empty.map(|(&id, _)| id).collect();
-        self.release.look = true;
+        self.upkeep.release_mut().empty = empty.map(|(&id, _)| id).collect();
+        self.upkeep.release_mut().look = true;
     }
 
     /// A slot of a segment has become free.
     pub(super) fn slot_freed(&mut self, segment: u32, class: Class) {
         let segments = self.homes.get(&class);
         if segments.is_some_and(|segments| segments.is_empty(segment)) {
-            self.release.empty.insert(segment);
-            self.release.look = true;
+            self.upkeep.release_mut().empty.insert(segment);
+            self.upkeep.release_mut().look = true;
         }
     }
 
@@ -83,32 +83,32 @@ impl Engine {
         let theirs = self.segment_classes.iter();
         let theirs = theirs.filter(|(_, class)| class.hot_of == Some(volume));
         let theirs: Vec<u32> = theirs.map(|(&id, _)| id).collect();
-        self.release.empty.extend(theirs);
+        self.upkeep.release_mut().empty.extend(theirs);
     }
 
     /// A volume has come or gone: what its class kept in stock may go, too.
     pub(super) fn look_at_empty(&mut self) {
-        self.release.look = true;
+        self.upkeep.release_mut().look = true;
     }
 
     /// Gives segments back that are empty, as far as the map log has room for it.
     pub(super) fn advance_release(&mut self) {
-        if !self.release.look {
+        if !self.upkeep.release().look {
             return;
         }
         let mut stocks: BTreeMap<Class, bool> = BTreeMap::new();
-        for id in self.release.empty.clone() {
+        for id in self.upkeep.release().empty.clone() {
             let full = self.map_log.log.fill() > MAP_LIMIT;
-            if self.release.freeing.len() >= RECORDS || full {
+            if self.upkeep.release().freeing.len() >= RECORDS || full {
                 return;
             }
             let Some(&class) = self.segment_classes.get(&id) else {
-                self.release.empty.remove(&id);
+                self.upkeep.release_mut().empty.remove(&id);
                 continue;
             };
             let segments = self.homes.get(&class);
             if !segments.is_some_and(|segments| segments.is_empty(id)) {
-                self.release.empty.remove(&id);
+                self.upkeep.release_mut().empty.remove(&id);
                 continue;
             }
             let stocked = *stocks
@@ -118,11 +118,11 @@ impl Engine {
             let stays =
                 self.rebuild.joining.contains_key(&id) || stocked && self.is_stock(class, id);
             if !stays {
-                self.release.empty.remove(&id);
+                self.upkeep.release_mut().empty.remove(&id);
                 self.release_segment(id, class);
             }
         }
-        self.release.look = false;
+        self.upkeep.release_mut().look = false;
     }
 
     /// Whether a class would have too few free slots without this segment.
@@ -145,11 +145,14 @@ impl Engine {
         if class.hot_of.is_some() && self.homes.get(&class).is_some_and(Segments::are_none) {
             self.homes.remove(&class);
         }
-        self.release.freeing.insert(id, (columns, extents));
+        self.upkeep
+            .release_mut()
+            .freeing
+            .insert(id, (columns, extents));
         if self.cage.sings(Canary::ReleaseBeforeDurable) {
             // As late as a record can be: never.
             self.give_segment_back(id);
-            self.release.freeing.remove(&id);
+            self.upkeep.release_mut().freeing.remove(&id);
             return;
         }
         let change = segment_change(id, &SegmentEntry::free(), Then::Released(id));
@@ -158,7 +161,7 @@ impl Engine {
 
     /// Extents of a segment are free.
     fn give_segment_back(&mut self, id: u32) {
-        let Some((columns, extents)) = self.release.freeing.get_mut(&id) else {
+        let Some((columns, extents)) = self.upkeep.release_mut().freeing.get_mut(&id) else {
             return invariant!(self, "segment {id} is free, but was not to be given back");
         };
         let (columns, extents) = (std::mem::take(columns), *extents);
@@ -170,11 +173,12 @@ impl Engine {
     /// A segment's free entry is durable.
     pub(super) fn segment_released(&mut self, id: u32) {
         self.give_segment_back(id);
-        self.release.freeing.remove(&id);
+        self.upkeep.release_mut().freeing.remove(&id);
         self.segment_ids.give(id);
         self.counters.released += 1;
-        self.release.look |= !self.release.empty.is_empty();
-        if self.release.freeing.is_empty() && self.is_degraded() {
+        let release = self.upkeep.release_mut();
+        release.look |= !release.empty.is_empty();
+        if self.upkeep.release().freeing.is_empty() && self.is_degraded() {
             // What found no room before may find it now.
             self.rebuild_wanted();
             self.judge_stops();

@@ -17,12 +17,17 @@ use crate::{HotTier, Layout};
 #[derive(Default)]
 pub(crate) struct Kept {
     /// As roots say it.
-    pub(super) wish: RepairReserve,
+    wish: RepairReserve,
     /// Extents of each member, for repair alone.
     extents: Vec<u32>,
 }
 
 impl Kept {
+    /// What the root says of it.
+    pub(super) fn wish(&self) -> RepairReserve {
+        self.wish
+    }
+
     pub(crate) fn new(root: &Root) -> Self {
         Self {
             wish: root.reserve,
@@ -55,7 +60,7 @@ impl Engine {
 
     /// Extents of a drive that are kept for repair.
     pub(super) fn reserved_extents(&self, drive: usize) -> u32 {
-        self.kept.extents.get(drive).copied().unwrap_or(0)
+        self.upkeep.kept().extents.get(drive).copied().unwrap_or(0)
     }
 
     /// Another amount is to be kept; whatever was spent is forgotten.
@@ -73,7 +78,7 @@ impl Engine {
                 format!("that reserve would leave nothing of {} drives", sizes.len()),
             ));
         }
-        self.kept.wish = RepairReserve {
+        self.upkeep.kept_mut().wish = RepairReserve {
             wish: reserve,
             spent: 0,
         };
@@ -84,14 +89,14 @@ impl Engine {
 
     /// A drive was lost: what it would have given is no longer kept.
     pub(super) fn spend_reserve(&mut self, extents: u32) {
-        let spent = &mut self.kept.wish.spent;
+        let spent = &mut self.upkeep.kept_mut().wish.spent;
         *spent = spent.saturating_add(extents);
         self.spread_reserve();
     }
 
     /// A drive was added.
     pub(super) fn restore_reserve(&mut self, extents: u32) {
-        let spent = &mut self.kept.wish.spent;
+        let spent = &mut self.upkeep.kept_mut().wish.spent;
         *spent = spent.saturating_sub(extents);
         self.spread_reserve();
     }
@@ -141,14 +146,14 @@ impl Engine {
     pub(super) fn spread_reserve(&mut self) {
         let sizes = self.sizes_of_staying();
         let first = |count: usize| sizes.iter().take(count).map(|&size| u64::from(size)).sum();
-        let target: u64 = match self.kept.wish.wish {
+        let target: u64 = match self.upkeep.kept().wish.wish {
             Reserve::None => 0,
             Reserve::Auto if self.reserve_can_serve() => first(1),
             Reserve::Auto => 0,
             Reserve::Drives(drives) => first(drives as usize),
             Reserve::Extents(extents) => u64::from(extents),
         };
-        let spent = u64::from(self.kept.wish.spent).min(target);
+        let spent = u64::from(self.upkeep.kept().wish.spent).min(target);
         let owed = if spent > 0 { self.owed_extents() } else { 0 };
         let kept = target - spent + owed.min(spent);
         let all: u64 = first(sizes.len());
@@ -162,7 +167,7 @@ impl Engine {
             let share = (size * kept).div_ceil(all.max(1)).next_multiple_of(column);
             (share + column).min(size) as u32
         };
-        self.kept.extents = (0..self.members.len()).map(share).collect();
+        self.upkeep.kept_mut().extents = (0..self.members.len()).map(share).collect();
     }
 
     /// Extents that a repair will take for homes: until it has begun.
@@ -184,7 +189,12 @@ impl Engine {
 
     /// Bytes kept for repair, of all drives.
     pub(super) fn reserve_bytes(&self) -> u64 {
-        let extents = self.kept.extents.iter().map(|&extents| u64::from(extents));
+        let extents = self
+            .upkeep
+            .kept()
+            .extents
+            .iter()
+            .map(|&extents| u64::from(extents));
         extents.sum::<u64>() * self.sizes.extent_bytes()
     }
 }

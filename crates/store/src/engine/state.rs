@@ -13,7 +13,6 @@ use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
-use super::discard::Discards;
 use super::drive_io::DriveIo;
 use super::extents::Extents;
 use super::locks::SlotKey;
@@ -25,12 +24,12 @@ use super::metadata::Metadata;
 use super::raw::Raw;
 use super::rebuild::Rebuild;
 use super::record::DriveRecord;
-use super::release::Release;
 use super::replica::{Copy, Replicas};
 use super::reservations::Reservations;
 use super::reserve::Kept;
 use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
+use super::upkeep::Upkeep;
 use super::volumes::VolumeTable;
 use super::waiting::Waiting;
 use super::{Op, Outbox};
@@ -121,9 +120,7 @@ pub struct Engine {
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) add_log_copies: AddLogCopies,
-    pub(super) kept: Kept,
-    pub(super) release: Release,
-    pub(super) discards: Discards,
+    pub(super) upkeep: Upkeep,
     pub(super) drive_io: DriveIo,
     /// Of the command that is taken in now.
     pub(super) tag: Option<ReplicaTag>,
@@ -227,9 +224,7 @@ impl Engine {
             term: parts.term,
             memory: Memory::new(parts.buffer_bytes, parts.leaf_bytes, parts.buffers),
             cage: parts.cage,
-            kept: Kept::new(&parts.root),
-            release: Release::default(),
-            discards: Discards::default(),
+            upkeep: Upkeep::new(Kept::new(&parts.root)),
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             add_log_copies: AddLogCopies::default(),
@@ -328,7 +323,7 @@ impl Engine {
             self.checkpoint_deadline(),
             self.replica_deadline(),
             self.drive_io.deadline(),
-            self.discards.deadline(),
+            self.upkeep.discards().deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }

@@ -133,7 +133,7 @@ impl Engine {
         let (holds, holds_homes) = (self.referred(), self.homes_on());
         let members = self.members.iter().enumerate().map(|(index, member)| {
             let free = self.extents.get(index).map_or(0, |extents| extents.free());
-            let free = free + self.discards.taken(index);
+            let free = free + self.upkeep.discards().taken(index);
             MemberStatus {
                 drive: member.drive,
                 class: self.media_of(index),
@@ -168,7 +168,7 @@ impl Engine {
             kept_bytes: (0..self.members.len())
                 .map(|drive| u64::from(self.map_extents(drive)) * extent)
                 .sum(),
-            reserve: self.kept.wish.wish,
+            reserve: self.upkeep.kept().wish().wish,
             reserve_bytes: self.reserve_bytes(),
             reserve_can_serve: self.reserve_can_serve(),
             full_width: self.has_full_width(),
