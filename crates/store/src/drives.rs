@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, BufferPool, Completion, ErrorKind, Geometry, IoBuffer,
-    IoError, Moment, Request,
+    IoError, Moment, Operation, Request,
 };
 
 use crate::engine::DRIVE_REPLY_TIMEOUT;
@@ -243,9 +243,10 @@ impl Drives {
     }
 
     fn all_done(&mut self, batch: Vec<(usize, Request)>) -> Result<(), IoError> {
-        let drives: Vec<usize> = batch.iter().map(|&(drive, _)| drive).collect();
-        for (drive, done) in drives.into_iter().zip(self.run(batch)) {
-            if done.result.is_err() {
+        let asked: Vec<_> = batch.iter().map(|(drive, one)| (*drive, one.op)).collect();
+        for ((drive, op), done) in asked.into_iter().zip(self.run(batch)) {
+            let passes = |error: &IoError| will_pass(op, error);
+            if done.result.as_ref().is_err_and(|error| !passes(error)) {
                 self.broken = Some(drive);
             }
             done.result?;
@@ -374,4 +375,10 @@ impl Copies for Drives {
 /// A drive that has no name.
 fn name_by_place(drive: usize) -> String {
     format!("drive {drive}")
+}
+/// Whether a drive may be able to do later what it could not: then it is not out, and who asked is told why. What a
+/// flush was for may be lost by then.
+fn will_pass(op: Operation, error: &IoError) -> bool {
+    let may_pass = matches!(error.kind(), ErrorKind::Exhausted | ErrorKind::NoSpace);
+    may_pass && matches!(op, Operation::Write(_))
 }

@@ -1,8 +1,8 @@
 //! Drives that have no space, or no memory, for what they are asked.
 
-use crate::common::{Bench, Rule, pattern};
+use crate::common::{Bench, Rule, Seen, pattern};
 use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
-use ashlar_store::{Event, Layout};
+use ashlar_store::{Event, ImportOptions, Layout};
 
 const DRIVE: usize = 32 << 20;
 const MS: u64 = 1_000_000;
@@ -132,4 +132,29 @@ fn a_read_that_finds_no_memory_goes_to_another_copy() {
     let (done, _) = bench.pass(300 * MS);
     assert!(matches!(&done[..], [one] if one.result.is_ok()), "{done:?}");
     assert_eq!(bench.engine.status().counters.bad_copies, 0);
+}
+
+/// An import that finds no space on a drive is refused and says so: the drive stays in, whatever the others allow.
+#[test]
+fn an_import_leaves_out_no_drive_that_has_no_space_now() {
+    for kind in [ErrorKind::NoSpace, ErrorKind::Exhausted] {
+        let mut bench = Bench::new(3, DRIVE);
+        let volume = bench.volume(64, 2);
+        bench.write(volume, 0, &pattern(2, 1)).unwrap();
+        let media = bench.media;
+        let seen = Seen::default();
+        seen.faults[1].set(Some((IS_WRITE, kind)));
+        let options = ImportOptions {
+            degraded: true,
+            ..ImportOptions::default()
+        };
+        let refused = Bench::open_seen(media.clone(), &options, seen).err();
+        let refused = refused.expect("an import without space").to_string();
+        assert!(refused.contains("as told"), "{refused}");
+        let mut bench = Bench::open(media);
+        let status = bench.engine.status();
+        assert!(status.members.iter().all(|member| member.in_service));
+        assert!(!status.degraded);
+        assert_eq!(bench.read(volume, 0, 2).unwrap(), pattern(2, 1));
+    }
 }
