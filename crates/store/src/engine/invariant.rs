@@ -33,9 +33,15 @@ impl Engine {
         }
         let at = std::panic::Location::caller();
         debug_assert!(false, "impossible: {what} ({at})");
+        self.stop_as_impossible(&format!("{what} ({at})"));
+    }
+
+    /// What production does: stops with a message that names the state.
+    #[doc(hidden)]
+    pub fn stop_as_impossible(&mut self, what: &str) {
         self.fail(format!(
-            "the engine is in a state that cannot be: {what} ({at}). Nothing is written any more; import \
-             the pool again, and report this"
+            "the engine is in a state that cannot be: {what}. Nothing is written any more; import the pool \
+             again, and report this"
         ));
     }
 

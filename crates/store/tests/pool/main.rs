@@ -13,6 +13,7 @@ mod full;
 mod grain;
 mod half;
 mod import;
+mod impossible;
 mod leave;
 mod leaving;
 mod lost;
