@@ -751,11 +751,15 @@ impl Engine {
             .iter()
             .map(|&(drive, extent)| ChunkCopy { drive, extent });
         let columns: Vec<ChunkCopy> = columns.collect();
-        if let Some(class) = self.segment_classes.get(&segment)
-            && let Some(segments) = self.homes.get_mut(class)
-        {
-            segments.set_columns(segment, columns, entry.parity);
-        }
+        // One that is being given a column is not given back before that is done.
+        let class = self.segment_classes.get(&segment);
+        let segments = class.and_then(|class| self.homes.get_mut(class));
+        let is_there = segments.is_some_and(|all| all.set_columns(segment, columns, entry.parity));
+        invariant!(
+            self,
+            is_there,
+            "segment {segment} was given a column, but is not there"
+        );
         self.recount_changes(segment);
         self.end_walk_if_recorded();
     }

@@ -329,10 +329,11 @@ impl Segments {
         claimed
     }
 
-    /// Takes the units from `first`, a multiple of 64, on whose bits are set.
-    pub(crate) fn claim_bits(&mut self, id: u32, first: u32, bits: &[u8]) {
+    /// Takes the units from `first`, a multiple of 64, on whose bits are set; false if there is no such segment.
+    #[must_use]
+    pub(crate) fn claim_bits(&mut self, id: u32, first: u32, bits: &[u8]) -> bool {
         let Some(segment) = self.by_id.get_mut(&id) else {
-            return;
+            return false;
         };
         let (words, _) = bits.as_chunks::<8>();
         for (at, word) in (first..).step_by(64).zip(words) {
@@ -345,6 +346,7 @@ impl Segments {
         if segment.free == 0 {
             self.is_full(id);
         }
+        true
     }
 
     fn is_full(&mut self, id: u32) {
@@ -426,7 +428,8 @@ impl Segments {
     /// Takes a drive's column out of all segments that have another.
     pub(crate) fn leave_drive(&mut self, drive: u16) {
         for (id, columns, parity) in self.columns_beside(drive) {
-            self.set_columns(id, columns, parity);
+            let is_there = self.set_columns(id, columns, parity);
+            debug_assert!(is_there, "segment {id} was there just now");
         }
     }
 
@@ -458,16 +461,18 @@ impl Segments {
         self.units
     }
 
-    /// A segment has other columns.
-    pub(crate) fn set_columns(&mut self, id: u32, columns: Vec<ChunkCopy>, parity: u8) {
+    /// A segment has other columns; false if it is not there.
+    #[must_use]
+    pub(crate) fn set_columns(&mut self, id: u32, columns: Vec<ChunkCopy>, parity: u8) -> bool {
         let Some(segment) = self.by_id.get_mut(&id) else {
-            return;
+            return false;
         };
         self.on_drive.add(&columns);
         let before = std::mem::replace(&mut segment.columns, columns);
         segment.parity = parity;
         self.on_drive.remove(&before);
         self.sort_in(id);
+        true
     }
 
     /// Units, free or not, of segments of which some are still taken.
@@ -645,7 +650,7 @@ mod tests {
                 })
                 .collect();
             let [together, single] = &mut segments;
-            together.claim_bits(1, 0, &bits);
+            assert!(together.claim_bits(1, 0, &bits));
             for unit in (0..units).filter(|unit| bits[*unit as usize / 8] >> (unit % 8) & 1 == 1) {
                 single.claim(1, unit);
             }

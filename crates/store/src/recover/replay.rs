@@ -652,7 +652,8 @@ impl Replay<'_> {
         for first in (0..segments.units()).step_by(ENTRY_SLOTS as usize) {
             let (table, index, _) = slot_bit(location(id, first));
             if let Some(bits) = self.map.entry_bytes(table, index) {
-                segments.claim_bits(id, first, bits);
+                let is_there = segments.claim_bits(id, first, bits);
+                debug_assert!(is_there, "segment {id} was added just now");
             }
         }
     }

@@ -98,7 +98,7 @@ impl Engine {
         let mut rest = buffer.as_deref();
         for at in read.strips.remove(&first).unwrap_or_default() {
             let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-                return;
+                return invariant!(self, "read {op} ends while parts of it are here");
             };
             let Some(mut part) = read.parts.remove(at) else {
                 continue;
