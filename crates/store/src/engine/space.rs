@@ -679,6 +679,43 @@ mod tests {
         assert_eq!(segments.free(), 0);
     }
 
+    /// A pool of so many segments, of one slot each, that lacks a drive: what the last thousand cost, and the first.
+    #[test]
+    fn the_last_segment_of_a_hundred_thousand_takes_no_more_steps_than_the_first() {
+        let wanted = Wanted {
+            columns: 2,
+            parity: None,
+        };
+        for serving in [vec![true; 3], vec![true, true, false]] {
+            let (mut segments, mut ids) = (
+                Segments::wanting(1, wanted),
+                SegmentIds::all_but(&BTreeSet::new()),
+            );
+            segments.set_drives(&DriveStates {
+                staying: serving.clone(),
+                serving,
+            });
+            let mut a_thousand = |from: u32| {
+                let before = segments.steps();
+                for extent in from..from + 1000 {
+                    let id = ids.take().expect("a number");
+                    let columns = [extent % 3, (extent + 1) % 3];
+                    let columns = columns.map(|drive| ChunkCopy {
+                        drive: drive as u16,
+                        extent,
+                    });
+                    segments.add(id, columns.to_vec());
+                    assert_eq!(segments.take_run(1), Some((id, 0, 1)));
+                    assert_eq!(segments.free(), 0);
+                }
+                segments.steps() - before
+            };
+            let first = a_thousand(0);
+            let last = (1..100).map(|thousand| a_thousand(thousand * 1000)).last();
+            assert_eq!(last, Some(first));
+        }
+    }
+
     #[test]
     fn good_segments_come_first() {
         let copy = |drive| ChunkCopy { drive, extent: 0 };
