@@ -75,6 +75,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("features", "FeatureRoots"),
     ("flights", "Flights"),
     ("guard", "Guards"),
+    ("identity", "Identity"),
     ("locks", "Locks"),
     ("memory", "Memory"),
     ("mending", "Mending"),
@@ -117,7 +118,7 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 47;
+const ENGINE_FIELDS: usize = 45;
 const ENGINE_FILES: usize = 42;
 
 #[test]

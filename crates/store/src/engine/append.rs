@@ -128,7 +128,7 @@ impl Engine {
         for staged in &self.staged {
             let more = granules + usize::from(staged.granules);
             let bytes = batch_bytes(records + 1, more);
-            if records + 1 > MAX_RECORDS || bytes > self.sizes.batch_bytes as usize {
+            if records + 1 > MAX_RECORDS || bytes > self.identity.sizes().batch_bytes as usize {
                 break;
             }
             (records, granules) = (records + 1, more);
@@ -141,7 +141,7 @@ impl Engine {
         let Some(mut buffer) = self.buffer(batch_bytes(records, granules)) else {
             return;
         };
-        let mut composer = Composer::new(&mut buffer, (records, granules), self.label.salt);
+        let mut composer = Composer::new(&mut buffer, (records, granules), self.identity.salt());
         for piece in &pieces {
             composer.push(piece.span(), |to| {
                 if let Some(Op::Write(write)) = self.ops.get(piece.op) {
@@ -178,10 +178,10 @@ impl Engine {
             (records, crcs, blocks) = (records + 1, crcs + more_crcs, blocks + more_blocks);
             let bytes = metadata_bytes(records, crcs) + blocks * GRANULE;
             let full = records > MAX_RECORDS || crcs > MAX_CRCS;
-            if full || bytes > self.sizes.batch_bytes as usize {
+            if full || bytes > self.identity.sizes().batch_bytes as usize {
                 break;
             }
-            let split = self.cage.sings(Canary::SplitUnit);
+            let split = self.identity.sings(Canary::SplitUnit);
             if !staged.more || split {
                 whole = (records, crcs, blocks);
             }
@@ -205,7 +205,7 @@ impl Engine {
                 let data = &mut buffer[to..to + GRANULE];
                 data[..bytes.len()].copy_from_slice(bytes);
                 data[bytes.len()..].fill(0);
-                let crc = self.label.salt.crc(data);
+                let crc = self.identity.salt().crc(data);
                 descriptors.push(change.descriptor(list.len(), block));
                 list.push(crc);
                 block += 1;
@@ -238,7 +238,7 @@ impl Engine {
         self.sequence += count;
         let stamp = Stamp {
             log,
-            salt: self.label.salt,
+            salt: self.identity.salt(),
             term: self.term,
             first_sequence,
         };
@@ -252,7 +252,7 @@ impl Engine {
             at,
             first_sequence,
             records: count,
-            durable: self.cage.sings(Canary::PublishBeforeDurable),
+            durable: self.identity.sings(Canary::PublishBeforeDurable),
             content,
         });
         self.write_copies(log, at, buffer);
@@ -276,7 +276,7 @@ impl Engine {
             let drive = usize::from(copy.drive);
             let range = self.range(
                 drive,
-                self.sizes.extent_at(copy.extent) + offset,
+                self.identity.sizes().extent_at(copy.extent) + offset,
                 buffer.len(),
             );
             self.send(drive, Owner::Append(log), |tag| {
@@ -295,7 +295,7 @@ impl Engine {
         if let Err(error) = result {
             self.drive_failed(drive, &error);
         }
-        let early = self.cage.sings(Canary::AcknowledgeBeforeSecondCopy);
+        let early = self.identity.sings(Canary::AcknowledgeBeforeSecondCopy);
         let side = self.side(log);
         let last = side.copy_done();
         if !last && !early {
@@ -307,7 +307,9 @@ impl Engine {
             let at = sealed.at;
             trace!(?log, at, "batch durable");
             if let (LogId::Ring, Some(mut buffer)) = (log, buffer) {
-                if self.cage.sings(Canary::TrustMemory) || self.cage.sings(Canary::FlipMemory) {
+                if self.identity.sings(Canary::TrustMemory)
+                    || self.identity.sings(Canary::FlipMemory)
+                {
                     let last = buffer.len() - 1;
                     buffer[last] ^= 1;
                 }
@@ -321,7 +323,8 @@ impl Engine {
     /// knowing it durably.
     pub(super) fn publish_durable(&mut self) {
         while self.sealed.front().is_some_and(|sealed| sealed.durable)
-            && (self.membership_is_durable() || self.cage.sings(Canary::AcknowledgeBeforeExclusion))
+            && (self.membership_is_durable()
+                || self.identity.sings(Canary::AcknowledgeBeforeExclusion))
             && self.failed.is_none()
         {
             if let Some(sealed) = self.sealed.pop_front() {

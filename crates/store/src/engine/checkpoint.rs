@@ -215,7 +215,7 @@ impl Engine {
     /// Sequence of the oldest record that recovery would find in the ring.
     fn ring_sequence(&self) -> u64 {
         let ring = self.ring.batches.front().map(|batch| batch.first_sequence);
-        let ring = ring.filter(|_| !self.cage.sings(Canary::MapPastRing));
+        let ring = ring.filter(|_| !self.identity.sings(Canary::MapPastRing));
         ring.unwrap_or(u64::MAX)
     }
 
@@ -273,7 +273,7 @@ impl Engine {
                 }
                 TableEntry {
                     place: place(segment, unit),
-                    crc: id.crc(self.label.salt, &bytes),
+                    crc: id.crc(self.identity.salt(), &bytes),
                     sequence,
                     slots: self.map.slots_of(id),
                     lost: self.map.lost_of(id),
@@ -282,7 +282,7 @@ impl Engine {
         };
         let old = self.map.set_entry(id, entry);
         if old.place != PLACE_NONE {
-            if self.cage.sings(Canary::ReuseBeforeRoot) {
+            if self.identity.sings(Canary::ReuseBeforeRoot) {
                 return self.access.retire(Retired::Place(old.place));
             }
             self.checkpoint.superseded.push(old.place);
@@ -297,7 +297,7 @@ impl Engine {
         buffer.copy_from_slice(bytes);
         let range = self.range(
             drive,
-            unit_at(&self.sizes, copy, unit, GRANULE as u64),
+            unit_at(self.identity.sizes(), copy, unit, GRANULE as u64),
             GRANULE,
         );
         self.checkpoint.pending += 1;
@@ -380,7 +380,7 @@ impl Engine {
         let map_sequence = self.map_sequence();
         Root {
             features: self.roots.features.wanted(),
-            pool: self.label.pool,
+            pool: self.identity.label().pool,
             generation: self.generation,
             term: self.term,
             next_sequence: self.sequence,
@@ -413,7 +413,7 @@ impl Engine {
         }
         // They were empty: no page is read there any more, either.
         for copy in std::mem::take(&mut self.checkpoint.dropped) {
-            let extents = self.sizes.segment_extents();
+            let extents = self.identity.sizes().segment_extents();
             self.give_extents_of(copy, extents);
             // Pages that found no room to move to may find it now.
             self.want_renewal();
@@ -491,7 +491,7 @@ impl Engine {
         };
         let range = self.range(
             drive,
-            unit_at(&self.sizes, place, unit, GRANULE as u64),
+            unit_at(self.identity.sizes(), place, unit, GRANULE as u64),
             GRANULE,
         );
         self.send(drive, Owner::LoadPage { id, tried }, |tag| {
@@ -507,7 +507,7 @@ impl Engine {
         result: Result<(), IoError>,
     ) {
         let crc = self.map.entry(id).crc;
-        let salt = self.label.salt;
+        let salt = self.identity.salt();
         let good = buffer.filter(|buffer| result.is_ok() && id.crc(salt, buffer) == crc);
         match good.map(|buffer| Leaf::decode(&buffer)) {
             Some(Ok(leaf)) if leaf.grain() != self.map.grain(id.node) => {

@@ -61,7 +61,7 @@ impl Engine {
         }
         let seconds = self.drive_io.timeout().as_secs_f64();
         let error = || IoError::new(ErrorKind::Timeout, format!("no answer for {seconds} s"));
-        let ignores = self.cage.sings(Canary::TimeoutCountsAsDone);
+        let ignores = self.identity.sings(Canary::TimeoutCountsAsDone);
         if self.failed.is_none() && !ignores {
             self.drive_failed(drive, &error());
         }
@@ -99,7 +99,7 @@ impl Engine {
         if self.read_elsewhere(asked.owner, drive) {
             return self.drive_io.is_over(&asked, drive);
         }
-        if self.cage.sings(Canary::NoSpaceCountsAsDone) && asked.op != Operation::Read {
+        if self.identity.sings(Canary::NoSpaceCountsAsDone) && asked.op != Operation::Read {
             return self.answered((asked.owner, drive), buffer, Ok(()));
         }
         if buffer.is_none() {

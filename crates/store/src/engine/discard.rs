@@ -92,7 +92,7 @@ impl Engine {
         if !can || !self.in_service(drive as u16) {
             return;
         }
-        let most = (MOST_BYTES / self.sizes.extent_bytes()).max(1) as u32;
+        let most = (MOST_BYTES / self.identity.sizes().extent_bytes()).max(1) as u32;
         let mut at = 0;
         while at < count {
             let part = most.min(count - at);
@@ -142,7 +142,7 @@ impl Engine {
             if !self.in_service(run.drive as u16) {
                 continue;
             }
-            if self.cage.sings(Canary::DiscardInUse) {
+            if self.identity.sings(Canary::DiscardInUse) {
                 self.send_discard(run);
                 return;
             }
@@ -169,7 +169,7 @@ impl Engine {
     }
 
     fn discard(&mut self, run: Run) {
-        let bytes = u64::from(run.count) * self.sizes.extent_bytes();
+        let bytes = u64::from(run.count) * self.identity.sizes().extent_bytes();
         self.upkeep.discards_mut().on_way = Some(run);
         let pace = Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / PACE);
         self.upkeep.discards_mut().due = Some(self.now + pace.max(BREATH));
@@ -178,8 +178,8 @@ impl Engine {
     }
 
     fn send_discard(&mut self, run: Run) {
-        let at = self.sizes.extent_at(run.first);
-        let bytes = u64::from(run.count) * self.sizes.extent_bytes();
+        let at = self.identity.sizes().extent_at(run.first);
+        let bytes = u64::from(run.count) * self.identity.sizes().extent_bytes();
         let shift = self.drives[run.drive].geometry.block_size.shift();
         let range = BlockRange::new(at >> shift, (bytes >> shift) as u32);
         self.send(run.drive, Owner::Discard, |tag| Request {

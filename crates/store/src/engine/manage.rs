@@ -394,7 +394,7 @@ impl Engine {
 
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
-        let low = |class: Class| u64::from(self.sizes.slots(class.grain)) / 2;
+        let low = |class: Class| u64::from(self.identity.sizes().slots(class.grain)) / 2;
         let known = self.homes.keys().copied();
         let low: Vec<Class> = known
             .filter(|&class| class.hot_of.is_none() && self.spare_slots(class) < low(class))
@@ -472,7 +472,7 @@ impl Engine {
 
     fn growth_with(&self, class: Class, run: impl Fn(usize) -> u32) -> u64 {
         let columns = self.columns_for(class);
-        let extents = class.shape_of(columns).extents(&self.sizes);
+        let extents = class.shape_of(columns).extents(self.identity.sizes());
         let rooms = self.room_of_drives(|drive, free| {
             free.columns_with_run(extents, self.kept_extents(drive), run(drive))
         });
@@ -496,7 +496,7 @@ impl Engine {
 
     pub(super) fn add_segment(&mut self, class: Class) {
         let columns = self.columns_for(class);
-        let extents = class.shape_of(columns).extents(&self.sizes);
+        let extents = class.shape_of(columns).extents(self.identity.sizes());
         let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
         let rooms = self.only(rooms, class.media);
         if columns == 0 {
@@ -527,7 +527,9 @@ impl Engine {
         self.segment_classes.insert(id, class);
         let segments = self.homes.entry(class);
         segments
-            .or_insert_with(|| Segments::wanting(self.sizes.slots(class.grain), class.wanted()))
+            .or_insert_with(|| {
+                Segments::wanting(self.identity.sizes().slots(class.grain), class.wanted())
+            })
             .add_with_parity(id, columns.collect(), entry.parity);
         self.recount_changes(id);
         self.drives_changed();

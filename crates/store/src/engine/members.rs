@@ -149,7 +149,7 @@ impl Engine {
                 .roots
                 .remembered
                 .lets_in_without(&self.next_membership())
-            && !self.cage.sings(Canary::AcknowledgeBeforeRemembered)
+            && !self.identity.sings(Canary::AcknowledgeBeforeRemembered)
     }
 
     /// The drives that the next root names.
@@ -239,7 +239,7 @@ impl Engine {
     /// The number that the next drive gets: one more than there are, and when all have been given, that of a drive
     /// that is out and that nothing names any more.
     pub fn next_member(&self) -> Option<u16> {
-        let most = match self.cage.sings(Canary::FewMembers) {
+        let most = match self.identity.sings(Canary::FewMembers) {
             true => FEW_MEMBERS,
             false => MAX_MEMBERS,
         };
@@ -279,7 +279,7 @@ impl Engine {
             ));
         }
         self.check_move_budget(0)?;
-        let extents = self.sizes.drive_extents(geometry.bytes());
+        let extents = self.identity.sizes().drive_extents(geometry.bytes());
         debug!(member = number, %drive, "drive joins");
         let index = usize::from(number);
         self.drive_record.is_another(index);
@@ -598,7 +598,7 @@ impl Engine {
         trace!(generation = self.generation, ?purpose, "root written");
         root.generation = self.generation;
         root.features = self.roots.features.wanted();
-        let bytes = match root.encode(self.label.salt) {
+        let bytes = match root.encode(self.identity.salt()) {
             Ok(bytes) => bytes,
             Err(error) => return self.fail(error.to_string()),
         };
@@ -645,7 +645,7 @@ impl Engine {
         trace!(generation = root.generation, ?purpose, "root durable");
         self.roots.features.are_durable(root.features);
         // What drives are given that join.
-        self.label.features = root.features;
+        self.identity.set_features(root.features);
         self.roots.durable = root;
         self.ring.log.held = false;
         self.map_log.log.held = false;
@@ -684,7 +684,7 @@ impl Engine {
 
     /// A drive in service without one of these copies and with room for another chunk.
     fn spare_for(&self, copies: &[ChunkCopy]) -> Option<usize> {
-        let extents = self.sizes.chunk_extents;
+        let extents = self.identity.sizes().chunk_extents;
         let free = |&drive: &usize| {
             self.stays(drive as u16)
                 && self.extents[drive].free() >= self.map_extents(drive) + extents
@@ -714,7 +714,7 @@ impl Engine {
             let shape = &side.log.shape;
             let tail = shape.chunk_number(side.tail_at().min(side.log.free_below));
             let head = shape.chunk_number(side.log.head.at);
-            let begun = side.log.head.at > head * self.sizes.chunk_bytes();
+            let begun = side.log.head.at > head * self.identity.sizes().chunk_bytes();
             let last = if begun || !self.side(log).batches.is_empty() {
                 head + 1
             } else {
@@ -735,7 +735,7 @@ impl Engine {
             let Some(drive) = self.spare_for(&copies) else {
                 break;
             };
-            let Some(extent) = self.extents[drive].take(self.sizes.chunk_extents) else {
+            let Some(extent) = self.extents[drive].take(self.identity.sizes().chunk_extents) else {
                 break;
             };
             copies.push(ChunkCopy {

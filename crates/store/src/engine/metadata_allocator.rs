@@ -101,7 +101,7 @@ impl Engine {
 
     /// A segment of places more; unless it `leaves` what users' homes leave it may take whatever is free.
     pub(super) fn add_meta_segment(&mut self, leaves: bool) -> bool {
-        let extents = self.sizes.segment_extents();
+        let extents = self.identity.sizes().segment_extents();
         let copies = self.meta_copies();
         let kept = |drive: usize| match leaves {
             true => self.least_map_extents() + self.reserved_extents(drive),

@@ -36,6 +36,7 @@
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
+//! | `identity` | what a pool is: its label and sizes |
 //! | `state`, `map`, `space`, `extents`, `class` | the state they share |
 //! | `access`, `locks`, `guard` | who may read and change what: pages on their way, slots' locks, readers |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
@@ -57,6 +58,7 @@ pub(crate) mod extents;
 mod features;
 pub(crate) mod flights;
 pub(crate) mod guard;
+mod identity;
 mod invariant;
 pub(crate) mod locks;
 mod manage;

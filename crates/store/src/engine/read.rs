@@ -259,7 +259,7 @@ impl Engine {
                 crc: newest.crc,
             });
         }
-        let is_zero = crc == 0 || location == 0 && self.cage.sings(Canary::LostReadsAsZeroes);
+        let is_zero = crc == 0 || location == 0 && self.identity.sings(Canary::LostReadsAsZeroes);
         Some(if is_zero {
             Wanted {
                 source: Source::Zero,
@@ -329,7 +329,8 @@ impl Engine {
             Source::Zero | Source::Lost => Vec::new(),
             Source::Ring(at) => {
                 let (copies, offset) = self.ring.log.shape.locate(at);
-                let place = |copy: &ChunkCopy| self.sizes.extent_at(copy.extent) + offset;
+                let place =
+                    |copy: &ChunkCopy| self.identity.sizes().extent_at(copy.extent) + offset;
                 let copies = self.serving(copies);
                 copies
                     .iter()
@@ -346,7 +347,8 @@ impl Engine {
                     return place.into_iter().collect();
                 }
                 let offset = u64::from(inner) * GRANULE as u64;
-                let place = |copy: &ChunkCopy| shape.strip_at(&self.sizes, *copy, slot) + offset;
+                let place =
+                    |copy: &ChunkCopy| shape.strip_at(self.identity.sizes(), *copy, slot) + offset;
                 let copies = self.segment_columns(segment).iter();
                 copies
                     .filter(|copy| self.in_service(copy.drive))
@@ -370,7 +372,7 @@ impl Engine {
             let mut untried = in_turn.filter(|copy| tried & 1 << copy.drive == 0);
             let quick = |copy: &&ChunkCopy| !self.drive_io.is_slow(usize::from(copy.drive));
             let copy = untried.clone().find(quick).or_else(|| untried.next())?;
-            let at = shape.strip_at(&self.sizes, *copy, slot) + offset;
+            let at = shape.strip_at(self.identity.sizes(), *copy, slot) + offset;
             return Some((usize::from(copy.drive), at));
         }
         let copies = self.copies(source);
@@ -422,8 +424,8 @@ impl Engine {
     }
 
     fn fill_from_memory(&mut self, part: &mut Part) -> bool {
-        let salt = self.label.salt;
-        let trusts = self.cage.sings(Canary::TrustMemory);
+        let salt = self.identity.salt();
+        let trusts = self.identity.sings(Canary::TrustMemory);
         for (wanted, bytes) in part.wanted.iter().zip(part.buffer.chunks_mut(GRANULE)) {
             match wanted.source {
                 Source::Zero => bytes.fill(0),
@@ -475,7 +477,7 @@ impl Engine {
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
-        let salt = self.label.salt;
+        let salt = self.identity.salt();
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return invariant!(self, "a part of read {op} is here, but it is not");
         };
@@ -516,7 +518,7 @@ impl Engine {
 
     /// A part's bytes are here, or cannot be read where they were.
     fn part_read(&mut self, op: usize, at: u32, mut part: Part, told: Told) {
-        if told == Told::Bytes && part.are_good(self.label.salt, &part.buffer) {
+        if told == Told::Bytes && part.are_good(self.identity.salt(), &part.buffer) {
             part.done = true;
             self.mend(op, at, &part);
             self.put_part(op, at, part);
@@ -534,7 +536,7 @@ impl Engine {
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return invariant!(self, "read {op} is not there in retry_part");
         };
-        let mixes = is_stale && self.cage.sings(Canary::MixVersions);
+        let mixes = is_stale && self.identity.sings(Canary::MixVersions);
         read.stale |= is_stale && !mixes;
         if read.stale {
             part.done = true;
@@ -543,7 +545,7 @@ impl Engine {
         for i in (0..part.wanted.len()).rev() {
             let buffer = part.buffer.split_off(i * GRANULE);
             let wanted = part.wanted[i];
-            let good = told == Told::Bytes && self.label.salt.crc(&buffer) == wanted.crc;
+            let good = told == Told::Bytes && self.identity.salt().crc(&buffer) == wanted.crc;
             let mut single = Part {
                 buffer,
                 wanted: vec![wanted],
@@ -671,7 +673,7 @@ impl Engine {
             let Source::Home(_, inner) = wanted.source else {
                 continue;
             };
-            let salt = self.label.salt;
+            let salt = self.identity.salt();
             let bytes = found.granule(inner as usize);
             match bytes.filter(|bytes| salt.crc(bytes) == wanted.crc) {
                 Some(bytes) => part.buffer[i * GRANULE..(i + 1) * GRANULE].copy_from_slice(bytes),

@@ -172,11 +172,11 @@ impl Engine {
 
     /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.
     pub(super) fn is_old_to_returning(&self, leaf: PageId) -> bool {
-        if self.cage.sings(Canary::ReadmitWithoutWalk) {
+        if self.identity.sings(Canary::ReadmitWithoutWalk) {
             return self.rebuild.returns.is_walking();
         }
         let mut since = self.rebuild.returns.since();
-        if self.cage.sings(Canary::ReadmitSinceNow) {
+        if self.identity.sings(Canary::ReadmitSinceNow) {
             since = since.map(|_| self.sequence);
         }
         since.is_some_and(|since| !self.map.has_changed_since(leaf, since))
@@ -328,7 +328,7 @@ impl Engine {
     fn recount_segments(&self, count: &mut Recount, most: usize) -> bool {
         let mut left = self.segment_classes.range(count.next..);
         for (&id, _) in left.by_ref().take(most) {
-            let extents = self.shape(id).extents(&self.sizes);
+            let extents = self.shape(id).extents(self.identity.sizes());
             count.next = id + 1;
             count.segment_changes(id, self.segment_columns(id), extents);
         }
@@ -338,7 +338,7 @@ impl Engine {
     /// A segment has come into being, or has other columns.
     pub(super) fn recount_changes(&mut self, id: u32) {
         if let Some(mut count) = self.rebuild.returns.recount.take() {
-            let extents = self.shape(id).extents(&self.sizes);
+            let extents = self.shape(id).extents(self.identity.sizes());
             count.segment_changes(id, self.segment_columns(id), extents);
             self.rebuild.returns.recount = Some(count);
         }
@@ -353,7 +353,7 @@ impl Engine {
 
     /// The free extents of a drive, by what its segments have and by all else that names it: that is little.
     pub(super) fn free_extents(&self, mut count: Recount) -> Extents {
-        let sizes = &self.sizes;
+        let sizes = self.identity.sizes();
         let root = self.roots.durable();
         let logs = [&self.ring, &self.map_log].into_iter();
         let chunks = logs.flat_map(|side| &side.log.shape.chunks);

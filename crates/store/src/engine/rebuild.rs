@@ -288,7 +288,7 @@ impl Engine {
         self.rebuild.wanted = self.rebuild.filled + lacking;
         let most = SEGMENTS_AT_A_TIME.max(segments.len().div_ceil(WALKS));
         for segment in segments.into_iter().take(most) {
-            let extents = self.shape(segment).extents(&self.sizes);
+            let extents = self.shape(segment).extents(self.identity.sizes());
             if let Some((drive, at)) = self.drive_for_column(segment)
                 && let Some(extent) = self.extents[drive].take(extents)
             {
@@ -318,7 +318,7 @@ impl Engine {
         let columns = self.all_columns(segment);
         let leaves = |copy: &ChunkCopy| !self.stays(copy.drive);
         let at = columns.iter().position(leaves).unwrap_or(columns.len());
-        let extents = self.shape(segment).extents(&self.sizes);
+        let extents = self.shape(segment).extents(self.identity.sizes());
         let class = self.segment_classes.get(&segment);
         let media = class.and_then(|class| class.media);
         let fits = |&drive: &usize| {
@@ -513,7 +513,7 @@ impl Engine {
             let Some(buffer) = self.buffer(shape.strip_bytes()) else {
                 return;
             };
-            let at = shape.strip_at(&self.sizes, *column, slot);
+            let at = shape.strip_at(self.identity.sizes(), *column, slot);
             self.read_strip(Reader::Walk { job: place, copy }, (drive, at), buffer);
         }
         if columns.is_empty() {
@@ -585,7 +585,7 @@ impl Engine {
         let copies = std::mem::take(&mut job.copies);
         let (segment, slot) = segment_and_slot(location);
         let shape = self.shape(segment);
-        let salt = self.label.salt;
+        let salt = self.identity.salt();
         let mut whole = vec![0; shape.strip_bytes()];
         let mut bad: Vec<(ChunkCopy, usize)> = Vec::new();
         for (inner, granule) in self.granules_of(key).enumerate() {
@@ -628,7 +628,7 @@ impl Engine {
             self.note_bad(usize::from(column.drive));
         }
         let mend = |column: ChunkCopy, bytes: std::ops::Range<usize>| {
-            let at = shape.strip_at(&self.sizes, column, slot) + bytes.start as u64;
+            let at = shape.strip_at(self.identity.sizes(), column, slot) + bytes.start as u64;
             (usize::from(column.drive), at, whole[bytes].to_vec())
         };
         let granule = |inner: usize| inner * GRANULE..(inner + 1) * GRANULE;
@@ -690,7 +690,7 @@ impl Engine {
         }
         self.rebuild.phase = Phase::Flushing;
         trace!(phase = ?self.rebuild.phase, "rebuild");
-        if self.cage.sings(Canary::ReadmitBeforeFlush) && self.rebuild.returns.is_walking() {
+        if self.identity.sings(Canary::ReadmitBeforeFlush) && self.rebuild.returns.is_walking() {
             return self.record_columns();
         }
         let mut drives = self.active();

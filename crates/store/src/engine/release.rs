@@ -135,7 +135,7 @@ impl Engine {
     }
 
     fn release_segment(&mut self, id: u32, class: Class) {
-        let extents = self.shape(id).extents(&self.sizes);
+        let extents = self.shape(id).extents(self.identity.sizes());
         self.segment_classes.remove(&id);
         let segments = self.homes.get_mut(&class);
         let Some(columns) = segments.and_then(|segments| segments.remove(id)) else {
@@ -149,7 +149,7 @@ impl Engine {
             .release_mut()
             .freeing
             .insert(id, (columns, extents));
-        if self.cage.sings(Canary::ReleaseBeforeDurable) {
+        if self.identity.sings(Canary::ReleaseBeforeDurable) {
             // As late as a record can be: never.
             self.give_segment_back(id);
             self.upkeep.release_mut().freeing.remove(&id);

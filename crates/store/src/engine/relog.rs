@@ -33,7 +33,7 @@ impl Engine {
         // What is not published has not changed the map yet: said again, it would be undone.
         let is_changing = |leaf| {
             let mut changing = changes.iter().map(|staged| staged.change.leaf());
-            changing.any(|one| one == Some(leaf)) && !self.cage.sings(Canary::RelogTooEarly)
+            changing.any(|one| one == Some(leaf)) && !self.identity.sings(Canary::RelogTooEarly)
         };
         let leaves = self.map.leaves_older_than(self.old_sequence()).take(LOOKS);
         for leaf in leaves {
@@ -46,7 +46,7 @@ impl Engine {
             let Some(mut places) = self.map.places_of(leaf) else {
                 continue;
             };
-            if self.cage.sings(Canary::RelogLess) {
+            if self.identity.sings(Canary::RelogLess) {
                 places.truncate(1);
             }
             let sequence = self.sequence + records as u64;
@@ -62,7 +62,7 @@ impl Engine {
 
     /// Not while pages are to be written for another reason, nor while changes are on their way to the map.
     fn may_relog(&self) -> bool {
-        let in_flight = self.has_sealed_changes() && !self.cage.sings(Canary::RelogTooEarly);
+        let in_flight = self.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
         !in_flight && !self.is_renewing_pages() && !self.is_checkpointing()
     }
 

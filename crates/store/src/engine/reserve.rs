@@ -46,7 +46,7 @@ impl Engine {
     /// Extents of a drive that only the pool's own map may take. What it will take as soon as there is
     /// a volume is among them from the beginning: no volume is promised it.
     pub(super) fn map_extents(&self, drive: usize) -> u32 {
-        let segment = self.sizes.segment_extents();
+        let segment = self.identity.sizes().segment_extents();
         let has = self.metadata.columns_on(drive) * segment;
         let all = self.members[drive].extents / 64 + 3 * segment;
         all.saturating_sub(has).max(self.least_map_extents())
@@ -55,7 +55,7 @@ impl Engine {
     /// Extents of a drive that the map may take only in order to move: else it could not leave a drive
     /// that is lost or to be emptied.
     pub(super) fn least_map_extents(&self) -> u32 {
-        2 * self.sizes.segment_extents()
+        2 * self.identity.sizes().segment_extents()
     }
 
     /// Extents of a drive that are kept for repair.
@@ -158,7 +158,7 @@ impl Engine {
         let kept = target - spent + owed.min(spent);
         let all: u64 = first(sizes.len());
         // Columns are taken whole, and a few at a time are one too many for a drive.
-        let column = u64::from(self.sizes.segment_extents());
+        let column = u64::from(self.identity.sizes().segment_extents());
         let share = |drive: usize| {
             let size = u64::from(self.members[drive].extents);
             if kept == 0 || !self.stays(drive as u16) {
@@ -179,7 +179,7 @@ impl Engine {
             let lacks = there < self.wanted_columns(id) && there < staying;
             let waits = lacks && !self.rebuild.joining.contains_key(&id) && self.is_readable(id);
             u64::from(if waits {
-                self.shape(id).extents(&self.sizes)
+                self.shape(id).extents(self.identity.sizes())
             } else {
                 0
             })
@@ -195,6 +195,6 @@ impl Engine {
             .extents
             .iter()
             .map(|&extents| u64::from(extents));
-        extents.sum::<u64>() * self.sizes.extent_bytes()
+        extents.sum::<u64>() * self.identity.sizes().extent_bytes()
     }
 }

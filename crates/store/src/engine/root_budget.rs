@@ -149,7 +149,7 @@ impl Engine {
         (layout, granules): (Layout, u64),
         volume: Option<u32>,
     ) -> Result<(), IoError> {
-        let (sizes, copies) = (self.sizes, self.copies_with(layout));
+        let (sizes, copies) = (*self.identity.sizes(), self.copies_with(layout));
         let room = |granules| {
             let pages = others + self.pages_with(volume, granules);
             pages.root_bytes(&sizes, copies) <= ROOT_BYTES
@@ -193,7 +193,7 @@ impl Engine {
     fn pages_promised(&self, without: Option<u32>) -> Pages {
         let others = self.volumes.iter().filter(|(n, _)| Some(**n) != without);
         let volumes = others.map(|(&number, entry)| self.pages_of(number, entry));
-        volumes.sum::<Pages>() + Pages::of_system(&self.sizes)
+        volumes.sum::<Pages>() + Pages::of_system(self.identity.sizes())
     }
 
     /// Pages of a volume at its full size: the one it has, or is getting.
@@ -243,10 +243,12 @@ impl Engine {
         }
         let used = self.map.places().count() as u64;
         let places = used + used.min(2 * MOST_PAGES as u64);
-        let meta = self.metadata.segments().len() as u64 + places.div_ceil(units(&self.sizes)) + 1;
+        let meta = self.metadata.segments().len() as u64
+            + places.div_ceil(units(self.identity.sizes()))
+            + 1;
         let tops = self.pages_promised(None).tops;
         let copies = copies.max(self.log_copies());
-        if root_bytes(&self.sizes, copies, (meta, tops)) <= ROOT_BYTES {
+        if root_bytes(self.identity.sizes(), copies, (meta, tops)) <= ROOT_BYTES {
             return Ok(());
         }
         Err(refuse(

@@ -15,6 +15,7 @@ use super::class::Class;
 use super::destage::Destage;
 use super::drive_io::DriveIo;
 use super::extents::Extents;
+use super::identity::Identity;
 use super::locks::SlotKey;
 use super::map::{LostBlocks, Map};
 use super::members::Roots;
@@ -33,6 +34,7 @@ use super::upkeep::Upkeep;
 use super::volumes::VolumeTable;
 use super::waiting::Waiting;
 use super::{Op, Outbox};
+use crate::Layout;
 use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, Root, VolumeEntry, VolumeState,
 };
@@ -41,7 +43,6 @@ use crate::recover::Returning;
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
 use crate::{Cage, Canary, ReplicaIdentity, ReplicaTag};
-use crate::{Layout, Sizes};
 
 /// Numbers of segments in a pool that is to run out of them.
 const FEW_SEGMENTS: u32 = 40;
@@ -109,13 +110,11 @@ pub struct Counters {
 pub struct Engine {
     pub(super) now: Moment,
     pub(super) out: Outbox,
-    pub(super) label: Label,
-    pub(super) sizes: Sizes,
+    pub(super) identity: Identity,
     pub(super) drives: Vec<Drive>,
     pub(super) members: Vec<Member>,
     pub(super) generation: u64,
     pub(super) term: u64,
-    pub(super) cage: Cage,
     pub(super) memory: Memory,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
@@ -216,14 +215,12 @@ impl Engine {
         let mut engine = Self {
             now: parts.now,
             out: Outbox::default(),
-            sizes: parts.label.sizes,
-            label: parts.label,
+            identity: Identity::new(parts.label, parts.cage),
             drives: parts.drives,
             members: parts.members,
             generation: parts.generation,
             term: parts.term,
             memory: Memory::new(parts.buffer_bytes, parts.leaf_bytes, parts.buffers),
-            cage: parts.cage,
             upkeep: Upkeep::new(Kept::new(&parts.root)),
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
@@ -266,10 +263,10 @@ impl Engine {
             tiers: Tiers::default(),
             checkpoint: Checkpoint::default(),
         };
-        if engine.cage.sings(Canary::TagWithoutGeneration) {
+        if engine.identity.sings(Canary::TagWithoutGeneration) {
             engine.drive_io.forget_generations();
         }
-        if engine.cage.sings(Canary::FewSegments) {
+        if engine.identity.sings(Canary::FewSegments) {
             engine.segment_ids.end_at(FEW_SEGMENTS);
         }
         engine.drives_changed();
@@ -421,7 +418,7 @@ impl Engine {
 
     /// The pool's label, as its first drive has it.
     pub fn label(&self) -> &Label {
-        &self.label
+        self.identity.label()
     }
 
     /// Members that may be given more.

@@ -129,7 +129,7 @@ pub struct Status {
 impl Engine {
     /// The pool at this moment.
     pub fn status(&self) -> Status {
-        let extent = self.sizes.extent_bytes();
+        let extent = self.identity.sizes().extent_bytes();
         let (holds, holds_homes) = (self.referred(), self.homes_on());
         let members = self.members.iter().enumerate().map(|(index, member)| {
             let free = self.extents.get(index).map_or(0, |extents| extents.free());
@@ -159,7 +159,7 @@ impl Engine {
             failure: self.failed.clone(),
             next_member: self.next_member(),
             members: members.collect(),
-            label: self.label.clone(),
+            label: self.identity.label().clone(),
             features: self.roots.features.durable(),
             volumes: self.volumes(),
             homes: self.homes(),
@@ -226,7 +226,7 @@ impl Engine {
         let slot = class.grain.bytes();
         // A new segment gives first what destage counts on.
         let owed = self.owed_slots(class) * slot;
-        let growth = self.growth_in_all(class) * self.sizes.segment_bytes();
+        let growth = self.growth_in_all(class) * self.identity.sizes().segment_bytes();
         let growth = growth.saturating_sub(owed);
         HomeStatus {
             layout: class.layout(),
@@ -247,7 +247,7 @@ impl Engine {
         StripeStatus {
             columns: columns as u8,
             used_bytes: taken.sum(),
-            free_bytes: segments * columns as u64 * self.sizes.segment_bytes(),
+            free_bytes: segments * columns as u64 * self.identity.sizes().segment_bytes(),
         }
     }
 

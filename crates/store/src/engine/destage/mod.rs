@@ -245,7 +245,9 @@ impl Engine {
         let to = index * GRANULE;
         let into = &mut self.destage.jobs[job].buffer[to..to + GRANULE];
         if tried == 0 && self.recent.copy(newest.at, into) {
-            if self.label.salt.crc(into) == newest.crc || self.cage.sings(Canary::TrustMemory) {
+            if self.identity.salt().crc(into) == newest.crc
+                || self.identity.sings(Canary::TrustMemory)
+            {
                 return;
             }
             self.distrust_memory(newest.at);
@@ -256,7 +258,11 @@ impl Engine {
             return self.record_lost(job, granule);
         };
         let drive = usize::from(place.drive);
-        let range = self.range(drive, self.sizes.extent_at(place.extent) + offset, GRANULE);
+        let range = self.range(
+            drive,
+            self.identity.sizes().extent_at(place.extent) + offset,
+            GRANULE,
+        );
         let Some(buffer) = self.buffer(GRANULE) else {
             return;
         };
@@ -331,7 +337,7 @@ impl Engine {
     ) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
         match buffer {
-            Some(buffer) if self.label.salt.crc(&buffer) == newest.crc => {
+            Some(buffer) if self.identity.salt().crc(&buffer) == newest.crc => {
                 let to = index * GRANULE;
                 self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&buffer);
             }
@@ -375,7 +381,10 @@ impl Engine {
             };
             let from = run.start * GRANULE;
             buffer.copy_from_slice(&self.destage.jobs[job].buffer[from..run.end * GRANULE]);
-            let at = self.shape(segment).strip_at(&self.sizes, copy, slot) + from as u64;
+            let at = self
+                .shape(segment)
+                .strip_at(self.identity.sizes(), copy, slot)
+                + from as u64;
             self.destage.written.insert(copy.drive);
             let range = self.range(drive, at, buffer.len());
             self.destage.pending += 1;
@@ -416,7 +425,7 @@ impl Engine {
         }
         self.destage.phase = Phase::Flushing;
         trace!(phase = ?self.destage.phase, "destage");
-        if self.cage.sings(Canary::TailBeforeFlush) {
+        if self.identity.sings(Canary::TailBeforeFlush) {
             return self.finish_if_home();
         }
         let locations = self
@@ -465,7 +474,7 @@ impl Engine {
             self.place_whole();
         }
         let destage = &self.destage;
-        let unpublished = destage.unpublished > 0 && !self.cage.sings(Canary::TailBeforeMove);
+        let unpublished = destage.unpublished > 0 && !self.identity.sings(Canary::TailBeforeMove);
         if destage.phase != Phase::Flushing || destage.pending > 0 || unpublished {
             return;
         }

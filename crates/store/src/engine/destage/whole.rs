@@ -184,7 +184,7 @@ impl Engine {
             let owner = Owner::Destage(DestageIo::Write);
             self.destage.pending += self.write_slots(place, &slots, Durability::Cached, owner);
         }
-        if self.cage.sings(Canary::PlaceBeforeColumns) {
+        if self.identity.sings(Canary::PlaceBeforeColumns) {
             self.place_whole();
         }
     }

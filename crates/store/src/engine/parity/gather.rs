@@ -219,8 +219,8 @@ impl Engine {
                 *crc = known;
             }
         }
-        let is_walk =
-            matches!(wish.who, For::Walk { .. }) && !self.cage.sings(Canary::ReadmitStaleParity);
+        let is_walk = matches!(wish.who, For::Walk { .. })
+            && !self.identity.sings(Canary::ReadmitStaleParity);
         let returning =
             |copy: &ChunkCopy| is_walk && self.rebuild.returns.is(usize::from(copy.drive));
         let gather = Gather {
@@ -264,7 +264,8 @@ impl Engine {
             let Some(buffer) = self.buffer(rows.len() * GRANULE) else {
                 break;
             };
-            let at = shape.strip_at(&self.sizes, column, slot) + (rows.start * GRANULE) as u64;
+            let at =
+                shape.strip_at(self.identity.sizes(), column, slot) + (rows.start * GRANULE) as u64;
             if let Some(gather) = self.mending.gather_mut(id) {
                 gather.asked[which] = true;
                 gather.pending += 1;
@@ -300,7 +301,7 @@ impl Engine {
         if gather.pending > 0 {
             return;
         }
-        let salt = self.label.salt;
+        let salt = self.identity.salt();
         let granules = 0..gather.shape.granules();
         let wanted = granules.filter(|i| gather.wish.granules & 1 << i != 0);
         let all_here = wanted

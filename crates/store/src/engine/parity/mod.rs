@@ -64,7 +64,7 @@ impl Engine {
         let shape = self.shape(segment);
         let (column, row) = shape.place(granule as usize);
         let column = *self.segment_columns(segment).get(column)?;
-        let at = shape.strip_at(&self.sizes, column, slot) + (row * GRANULE) as u64;
+        let at = shape.strip_at(self.identity.sizes(), column, slot) + (row * GRANULE) as u64;
         Some((column, at))
     }
 
@@ -101,7 +101,7 @@ impl Engine {
                 fill_strip(data, which, out);
             }
             let drive = usize::from(column.drive);
-            let at = shape.strip_at(&self.sizes, column, slot);
+            let at = shape.strip_at(self.identity.sizes(), column, slot);
             let range = self.range(drive, at, buffer.len());
             self.send(drive, owner, |tag| {
                 Request::write(tag, range, buffer, durability)
@@ -139,7 +139,7 @@ impl Engine {
                     continue;
                 };
                 if self.is_written(column.drive) {
-                    let at = shape.strip_at(&self.sizes, column, slot);
+                    let at = shape.strip_at(self.identity.sizes(), column, slot);
                     let at = at + (row.number * GRANULE) as u64;
                     mends.push((usize::from(column.drive), at, bytes.clone()));
                 }
@@ -148,7 +148,7 @@ impl Engine {
         let joining = self.rebuild.joining.get(&segment);
         let joining = joining.filter(|joining| self.in_service(joining.column.drive));
         if let Some(joining) = joining {
-            let at = shape.strip_at(&self.sizes, joining.column, slot);
+            let at = shape.strip_at(self.identity.sizes(), joining.column, slot);
             let data = usize::from(shape.data);
             let strip = found
                 .rows

@@ -137,7 +137,7 @@ impl Engine {
         if !self.in_service(copy.drive) {
             return Err(self.out_of_service(copy.drive));
         }
-        let at = self.sizes.extent_at(copy.extent) + at;
+        let at = self.identity.sizes().extent_at(copy.extent) + at;
         Ok((usize::from(copy.drive), at))
     }
 

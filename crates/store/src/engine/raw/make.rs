@@ -111,7 +111,7 @@ impl Engine {
 
     /// Columns that each drive has room for.
     fn raw_rooms(&self) -> Vec<u32> {
-        self.column_rooms(self.sizes.segment_extents(), |drive| {
+        self.column_rooms(self.identity.sizes().segment_extents(), |drive| {
             self.kept_extents(drive)
         })
     }
@@ -126,7 +126,7 @@ impl Engine {
         home: &[u16],
         (columns, class): (usize, Option<DriveClass>),
     ) -> Option<RawSegment> {
-        let extents = self.sizes.segment_extents();
+        let extents = self.identity.sizes().segment_extents();
         let rooms = self.only(self.raw_rooms(), class);
         let at_home = |(drive, &room): (usize, &u32)| match home.contains(&(drive as u16)) {
             true => room,
@@ -155,7 +155,7 @@ impl Engine {
     }
 
     fn give_extents(&mut self, columns: &[ChunkCopy]) {
-        let count = self.sizes.segment_extents();
+        let count = self.identity.sizes().segment_extents();
         for &copy in columns {
             self.give_extents_of(copy, count);
         }

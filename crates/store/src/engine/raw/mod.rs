@@ -186,7 +186,7 @@ impl Engine {
         };
         Shape {
             columns: u64::from(columns),
-            slots: u64::from(self.sizes.segment_slots),
+            slots: u64::from(self.identity.sizes().segment_slots),
         }
     }
 
@@ -242,6 +242,6 @@ impl Engine {
 
     /// Bytes that a pass-through volume takes of its drives.
     pub(super) fn raw_bytes(&self, volume: u32) -> u64 {
-        self.raw.columns(volume) * self.sizes.segment_bytes()
+        self.raw.columns(volume) * self.identity.sizes().segment_bytes()
     }
 }

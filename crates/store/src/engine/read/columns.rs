@@ -72,7 +72,7 @@ impl Engine {
             }
             let (column, row) = shape.place(inner as usize);
             let column = *columns.get(column)?;
-            let byte = shape.strip_at(&self.sizes, column, slot) + (row * GRANULE) as u64;
+            let byte = shape.strip_at(self.identity.sizes(), column, slot) + (row * GRANULE) as u64;
             self.in_service(column.drive).then_some(Strip {
                 drive: usize::from(column.drive),
                 byte,

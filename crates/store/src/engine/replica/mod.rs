@@ -224,7 +224,7 @@ impl Engine {
             committed: Committed::default(),
             saved: 0,
         };
-        let mut copy = Copy::found(entry, base, self.cage);
+        let mut copy = Copy::found(entry, base, self.identity.cage());
         copy.found_all();
         copy.pages().for_each(|index| self.map.hold(page(index)));
         copy.ask(Order { id, change: None });
@@ -288,7 +288,7 @@ impl Engine {
         let part = copy.stage(published, most);
         let (mut staged, id) = (part.pages, part.id);
         let entry = copy.pages().start;
-        if self.cage.sings(Canary::MarksAfterEntry) {
+        if self.identity.sings(Canary::MarksAfterEntry) {
             let planes = staged.extract_if(.., |one| one.index != entry);
             self.replicas.late.extend(planes);
         }
@@ -325,7 +325,7 @@ impl Engine {
 
     /// Sequence of the oldest record that must stay in the logs for a copy.
     pub(super) fn replica_hold(&self) -> u64 {
-        match self.cage.sings(Canary::TrimUncertain) {
+        match self.identity.sings(Canary::TrimUncertain) {
             true => u64::MAX,
             false => self.replicas.hold(),
         }
@@ -459,13 +459,13 @@ impl Engine {
     pub fn plain_checksums(&self, volume: u32, granules: Range<u64>) -> Option<Vec<Option<u32>>> {
         let zeroes = crc32c::crc32c(&[0; GRANULE]);
         // The checksum of so many bytes is the plain one with something on top that only depends on the seed.
-        let seeded = crc32c::crc32c_append(self.label.salt.0, &[0; GRANULE]) ^ zeroes;
+        let seeded = crc32c::crc32c_append(self.identity.salt().0, &[0; GRANULE]) ^ zeroes;
         let plain = |sum| match sum {
             0 => Some(zeroes),
             u32::MAX => None,
             sum => Some(sum ^ seeded),
         };
-        let sums = match self.cage.sings(Canary::DigestWithoutRing) {
+        let sums = match self.identity.sings(Canary::DigestWithoutRing) {
             true => {
                 let sum = |granule| self.map.granule(volume, granule).map(|(_, crc)| crc);
                 granules.map(sum).collect()
@@ -486,7 +486,7 @@ impl Engine {
         let Some(class) = self.class_of(volume) else {
             return 0;
         };
-        let more = self.growth(class) * u64::from(self.sizes.slots(class.grain));
+        let more = self.growth(class) * u64::from(self.identity.sizes().slots(class.grain));
         (self.spare_slots(class) + more) * class.grain.granules()
     }
 

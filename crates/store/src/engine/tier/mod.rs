@@ -231,7 +231,7 @@ impl Engine {
                 continue;
             };
             let spare = self.spare_slots(class);
-            let enough = spare >= u64::from(self.sizes.slots(class.grain)) / 2
+            let enough = spare >= u64::from(self.identity.sizes().slots(class.grain)) / 2
                 || self.hot_slots(volume) + spare >= self.hot_limit(volume);
             // The capacity has the first claim on what is left of the drives that it shares.
             let would_starve = all.media == class.media && self.growth(all) < 2;

@@ -191,7 +191,7 @@ impl Engine {
         if home == 0 || is_there || !self.is_readable(segment) {
             return false;
         }
-        let is_locked = !self.cage.sings(Canary::MoveWithoutLock);
+        let is_locked = !self.identity.sings(Canary::MoveWithoutLock);
         if is_locked && !self.access.try_lock(key) {
             return false;
         }
@@ -201,7 +201,7 @@ impl Engine {
             self.let_job_go(key, is_locked);
             return false;
         };
-        if self.cage.sings(Canary::MoveFreesEarly) {
+        if self.identity.sings(Canary::MoveFreesEarly) {
             self.access.retire(Retired::Slot(home));
             self.reclaim();
         }

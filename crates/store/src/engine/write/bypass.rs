@@ -179,7 +179,7 @@ impl Engine {
         if !self.are_readable(&bypass.homes) {
             return self.bypass_lost(op);
         }
-        if self.cage.sings(Canary::BypassWithoutLock) {
+        if self.identity.sings(Canary::BypassWithoutLock) {
             return self.place_bypass(op);
         }
         self.lock_bypass(op);
@@ -242,7 +242,7 @@ impl Engine {
             };
             let bytes = write.bytes(offset + i * slot_bytes, slot_bytes);
             for (crc, granule) in crcs.iter_mut().zip(bytes.chunks(GRANULE)) {
-                *crc = self.label.salt.crc(granule);
+                *crc = self.identity.salt().crc(granule);
             }
             let old = self.map.location(volume, slot).unwrap_or(0);
             let ends_unit = grain.first(slot + 1) % UNIT_GRANULES == 0;
