@@ -29,8 +29,8 @@ rm -rf "$fci"
 echo "== every crash of small workloads, and every second one"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test every_crash
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test cluster processes_may_die
-echo "== abuse at full length"
-ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-nvme-target
+echo "== abuse, and crashes of caches, at full length"
+ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-nvme-target -p ashlar-cache
 echo "== fuzzers"
 scripts/fuzz.sh "${SOAK_FUZZ_SECONDS:-1800}"
 echo "== PostgreSQL without torn-page protection, through power cuts"

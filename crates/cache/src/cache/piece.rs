@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use ashlar_block::{Durability, IoBuffer, IoError, Operation, Request};
+use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Operation, Request};
 
 use super::room::Try;
 use super::{BLOCK, Cache, Defect, News, Op, Owner, Side};
@@ -63,6 +63,8 @@ enum Step {
     Writing,
     /// What was written is recorded.
     Recording,
+    /// A write that failed is recorded as not there.
+    Refusing,
     /// What was cached is recorded as not so.
     Dropping,
     /// And deallocated.
@@ -89,7 +91,10 @@ impl Piece {
 
     /// Whether it waits for a page to be recorded.
     pub(super) fn awaits_page(&self) -> bool {
-        matches!(self.step, Step::Marking | Step::Recording | Step::Dropping)
+        matches!(
+            self.step,
+            Step::Marking | Step::Recording | Step::Refusing | Step::Dropping
+        )
     }
 }
 
@@ -208,6 +213,11 @@ impl Cache {
             (Step::Writing, None) => self.was_written(op),
             (Step::Writing, Some((_, error))) => self.was_not_written(op, error),
             (Step::Recording, _) => self.was_recorded(op),
+            (Step::Refusing, Some((_, error))) => self.end_piece(op, Err(error)),
+            (Step::Refusing, None) => {
+                let error = IoError::new(ErrorKind::Media, "the cache did not take it");
+                self.end_piece(op, Err(error));
+            }
             (Step::Dropping, _) => self.deallocate(op),
             // Space that does not come back is not lost: the block is written again some time.
             (Step::Deallocating, _) => self.write_around(op),
@@ -554,10 +564,23 @@ impl Cache {
     fn was_not_written(&mut self, op: usize, error: IoError) {
         let range = self.range_of(op);
         let any_dirty = range.clone().any(|granule| self.is_dirty(granule));
-        match any_dirty || range.start < self.head() {
-            true => self.end_piece(op, Err(error)),
-            false => self.drop_cached(op),
+        if !any_dirty && range.start >= self.head() {
+            return self.drop_cached(op);
         }
+        // What was recorded as newer for it is not: a crash would find there what a neighbour has given back meanwhile.
+        let mut changed = false;
+        for granule in range {
+            if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
+                changed |= self.record(granule, (false, false));
+            }
+        }
+        if !changed {
+            return self.end_piece(op, Err(error));
+        }
+        if let Some(piece) = self.piece(op) {
+            piece.error = Some((Side::Fast, error));
+        }
+        self.wait_recorded(op, Step::Refusing);
     }
 
     /// Goes around: what is cached of it, all of it clean, is forgotten first.

@@ -10,7 +10,9 @@ use ashlar_block::{
     BlockRange, BlockSize, BufferPool, Completion, Durability, ErrorKind, Geometry, IoError,
     Moment, Operation, Request,
 };
-use ashlar_cache::{Cache, Defect, GRANULE, Header, Identity, Layout, Mark, Mode, Other, Side};
+use ashlar_cache::{
+    Cache, Defect, GRANULE, Header, Identity, Layout, Mark, Mode, Other, RuleId, Side,
+};
 use fastrand::Rng;
 use uuid::Uuid;
 
@@ -47,6 +49,8 @@ pub struct Disk {
     pub late: Vec<Completion>,
     /// It does not answer.
     pub hangs: bool,
+    /// It has no room for granules below this that it does not have.
+    pub full_below: u64,
 }
 
 pub fn zeroes() -> Granule {
@@ -66,7 +70,16 @@ impl Disk {
             flushes: Flushes::Served,
             late: Vec::new(),
             hangs: false,
+            full_below: 0,
         }
+    }
+
+    /// Whether there is no room for what is written. The head is kept for the mark.
+    fn is_full_for(&self, request: &Request) -> bool {
+        let (first, count) = (request.range.start.0, u64::from(request.range.count));
+        let is_new = |at: &u64| !self.lasting.contains_key(at);
+        let mut data = (first..first + count).filter(|at| (32..self.full_below).contains(at));
+        matches!(request.op, Operation::Write(_)) && data.any(|at| is_new(&at))
     }
 
     pub fn get(&self, at: u64) -> Granule {
@@ -112,6 +125,9 @@ impl Disk {
     }
 
     pub fn serve(&mut self, mut request: Request) -> Completion {
+        if self.is_full_for(&request) {
+            return request.complete(Err(IoError::new(ErrorKind::NoSpace, "as told")));
+        }
         if self.refuses(&request) {
             let some = Self::changes(&request).into_iter();
             let some: Vec<_> = some.filter(|_| self.rng.bool()).collect();
@@ -182,6 +198,8 @@ pub struct World {
     pub buffers: BufferPool,
     /// What each block may hold; the last is the newest.
     pub model: BTreeMap<u64, Vec<u64>>,
+    /// What a crash may bring back, of writes that need not last yet: when the last was answered, and what was before.
+    pub fleeting: BTreeMap<u64, (u64, Vec<u64>)>,
     pub shape: Shape,
     pub flying: BTreeMap<u64, (Operation, u64, u64, u64)>,
     pub next: u64,
@@ -299,6 +317,7 @@ impl World {
             now: Moment::ORIGIN,
             buffers: BufferPool::new(64 << 20),
             model,
+            fleeting: BTreeMap::new(),
             flying: BTreeMap::new(),
             next: 1 << 32,
             shape,
@@ -344,7 +363,8 @@ impl World {
             return;
         }
         let op = match self.rng.u8(..20) {
-            0..10 => Operation::Write(Durability::Durable),
+            0..8 => Operation::Write(Durability::Durable),
+            8 | 9 => Operation::Write(Durability::Cached),
             10 if self.rng.u8(..4) == 0 => Operation::WriteZeroes {
                 durability: Durability::Durable,
                 deallocate: true,
@@ -352,6 +372,23 @@ impl World {
             _ => Operation::Read,
         };
         self.submit(op, first, count);
+        match self.rng.u16(..600) {
+            0..20 => self.submit(Operation::Flush, 0, 0),
+            20..25 => self.change_rule(),
+            25 => self.fast.full_below = GRANULES,
+            26..30 => self.fast.full_below = 0,
+            _ => {}
+        }
+    }
+
+    /// Some is kept out, or no more.
+    fn change_rule(&mut self) {
+        let rule = RuleId(self.rng.u32(..2));
+        let ranges = [self.place(), self.place()].map(|first| first..first + 20);
+        match self.rng.bool() {
+            true => self.cache().set_rule(rule, ranges.to_vec()),
+            false => self.cache().remove_rule(rule),
+        }
     }
 
     pub fn submit(&mut self, op: Operation, first: u64, count: u64) {
@@ -435,7 +472,9 @@ impl World {
     }
 
     pub fn answered(&mut self, completion: Completion) {
-        if self.tolerates && completion.result.is_err() {
+        let full = |error: &IoError| error.kind() == ErrorKind::NoSpace;
+        let is_full = completion.result.as_ref().is_err_and(full);
+        if (self.tolerates || is_full) && completion.result.is_err() {
             self.flying.remove(&completion.tag);
             self.failed.push(completion.tag);
             return;
@@ -443,12 +482,23 @@ impl World {
         completion.result.unwrap();
         let (op, first, count, value) = self.flying.remove(&completion.tag).unwrap();
         let bytes = self.shape.block();
+        if op == Operation::Flush {
+            self.fleeting.retain(|_, (at, _)| *at > completion.tag);
+        }
         for block in first..first + count {
             let known = self.model.get_mut(&block).unwrap();
             if op.modifies() {
                 // What was asked for before it is gone; what was asked for after it may be there.
                 let at = known.iter().rposition(|&one| one == value).unwrap();
-                known.drain(..at);
+                let before = known.drain(..at);
+                if op == Operation::Write(Durability::Cached) {
+                    let (at, fleeting) = self.fleeting.entry(block).or_default();
+                    *at = self.next;
+                    fleeting.extend(before);
+                } else {
+                    drop(before);
+                    self.fleeting.remove(&block);
+                }
             } else if let Some(buffer) = &completion.buffer {
                 let at = (block - first) as usize * bytes;
                 let found = stamp_of(&buffer[at..at + bytes]);
@@ -486,6 +536,10 @@ impl World {
         self.fast.cut(&mut self.rng);
         self.backing.cut(&mut self.rng);
         self.flying.clear();
+        for (block, (_, before)) in std::mem::take(&mut self.fleeting) {
+            let known = self.model.get_mut(&block).unwrap();
+            known.splice(..0, before);
+        }
         self.start();
     }
 

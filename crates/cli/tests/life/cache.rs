@@ -170,6 +170,7 @@ fn a_device_that_does_not_fit_is_refused_by_name() {
         &["is a directory"],
     );
     create(&spec, 3, &["old", "in use by this process"]);
+    create(&format!("{spec}?share=on"), 2, &["without share=on"]);
     create(&room.spec("d0"), 3, &["d0 is in pool tank"]);
     let (small, small_spec) = backing(&room, "small");
     File::options()

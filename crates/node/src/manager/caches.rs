@@ -136,7 +136,16 @@ impl PoolManager {
     /// Opens the device that is to be cached, or is. Nothing is made, and one in use is refused.
     pub(super) fn open_backing(&self, text: &str) -> Result<Arc<dyn Opener>, ControlError> {
         let mut spec: Spec = text.parse().map_err(|error| device_error(&error))?;
-        spec.each_file(&mut |file| file.known = true);
+        let mut shared = false;
+        spec.each_file(&mut |file| {
+            file.known = true;
+            shared |= file.share;
+        });
+        if shared {
+            return Err(ControlError::usage(format!(
+                "backing device {text}: what something else writes there, a cache does not notice. Name it without share=on"
+            )));
+        }
         for path in spec.paths() {
             let found = find_use(path).map_err(|error| device_error(&error))?;
             let Some(found) = found else { continue };
