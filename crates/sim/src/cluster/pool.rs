@@ -531,3 +531,103 @@ impl Local for PoolStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use ashlar_copy::LEAF_GRANULES;
+
+    use super::*;
+
+    /// Of a volume whose planes have room in a small pool; so often that it is a tebibyte.
+    const LEAVES: u64 = 2048;
+    const ROUNDS: u64 = 256;
+    /// A machine with nothing else to do takes a tenth of a second.
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn store() -> PoolStore {
+        let position = Position::new(0).expect("a position");
+        let shape = Shape {
+            granules: 20,
+            leaf_granules: LEAF_GRANULES,
+        };
+        let made = PoolStore::new(position, shape, Entry::default(), None, &mut Chance::new(1));
+        made.expect("a pool")
+    }
+
+    #[test]
+    fn a_leaf_is_written_as_soon_as_the_ring_has_something_of_it() {
+        let mut store = store();
+        assert_eq!(store.unwritten(Leaf(0), 8), 1, "there is one leaf");
+        let (token, extent) = (Token(1), Extent::new(3, 1).expect("an extent"));
+        let content = Content::Data(vec![7; GRANULE_BYTES].into());
+        store.apply(token, extent, content, None);
+        while store.events.is_empty() {
+            store.step().expect("a step");
+        }
+        assert_eq!(store.unwritten(Leaf(0), 8), 0);
+    }
+
+    #[test]
+    fn digests_of_a_sparse_tebibyte_cost_little() {
+        let PoolStore {
+            rig,
+            mut engine,
+            devices,
+            ..
+        } = store();
+        let mut pool = Fresh {
+            rig,
+            engine,
+            devices,
+            out: Outbox::default(),
+        };
+        let plan = VolumePlan {
+            name: "large".into(),
+            uuid: identity(51),
+            granules: LEAVES * u64::from(LEAF_GRANULES),
+            layout: Layout::Mirror { copies: 1 },
+            grain: None,
+            class: None,
+            is_cache: false,
+            hot: None,
+            stops: false,
+        };
+        let Managed::Volume(volume) = pool.order(Manage::CreateVolume(plan)).expect("made") else {
+            panic!("no volume came of it");
+        };
+        let identity = ReplicaIdentity {
+            position: 0,
+            uuid: identity(61),
+        };
+        let made = pool.order(Manage::MakeReplica {
+            volume,
+            identity,
+            granules: None,
+        });
+        made.expect("a copy");
+        engine = pool.engine;
+        let mut copy = Copy::new(&engine, volume, memory()).expect("a copy");
+        let (mut out, mut digests) = (Outbox::default(), Vec::new());
+        let begun = Instant::now();
+        for first in (0..ROUNDS * LEAVES).step_by(256) {
+            let next = Leaf(first % LEAVES);
+            let mut local = EngineLocal::new(&mut engine, &mut copy, Moment::ORIGIN, &mut out);
+            let count = local.unwritten(next, 256);
+            let leaves = Leaves::new(next, count).expect("a run");
+            local.digest(Token(first), leaves);
+            while local.resume() {}
+            while let Some(event) = copy.next_event() {
+                if let Event::Digested { result, .. } = event {
+                    digests.push(result.expect("a digest"));
+                }
+            }
+        }
+        let took = begun.elapsed();
+        println!("{} digests in {took:?}", digests.len());
+        assert_eq!(digests.len() as u64, ROUNDS * LEAVES / 256);
+        assert!(digests.iter().all(|one| *one == digests[0]));
+        assert!(took < SOON, "{took:?}");
+    }
+}
