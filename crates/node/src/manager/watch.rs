@@ -56,7 +56,7 @@ impl PoolManager {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn watch_files(self: &Arc<Self>, alarm: &Alarm) -> Result<(), std::io::Error> {
+    pub fn watch_files(self: &Arc<Self>, alarm: &Alarm) -> Result<(), io::Error> {
         let manager = Arc::downgrade(self);
         let watch = move || {
             while let Some(manager) = manager.upgrade() {
