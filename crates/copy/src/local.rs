@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position, Tag, Token,
+    Content, EntryChange, Extent, ExtentSet, Known, Local, OwnPlane, Position, Tag, Token,
 };
 use ashlar_store::{
     Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange,
@@ -89,11 +89,8 @@ impl Local for EngineLocal<'_> {
         self.engine.post(self.now, event, self.out);
     }
 
-    fn digest(&mut self, token: Token, leaf: Leaf) {
-        match self.copy.shape().leaf(leaf) {
-            Some(extent) => self.copy.prove(token, extent),
-            None => unreachable!("{leaf} is beyond the volume: messages are checked for that"),
-        }
+    fn digest(&mut self, token: Token, extent: Extent) {
+        self.copy.prove(token, extent);
         self.resume();
     }
 

@@ -15,7 +15,7 @@
 use ashlar_block::IoError;
 
 use crate::extent::{Extent, ExtentSet};
-use crate::ids::{Epoch, Known, Leaf, Low, Position, Positions, ReplicaSequence, SessionId, Token};
+use crate::ids::{Epoch, Known, Low, Position, Positions, ReplicaSequence, SessionId, Token};
 use crate::message::Content;
 
 /// What makes a change a record.
@@ -87,9 +87,9 @@ pub trait Local {
     /// Changes the entry. Ends as [`Event::Persisted`](crate::Event::Persisted); a store that cannot say so stops.
     fn persist(&mut self, token: Token, change: EntryChange);
 
-    /// Digest of a leaf: of the plain checksums of its granules as they are now. Ends as
+    /// Digest of a leaf, or of what the volume has of it: of the plain checksums of its granules as they are now. Ends as
     /// [`Event::Digested`](crate::Event::Digested).
-    fn digest(&mut self, token: Token, leaf: Leaf);
+    fn digest(&mut self, token: Token, extent: Extent);
 
     /// All below is committed: its records may go. Volatile; an import finds what durable records say.
     fn learn(&mut self, known: Known);

@@ -159,6 +159,8 @@ pub enum Message {
         copy: CopyId,
         /// Which.
         leaf: Leaf,
+        /// How many of its granules, from its first on; 0 for all that the copy had when its process began.
+        granules: u32,
     },
     /// Owner: I have stopped; take over.
     Handoff,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::line::Place;
 use super::peer::Link;
+use super::resync::asked;
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, Difference, Effect, Proof, Turn};
@@ -108,7 +109,7 @@ impl Owner {
             // Half of the time is left for what keeps it from going on.
             false => {
                 let ticks = (every.as_nanos() / 2 / TICK.as_nanos()).max(1);
-                let leaves = u128::from(turn.config.shape.leaves());
+                let leaves = u128::from(self.shape(turn.at()).leaves());
                 usize::try_from(leaves.div_ceil(ticks)).unwrap_or(AT_ONCE)
             }
         };
@@ -145,7 +146,7 @@ impl Owner {
         if !self.is_serving() || !self.is_based() || self.moving.is_some() || self.ends {
             return;
         }
-        let shape = turn.config.shape;
+        let shape = self.shape(turn.at());
         let Some(audit) = self.audit.as_mut() else {
             return;
         };
@@ -167,10 +168,11 @@ impl Owner {
 
     /// A leaf has its place: all compute its digest.
     pub(super) fn audit_starts(&mut self, turn: &mut Turn<'_>, leaf: Leaf, place: Place) {
-        let epoch = self.epoch;
-        let Some(audit) = self.audit.as_mut() else {
+        let (epoch, shape) = (self.epoch, self.shape(turn.at()));
+        let Some((audit, extent)) = self.audit.as_mut().zip(shape.leaf(leaf)) else {
             return self.line.leave(place);
         };
+        let granules = asked(self.stored.key.size, extent);
         audit.waiting -= 1;
         audit.numbers += 1;
         let copy = CopyId(audit.numbers);
@@ -183,12 +185,17 @@ impl Owner {
         audit.comparing.insert(copy, comparing);
         for position in audit.with.iter() {
             if let Some(peer) = self.peers[position.index()].as_mut() {
-                peer.send(turn, epoch, Message::DigestAsk { copy, leaf });
+                let ask = Message::DigestAsk {
+                    copy,
+                    leaf,
+                    granules,
+                };
+                peer.send(turn, epoch, ask);
             }
         }
         let token = turn.token();
         self.jobs.insert(token, Job::Audit(copy));
-        turn.local.digest(token, leaf);
+        turn.local.digest(token, extent);
     }
 
     /// A digest has come.

@@ -12,6 +12,7 @@ use crate::canary::Canary;
 use crate::event::{Alarm, Turn};
 use crate::extent::Extent;
 use crate::ids::{CopyId, Leaf, Position, Positions, SessionId};
+use crate::key::Size;
 use crate::message::{Content, Message};
 
 /// How long a learner without space is left alone.
@@ -147,7 +148,7 @@ impl Owner {
 
     /// Proves leaf after leaf, once nothing is missed.
     fn prove(&mut self, turn: &mut Turn<'_>, to: Position) {
-        let shape = turn.config.shape;
+        let shape = self.shape(turn.at());
         let based = self.is_based();
         let Some(peer) = self.peers[to.index()].as_mut() else {
             return;
@@ -182,7 +183,7 @@ impl Owner {
         leaf: Leaf,
         place: Place,
     ) {
-        let epoch = self.epoch;
+        let (epoch, shape, size) = (self.epoch, self.shape(turn.at()), self.stored.key.size);
         let peer = self.peers[to.index()]
             .as_mut()
             .filter(|peer| peer.session == session);
@@ -193,6 +194,11 @@ impl Owner {
             self.line.leave(place);
             return;
         };
+        let Some(extent) = shape.leaf(leaf) else {
+            self.line.leave(place);
+            return;
+        };
+        let granules = asked(size, extent);
         let copy = learner.number();
         learner.proof = Proof::Comparing(Proving {
             copy,
@@ -202,10 +208,15 @@ impl Owner {
             theirs: None,
         });
         peer.learner = Some(learner);
-        peer.send(turn, epoch, Message::DigestAsk { copy, leaf });
+        let ask = Message::DigestAsk {
+            copy,
+            leaf,
+            granules,
+        };
+        peer.send(turn, epoch, ask);
         let token = turn.token();
         self.jobs.insert(token, Job::Digest { to, session, copy });
-        turn.local.digest(token, leaf);
+        turn.local.digest(token, extent);
     }
 
     /// One of the two digests has come: ours, theirs.
@@ -216,6 +227,7 @@ impl Owner {
         copy: CopyId,
         (ours, theirs): (Option<u128>, Option<u128>),
     ) {
+        let shape = self.shape(turn.at());
         let peer = self.peers[position.index()]
             .as_mut()
             .filter(|peer| peer.session == session);
@@ -237,7 +249,7 @@ impl Owner {
         learner.proof = Proof::Idle;
         if ours == theirs {
             learner.proved(leaf);
-        } else if let Some(extent) = turn.config.shape.leaf(leaf) {
+        } else if let Some(extent) = shape.leaf(leaf) {
             learner.differs(extent);
             turn.local.mark(position, extent);
             turn.alarm(Alarm::Differs { position, leaf });
@@ -253,7 +265,7 @@ impl Owner {
         if !self.is_serving() || !self.is_based() {
             return None;
         }
-        let leaves = turn.config.shape.leaves();
+        let leaves = self.shape(turn.at()).leaves();
         let has_all = |position: Position| {
             let peer = self.peers[position.index()].as_ref()?;
             let learner = peer
@@ -278,4 +290,10 @@ impl Owner {
         self.catching = Some(position);
         None
     }
+}
+
+/// How many granules of a leaf a digest is asked for: a copy whose pool has more of it than the key says is to count no
+/// more. 0 is what it has, as long as the key does not say.
+pub(super) fn asked(size: Option<Size>, extent: Extent) -> u32 {
+    size.map_or(0, |_| extent.count())
 }

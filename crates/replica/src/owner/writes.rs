@@ -97,7 +97,7 @@ impl Owner {
             };
             turn.local.apply(token, extent, content, Some(tag));
         }
-        if turn.sings(Canary::RegisterNotSent) && Some(extent) == turn.config.shape.register() {
+        if turn.sings(Canary::RegisterNotSent) && Some(extent) == self.shape(turn.at()).register() {
             if let Some(op) = self.ops.get_mut(sequence) {
                 op.acks = Positions::first(self.peers.len());
             }

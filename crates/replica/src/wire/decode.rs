@@ -114,10 +114,10 @@ impl Codec {
             },
             kind::DIGEST_ASK => {
                 let body: DigestAskBody = whole(body)?;
-                zeroes(&body.zero)?;
                 Message::DigestAsk {
                     copy: CopyId(body.copy.get()),
                     leaf: Leaf(body.leaf.get()),
+                    granules: body.granules.get(),
                 }
             }
             kind::HANDOFF => empty(body, Message::Handoff)?,

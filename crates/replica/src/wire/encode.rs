@@ -90,11 +90,15 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
         }
         Message::Commit { low } => number(to, low.0, kind::COMMIT),
         Message::GrantAsk { nonce } => number(to, nonce.0, kind::GRANT_ASK),
-        Message::DigestAsk { copy, leaf } => {
+        Message::DigestAsk {
+            copy,
+            leaf,
+            granules,
+        } => {
             let body = DigestAskBody {
                 leaf: leaf.0.into(),
                 copy: copy.0.into(),
-                zero: [0; 4],
+                granules: (*granules).into(),
             };
             put(to, &body, kind::DIGEST_ASK)
         }

@@ -70,7 +70,7 @@ layouts! {
     DigestAskBody[16] {
         leaf: U64,
         copy: U32,
-        zero: [u8; 4],
+        granules: U32,
     }
     /// JOINED and ATTACH.
     AttachBody[32] {

@@ -86,9 +86,12 @@ fn messages() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|nonce| Message::GrantAsk {
             nonce: Nonce(nonce)
         }),
-        (any::<u32>(), any::<u64>()).prop_map(|(copy, leaf)| Message::DigestAsk {
-            copy: CopyId(copy),
-            leaf: Leaf(leaf)
+        (any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(copy, leaf, granules)| {
+            Message::DigestAsk {
+                granules,
+                copy: CopyId(copy),
+                leaf: Leaf(leaf),
+            }
         }),
         Just(Message::Handoff),
         (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ashlar_block::{BlockDevice, BlockSize, BufferPool, Completion, ErrorKind, IoError, Moment};
 use ashlar_copy::{Copy, EngineLocal, volume_of};
 use ashlar_replica::{
-    Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position,
+    Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Local, OwnPlane, Position,
     Positions, Shape, Tag, Token,
 };
 use ashlar_store::format::{Reserve, Salt};
@@ -487,9 +487,9 @@ impl Local for PoolStore {
         self.local().persist(token, change);
     }
 
-    fn digest(&mut self, token: Token, leaf: Leaf) {
+    fn digest(&mut self, token: Token, extent: Extent) {
         self.posted = true;
-        self.local().digest(token, leaf);
+        self.local().digest(token, extent);
     }
 
     fn learn(&mut self, known: Known) {
