@@ -144,12 +144,14 @@ impl Copy {
         self.position
     }
 
-    /// The volume's size, as its replica is told.
+    /// The volume's size in its pool: that of a volume whose key does not say it.
     pub const fn shape(&self) -> Shape {
-        Shape {
-            granules: self.granules,
-            leaf_granules: LEAF_GRANULES,
-        }
+        Shape::new(self.granules, LEAF_GRANULES)
+    }
+
+    /// The volume has so many granules by now.
+    pub const fn has_grown(&mut self, granules: u64) {
+        self.granules = granules;
     }
 
     /// What the entry says, durably.

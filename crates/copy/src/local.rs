@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Leaves, Local, OwnPlane, Position, Tag,
-    Token,
+    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position, Tag, Token,
 };
 use ashlar_store::{
     Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange,
@@ -125,11 +124,8 @@ impl Local for EngineLocal<'_> {
         self.engine.post(self.now, event, self.out);
     }
 
-    fn digest(&mut self, token: Token, leaves: Leaves) {
-        match self.copy.shape().run(leaves) {
-            Some(extent) => self.copy.prove(token, extent),
-            None => unreachable!("{leaves:?} are beyond the volume: messages are checked for that"),
-        }
+    fn digest(&mut self, token: Token, extent: Extent) {
+        self.copy.prove(token, extent);
     }
 
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {

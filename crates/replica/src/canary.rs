@@ -104,6 +104,8 @@ pub enum Canary {
     WishKept,
     /// Copies are changed although others are in sync than when it was looked at whether they may be.
     WishUnchecked,
+    /// Copies get room for more before the key says the size that there is.
+    GrowUnpinned,
     /// A copy that differs stays in sync.
     DivergedStays,
 }

@@ -35,8 +35,12 @@ impl Stored {
     pub(crate) fn from_held(turn: &mut Turn<'_>, held: &Held) -> Option<Self> {
         match Key::decode(&held.value) {
             Ok(key) => {
-                let (revision, members) = (held.revision, key.members);
-                turn.out.push(Effect::Members { revision, members });
+                let (revision, members, size) = (held.revision, key.members, key.size);
+                turn.out.push(Effect::Members {
+                    revision,
+                    members,
+                    size,
+                });
                 Some(Self { revision, key })
             }
             Err(why) => {
@@ -210,6 +214,14 @@ impl Candidate {
                 stored: stored.key.epoch,
                 promised,
             });
+            return None;
+        }
+        if stored
+            .key
+            .size
+            .is_some_and(|size| size.granules > turn.room)
+        {
+            turn.out.push(Effect::LacksRoom);
             return None;
         }
         if turn.is_old_image {

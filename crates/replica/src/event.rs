@@ -14,7 +14,7 @@ use crate::ids::{
     Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, Revision,
     ShardId, Token, VolumeId,
 };
-use crate::key::Members;
+use crate::key::{Members, Size};
 use crate::leaves::Leaves;
 use crate::local::{Applied, Entry, EntryChange, Local};
 use crate::message::{Content, Envelope};
@@ -28,11 +28,39 @@ use crate::quorum::{Question, Reply};
 pub struct Shape {
     /// Granules of the volume, the register with them.
     pub granules: u64,
+    /// Which of them is the register: the last, unless the volume has grown since.
+    pub register: u64,
     /// Granules of a leaf: 512 in a pool.
     pub leaf_granules: u32,
 }
 
 impl Shape {
+    /// That of a volume that has not grown.
+    pub const fn new(granules: u64, leaf_granules: u32) -> Self {
+        Self {
+            granules,
+            register: granules.saturating_sub(1),
+            leaf_granules,
+        }
+    }
+
+    /// That of a volume whose key says its size.
+    pub const fn sized(self, size: Size) -> Self {
+        Self {
+            granules: size.granules,
+            register: size.register,
+            ..self
+        }
+    }
+
+    /// Its size, as a key says it.
+    pub const fn size(self) -> Size {
+        Size {
+            granules: self.granules,
+            register: self.register,
+        }
+    }
+
     /// How many leaves.
     pub const fn leaves(self) -> u64 {
         self.granules.div_ceil(self.leaf_granules as u64)
@@ -70,17 +98,22 @@ impl Shape {
 
     /// Where the register is; `None` in a volume of no size.
     pub fn register(self) -> Option<Extent> {
-        Extent::new(self.hosts(), 1).filter(|_| self.granules > 0)
+        Extent::new(self.register, 1).filter(|extent| extent.end() <= self.granules)
     }
 
     /// Granules that hosts may read and write.
     pub const fn hosts(self) -> u64 {
-        self.granules.saturating_sub(1)
+        self.size().hosts()
     }
 
-    /// Whether a range is one that hosts may read and write.
-    pub const fn is_of_hosts(self, extent: Extent) -> bool {
-        extent.end() <= self.hosts()
+    /// Where hosts' granules are; `None` if they are not all of the volume, or lie on both sides of the register.
+    pub fn place(self, hosts: Extent) -> Option<Extent> {
+        if hosts.end() <= self.register {
+            return Some(hosts);
+        }
+        let is_behind = hosts.first() >= self.register && hosts.end() <= self.hosts();
+        let place = Extent::new(hosts.first().checked_add(Size::GAP)?, hosts.count());
+        place.filter(|_| is_behind)
     }
 }
 
@@ -288,6 +321,23 @@ pub enum Event {
     },
     /// An operator wants other copies. Only an owner follows.
     Reseat(Wish),
+    /// The local copy has room for so many granules from now on.
+    Grown {
+        /// No less than before.
+        granules: u64,
+    },
+    /// An operator wants the volume to be of another size. Only an owner follows.
+    Resize(Growth),
+}
+
+/// The size that an operator wants. An owner follows if all copies are in sync, and if it is what the volume has
+/// already, which the key is to say, or more than the key says. All copies have the room by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The size.
+    pub size: Size,
+    /// The command that asked for it waits no longer: it is not begun after that.
+    pub until: Moment,
 }
 
 /// Copies that an operator wants. An owner follows if none takes the place of another at once, its own stays, and new
@@ -450,7 +500,12 @@ pub enum Effect {
         revision: Revision,
         /// All of them.
         members: Members,
+        /// How large the volume is, if the key says so.
+        size: Option<Size>,
     },
+    /// The volume is larger than the room of this copy, which is from before it grew: it can do nothing until a process begins
+    /// with more.
+    LacksRoom,
     /// The set of copies in sync is now this one.
     InSync(Positions),
     /// Tell people.
@@ -598,9 +653,19 @@ pub(crate) struct Turn<'a> {
     pub(crate) entry: &'a mut EntryBook,
     /// This copy's content counts for nothing.
     pub(crate) is_old_image: bool,
+    /// Granules that this copy has in its pool: no less than the volume's, or it is no copy of what the volume is now.
+    pub(crate) room: u64,
 }
 
 impl Turn<'_> {
+    /// All that this copy has, the volume's or not.
+    pub(crate) fn own_shape(&self) -> Shape {
+        Shape {
+            granules: self.room,
+            ..self.config.shape
+        }
+    }
+
     pub(crate) fn token(&mut self) -> Token {
         self.names.token += 1;
         let token = Token(self.names.token);

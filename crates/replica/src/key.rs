@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Epoch, Incarnation, NodeId, Position, Positions, ReplicaUuid};
 use crate::seats::Seats;
 
-/// The newest format that this program reads. It writes it where a place between others is empty, and the one before
-/// otherwise, which earlier programs read.
-pub const KEY_FORMAT: u32 = 2;
-/// Every place up to the last that is taken has a member.
+/// The newest format that this program reads. It writes the oldest that says everything, for earlier programs read that.
+pub const KEY_FORMAT: u32 = 3;
+/// It does not say the volume's size.
+const WITHOUT_SIZE: u32 = 2;
+/// Nor is a place between others empty.
 const WITHOUT_GAPS: u32 = 1;
 
 /// The process that owns an epoch.
@@ -36,6 +37,56 @@ pub struct MemberId {
 /// The copies, by position.
 pub type Members = Seats<MemberId>;
 
+/// The size of a volume. The register stays where it is when the volume grows: hosts' granules from there on lie
+/// behind it, [`Size::GAP`] further than hosts count them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// Granules of the volume, with all that is not the hosts'.
+    pub granules: u64,
+    /// Which of them is the register.
+    pub register: u64,
+}
+
+impl Size {
+    /// Granules that hosts do not have where the register is, once the volume has grown: so many that what is aligned for
+    /// hosts is aligned in the pool, whose largest slot has as many.
+    pub const GAP: u64 = 16;
+
+    /// Granules that hosts may read and write.
+    pub const fn hosts(self) -> u64 {
+        match self.granules > self.register + 1 {
+            true => self.granules.saturating_sub(Self::GAP),
+            false => self.register,
+        }
+    }
+
+    /// Where hosts count what is here, or what comes next of theirs.
+    pub const fn seen(self, granule: u64) -> u64 {
+        match granule.checked_sub(Self::GAP) {
+            Some(before) if before >= self.register => before,
+            _ if granule > self.register => self.register,
+            _ => granule,
+        }
+    }
+
+    /// The size with so many granules for hosts, more than now.
+    pub fn grown(self, hosts: u64) -> Option<Self> {
+        let granules = hosts.checked_add(Self::GAP)?;
+        let grown = Self { granules, ..self };
+        (hosts > self.hosts() && grown.is_sound()).then_some(grown)
+    }
+
+    /// Whether there can be a volume of this size.
+    pub fn is_sound(self) -> bool {
+        let Some(end) = self.register.checked_add(1) else {
+            return false;
+        };
+        let behind = self.register.checked_add(Self::GAP);
+        self.granules == end || behind.is_some_and(|behind| self.granules > behind)
+    }
+}
+
 /// What the key holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
@@ -49,6 +100,8 @@ pub struct Key {
     pub members: Members,
     /// How often a volume was taken over by a copy that was not in sync.
     pub forced: u32,
+    /// The volume's size, once it is about to grow for the first time; before, each copy has it from its pool.
+    pub size: Option<Size>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -60,6 +113,8 @@ struct Stored {
     in_sync: Vec<usize>,
     members: Vec<Option<MemberId>>,
     forced: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    size: Option<Size>,
 }
 
 /// Why a key's bytes are not a key.
@@ -91,12 +146,17 @@ impl Key {
         let members = Vec::from(self.members);
         let has_gaps = members.iter().any(Option::is_none);
         let stored = Stored {
-            format: if has_gaps { KEY_FORMAT } else { WITHOUT_GAPS },
+            format: match (self.size.is_some(), has_gaps) {
+                (true, _) => KEY_FORMAT,
+                (false, true) => WITHOUT_SIZE,
+                (false, false) => WITHOUT_GAPS,
+            },
             epoch: self.epoch,
             owner: self.owner,
             in_sync: self.in_sync.iter().map(Position::index).collect(),
             members,
             forced: self.forced,
+            size: self.size,
         };
         // Strings, numbers and lists: nothing in it can fail to be written.
         serde_json::to_vec(&stored).unwrap_or_default()
@@ -122,6 +182,11 @@ impl Key {
             let why = "a place without a member, which its format does not have";
             return Err(KeyError::Malformed(why.into()));
         }
+        let is_bad = |size: Size| stored.format <= WITHOUT_SIZE || !size.is_sound();
+        if stored.size.is_some_and(is_bad) {
+            let why = "a size that no volume has, or its format does not say";
+            return Err(KeyError::Malformed(why.into()));
+        }
         let members = Members::try_from(stored.members).map_err(KeyError::Malformed)?;
         let taken = members.positions();
         let mut in_sync = Positions::NONE;
@@ -139,6 +204,7 @@ impl Key {
             in_sync,
             members,
             forced: stored.forced,
+            size: stored.size,
         })
     }
 
@@ -182,6 +248,7 @@ mod tests {
             in_sync: Positions::first(2),
             members: Members::first([member(7), member(8), member(9)]).expect("three"),
             forced: 0,
+            size: None,
         }
     }
 
@@ -219,6 +286,34 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_says_the_size_needs_the_newest_format() {
+        let size = |granules, register| Size { granules, register };
+        let sized = |size| Key {
+            size: Some(size),
+            ..key()
+        };
+        let before = size(65, 64);
+        let grown = before.grown(200).expect("larger");
+        assert_eq!((before.hosts(), grown), (64, size(216, 64)));
+        assert_eq!(grown.grown(200), None);
+        for size in [before, grown] {
+            let text = String::from_utf8(sized(size).encode()).expect("text");
+            assert!(text.contains("\"format\":3"), "{text}");
+            assert_eq!(Key::decode(text.as_bytes()), Ok(sized(size)));
+            let older = text.replace("\"format\":3", "\"format\":2");
+            assert!(Key::decode(older.as_bytes()).is_err());
+        }
+        for bad in [
+            size(66, 64),
+            size(80, 64),
+            size(64, 64),
+            size(u64::MAX, u64::MAX),
+        ] {
+            assert!(Key::decode(&sized(bad).encode()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn what_is_not_a_key_is_refused_by_what_is_wrong() {
         let text = String::from_utf8(key().encode()).expect("text");
         let refused = |from: &str, to: &str| {
@@ -228,7 +323,7 @@ mod tests {
                 .expect_err("refused")
                 .to_string()
         };
-        assert!(refused("\"format\":1", "\"format\":3").contains("format 3"));
+        assert!(refused("\"format\":1", "\"format\":4").contains("format 4"));
         assert!(refused("[0,1]", "[0,3]").contains("names 3"));
         assert!(refused("[0,1]", "[1,1]").contains("names 1"));
         assert!(refused("[0,1]", "[]").contains("empty"));

@@ -66,8 +66,8 @@ mod wire;
 pub use ashlar_block::{AssociationId, HostId, Label, Registrant};
 pub use canary::{Cage, Canary};
 pub use event::{
-    Alarm, Config, Difference, Effect, Event, HostOperation, Limits, Outcome, Proof, ReadMode,
-    Shape, Why, Wish,
+    Alarm, Config, Difference, Effect, Event, Growth, HostOperation, Limits, Outcome, Proof,
+    ReadMode, Shape, Why, Wish,
 };
 pub use extent::{Extent, ExtentSet};
 pub use fence::{Fence, Origin};
@@ -76,7 +76,7 @@ pub use ids::{
     Nonce, Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId, Token,
     VolumeId,
 };
-pub use key::{KEY_FORMAT, Key, KeyError, MemberId, Members, OwnerId};
+pub use key::{KEY_FORMAT, Key, KeyError, MemberId, Members, OwnerId, Size};
 pub use lease::{DRIFT_PER_MILLE, GRANT, GRANT_EVERY, GRANT_MARGIN};
 pub use leaves::Leaves;
 pub use local::{Applied, Entry, EntryChange, Imported, Local, OwnPlane, Tag};

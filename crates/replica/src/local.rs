@@ -16,7 +16,6 @@ use ashlar_block::IoError;
 
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{Epoch, Known, Leaf, Low, Position, Positions, ReplicaSequence, SessionId, Token};
-use crate::leaves::Leaves;
 use crate::message::Content;
 
 /// What makes a change a record.
@@ -88,9 +87,9 @@ pub trait Local {
     /// Changes the entry. Ends as [`Event::Persisted`](crate::Event::Persisted); a store that cannot say so stops.
     fn persist(&mut self, token: Token, change: EntryChange);
 
-    /// Digest of a run of leaves: of the plain checksums of their granules as they are now. Ends as
+    /// Digest of what the volume has of a run of leaves: of the plain checksums of its granules as they are now. Ends as
     /// [`Event::Digested`](crate::Event::Digested).
-    fn digest(&mut self, token: Token, leaves: Leaves);
+    fn digest(&mut self, token: Token, extent: Extent);
 
     /// How many leaves from this one on are known to hold nothing, of so many: what can be said at next to no cost.
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32;

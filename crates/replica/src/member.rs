@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use ashlar_block::Label;
 
 use crate::canary::Canary;
-use crate::event::{Alarm, Effect, Outcome, Shape, Turn};
+use crate::event::{Alarm, Effect, Outcome, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
@@ -91,7 +91,7 @@ struct Doing {
 enum What {
     Record(Tag, Content),
     Copy(CopyId, Content),
-    Digest(CopyId, Leaves),
+    Digest(CopyId),
 }
 
 impl Member {
@@ -255,10 +255,11 @@ impl Member {
         while session.stage == Stage::Open
             && let Some(message) = session.inbox.pop_front()
         {
-            if !fits(turn.config.shape, &message) {
-                // Not what an owner of this volume says: nothing else of its session counts.
-                let (promised, reason) = (session.epoch, Refusal::Session);
-                session.send(turn, Message::Refuse { promised, reason });
+            if !fits(turn, &message) {
+                // Not what the owner of this volume says, or this copy is from before it grew: it leaves, and nothing else
+                // of the session counts.
+                session.send(turn, Message::Failed);
+                turn.out.push(Effect::LacksRoom);
                 self.session = None;
                 return Consequence::Nothing;
             }
@@ -277,9 +278,13 @@ impl Member {
                     extent,
                     content,
                 } => session.take(turn, extent, What::Copy(copy, content)),
-                Message::DigestAsk { copy, leaves } => {
-                    if let Some(extent) = turn.config.shape.run(leaves) {
-                        session.take(turn, extent, What::Digest(copy, leaves));
+                Message::DigestAsk {
+                    copy,
+                    leaves,
+                    granules,
+                } => {
+                    if let Some(extent) = asked(turn, leaves, granules) {
+                        session.take(turn, extent, What::Digest(copy));
                     }
                 }
                 Message::Entry { absent } => session.enter(turn, absent),
@@ -371,7 +376,7 @@ impl Member {
         };
         if let Some(doing) = session.finished(token) {
             match (digest, doing.what) {
-                (Some(digest), What::Digest(copy, _)) => {
+                (Some(digest), What::Digest(copy)) => {
                     session.send(turn, Message::Digest { copy, digest });
                 }
                 _ => session.send(turn, Message::Failed),
@@ -465,7 +470,7 @@ impl Session {
         let uncertain = std::mem::take(&mut self.told).coarsened(MAX_RANGES);
         let is_learner = self.is_learner(turn);
         let own = match is_learner && turn.is_old_image {
-            true => turn.config.shape.everything(),
+            true => turn.own_shape().everything(),
             false => uncertain,
         };
         let attach = Attach {
@@ -537,7 +542,7 @@ impl Session {
                     turn.local.apply(token, extent, content.clone(), Some(*tag));
                 }
                 What::Copy(_, content) => turn.local.apply(token, extent, content.clone(), None),
-                What::Digest(_, leaves) => turn.local.digest(token, *leaves),
+                What::Digest(_) => turn.local.digest(token, extent),
             }
         }
     }
@@ -566,12 +571,25 @@ impl Session {
 }
 
 /// Whether what a message speaks of is in the volume.
-fn fits(shape: Shape, message: &Message) -> bool {
+fn fits(turn: &Turn<'_>, message: &Message) -> bool {
+    let shape = turn.own_shape();
     match message {
         Message::Record(record) => shape.contains(record.extent),
         Message::Copy { extent, .. } => shape.contains(*extent),
-        Message::DigestAsk { leaves, .. } => shape.run(*leaves).is_some(),
+        Message::DigestAsk {
+            leaves, granules, ..
+        } => asked(turn, *leaves, *granules).is_some(),
         _ => true,
+    }
+}
+
+/// What a digest is asked of; `None` if this copy has not all of it.
+fn asked(turn: &Turn<'_>, leaves: Leaves, granules: u32) -> Option<Extent> {
+    let all = turn.own_shape().run(leaves)?;
+    match granules {
+        // The key did not say the size, so it is what this copy had.
+        0 => turn.config.shape.run(leaves),
+        _ => Extent::new(all.first(), granules).filter(|part| part.end() <= all.end()),
     }
 }
 

@@ -160,6 +160,8 @@ pub enum Message {
         copy: CopyId,
         /// Which.
         leaves: Leaves,
+        /// How many of their granules, from their first on; 0 for all that the copy had when its process began.
+        granules: u32,
     },
     /// Owner: I have stopped; take over.
     Handoff,

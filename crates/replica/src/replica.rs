@@ -11,6 +11,7 @@ use crate::extent::Extent;
 use crate::fence::Origin;
 use crate::forward::Forwarder;
 use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
+use crate::key::Size;
 use crate::lease::{GRANT_EVERY, Given};
 use crate::local::{Entry, Imported, Local};
 use crate::member::{Consequence, Heard, Member};
@@ -35,6 +36,8 @@ pub struct Replica {
     names: Names,
     entry: EntryBook,
     is_old_image: bool,
+    /// Granules that this copy has in its pool.
+    room: u64,
     given: Given,
     member: Member,
     candidate: Candidate,
@@ -63,6 +66,7 @@ impl Replica {
         Self {
             given: Given::new(now, config.cage),
             config,
+            room: config.shape.granules,
             names: Names::default(),
             entry: EntryBook::new(imported.entry),
             is_old_image: imported.is_old_image && !config.cage.sings(Canary::OldImageCounts),
@@ -84,6 +88,7 @@ impl Replica {
             names,
             entry,
             is_old_image,
+            room,
             ..
         } = self;
         let config = *config;
@@ -97,6 +102,7 @@ impl Replica {
             names: &mut names,
             entry: &mut book,
             is_old_image: *is_old_image,
+            room: *room,
         };
         let is_tick = matches!(event, Event::Tick);
         // Before anything is judged: what comes first after a pause need not be a tick.
@@ -188,6 +194,12 @@ impl Replica {
             Event::Move { to } => {
                 if let Some(owner) = self.owner.as_mut() {
                     owner.give(turn, to);
+                }
+            }
+            Event::Grown { granules } => self.room = self.room.max(granules),
+            Event::Resize(growth) => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.resize(turn, growth);
                 }
             }
             Event::Reseat(wish) => {
@@ -482,6 +494,18 @@ impl Replica {
     /// Granules that another copy misses, while this one gives it what it missed.
     pub fn missing(&self, position: Position) -> Option<u64> {
         self.owner.as_ref()?.missing(position)
+    }
+
+    /// The size that the volume's key says, if this copy owns it and goes by that: copies may have more room from then on.
+    pub fn said_size(&self) -> Option<Size> {
+        self.owner.as_ref()?.said_size()
+    }
+
+    /// The volume's size, as hosts are served, if this copy owns it.
+    pub fn size(&self, now: Moment) -> Option<Size> {
+        let config = &self.config;
+        let shape = |owner: &Owner| owner.shape(At { now, config });
+        self.owner.as_ref().map(|owner| shape(owner).size())
     }
 
     /// Whether this copy follows an owner whose session is open.

@@ -59,6 +59,24 @@ fn with_an_operator(seeds: std::ops::Range<u64>, engines: u32) -> u64 {
 }
 
 #[test]
+fn volumes_grow_under_faults() {
+    let profiles =
+        [Profile::CRASH, Profile::PARTITION, Profile::OLD_IMAGE].map(|profile| Profile {
+            grows: 1000,
+            ..profile
+        });
+    let grown = (0..240).map(|seed| {
+        let profile = &profiles[(seed % profiles.len() as u64) as usize];
+        match run(seed, profile) {
+            Ok(lived) => lived.growths,
+            Err(failure) => panic!("{failure}"),
+        }
+    });
+    let grown: u64 = grown.sum();
+    assert!(grown > 240, "{grown} growths");
+}
+
+#[test]
 fn copies_come_and_go_under_faults() {
     let replaced = with_an_operator(0..200, 0) + with_an_operator(200..240, 1000);
     assert!(replaced > 100, "{replaced} copies were replaced");
@@ -228,6 +246,10 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             reseats: 1000,
             quorum: 20,
             ..Profile::PARTITION
+        },
+        Canary::GrowUnpinned => Profile {
+            grows: 1000,
+            ..Profile::CRASH
         },
         Canary::HandoffServes => Profile {
             moves: 30,

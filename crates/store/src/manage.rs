@@ -39,7 +39,8 @@ pub enum Manage {
         /// Its number.
         volume: u32,
     },
-    /// Another size. Making it smaller gives the space behind the new end back.
+    /// Another size. Making it smaller gives the space behind the new end back. One of several copies only grows, while
+    /// nothing is kept of what others miss.
     ResizeVolume {
         /// Its number.
         volume: u32,

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ashlar_nvme::command::GetLogPage;
+use ashlar_nvme::command::{GetLogPage, Identify};
 use ashlar_nvme::event::{AsyncEvent, notices};
 use ashlar_nvme::fabrics::DISCOVERY_NQN;
 use ashlar_nvme::feature::fid;
+use ashlar_nvme::identify::cns;
 use ashlar_nvme::log::{DiscoveryEntry, lid};
 use ashlar_nvme::reservation::{
     AcquireAction, Ask, Persistence, RegisterAction, ReleaseAction, ReservationStatus,
@@ -18,9 +19,9 @@ use ashlar_nvme::{Command, Status};
 use ashlar_nvme_initiator::{discover, local_host};
 use rustix::process::Signal;
 
-use crate::common::{PATIENCE, eventually, is_there, ok, send};
+use crate::common::{PATIENCE, ended, eventually, is_there, ok, refuses, send};
 use crate::host::{Client, Who};
-use crate::rig::{Cluster, working_in};
+use crate::rig::{Cluster, begin, working_in};
 
 /// A node may leave a host unanswered for so long at most when nothing fails: far less than a failover takes.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -61,6 +62,7 @@ impl Listener {
     fn listen(&mut self) {
         let lid = match self.notice {
             notices::ANA_CHANGE => lid::ANA,
+            notices::NAMESPACE_ATTRIBUTE => lid::CHANGED_NAMESPACES,
             _ => lid::DISCOVERY,
         };
         let page = GetLogPage {
@@ -457,4 +459,96 @@ fn hosts_are_told_when_a_node_gets_a_copy_loses_it_or_serves() {
         listener.hears(AsyncEvent::DiscoveryLogChange);
         assert_eq!(portals(&cluster, owner), at(names), "{replicas}");
     }
+}
+
+/// Blocks that a node tells a host which connects anew.
+fn blocks(who: &Who, portal: SocketAddr) -> u64 {
+    let what = Identify {
+        cns: cns::NAMESPACE,
+        cntid: 0,
+        csi: 0,
+    };
+    let (mut admin, _) = Client::admin_as(who, portal);
+    let (completion, page) = admin.call(Command::identify(1, what), &[]);
+    assert!(
+        completion.status().is_success(),
+        "{:?}",
+        completion.status()
+    );
+    page.first_chunk()
+        .map_or(0, |size| u64::from_le_bytes(*size))
+}
+
+#[test]
+fn a_replicated_volume_grows_under_its_hosts_and_stays_so_through_a_failover() {
+    if !has_etcd() {
+        return;
+    }
+    const OLD: u64 = 16 << 20;
+    const NEW: u64 = 40 << 20;
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    cluster.serve_from("a");
+    let mut host = Host::new(&cluster, 1);
+    let end = OLD / BLOCK as u64;
+    host.register(0, RegisterAction::Register);
+    let before = host.report();
+    let pattern =
+        |seed: u8| -> Vec<u8> { (0..4 * BLOCK).map(|at| (at / BLOCK) as u8 + seed).collect() };
+    let put = |host: &mut Host, at: usize, block: u64, data: &[u8]| {
+        let written = host.settled(at, |io| io.write(block, data));
+        assert_eq!(written, Status::SUCCESS, "block {block} by {}", NODES[at]);
+    };
+    put(&mut host, 0, end - 4, &pattern(10));
+    let resize =
+        |node: &str, size: &str| cluster.to(node, &["volume", "resize", "tank/db", "--size", size]);
+    let portals = NODES.map(|node| cluster.portal(node));
+    let mut listeners =
+        portals.map(|portal| Listener::to(&host.who, portal, notices::NAMESPACE_ATTRIBUTE));
+    refuses(&mut resize("a", "8MiB"), 3, &["and not smaller"]);
+    // By the node that does not own it.
+    ok(&mut resize("b", "40MiB"));
+    for listener in &mut listeners {
+        listener.hears(AsyncEvent::NamespaceAttributeChanged);
+    }
+    // On both sides of where the volume ended, and at its end now.
+    put(&mut host, 1, end - 2, &pattern(20));
+    put(&mut host, 0, NEW / BLOCK as u64 - 4, &pattern(30));
+    let beyond = host.settled(0, |io| io.write(NEW / BLOCK as u64, &pattern(0)));
+    assert_eq!(beyond.with_dnr(), Status::LBA_OUT_OF_RANGE.with_dnr());
+    ok(&mut resize("a", "40MiB"));
+    ok(&mut cluster.to("b", &["volume", "verify", "tank/db"]));
+    fail_over(&cluster);
+    let expected = [
+        (end - 4, pattern(10)[..2 * BLOCK].to_vec()),
+        (end - 2, pattern(20)),
+        (NEW / BLOCK as u64 - 4, pattern(30)),
+    ];
+    for at in [0, 1] {
+        assert_eq!(
+            blocks(&host.who, portals[at]),
+            NEW / BLOCK as u64,
+            "{}",
+            NODES[at]
+        );
+        assert_eq!(cluster.volume(NODES[at])["bytes"], NEW);
+        for (block, data) in &expected {
+            let mut found = Vec::new();
+            host.settled(at, |io| {
+                let (status, data_read) = io.try_read(*block, data.len() as u32);
+                found = data_read;
+                status
+            });
+            assert!(found == *data, "block {block} by {}", NODES[at]);
+        }
+    }
+    assert_eq!(host.report(), before);
+    // One that starts again is as large.
+    cluster.kill("b");
+    begin(&mut cluster.daemon("b", &cluster.path("cluster.toml")));
+    eventually("it is as large", || {
+        let shown = ended(&mut cluster.to("b", &["volume", "show", "tank/db", "--json"]));
+        let known: Option<serde_json::Value> = serde_json::from_str(&shown.out).ok();
+        known.is_some_and(|volume| volume["bytes"] == NEW)
+    });
 }

@@ -21,16 +21,6 @@ pub(super) const GRANULE: u64 = 4096;
 /// What a volume with copies on other nodes has besides what hosts see: its register.
 pub(super) const REGISTER: u64 = 1;
 
-/// How much hosts see of a volume.
-fn hosts_bytes(volume: &VolumeInfo) -> u64 {
-    let register = if volume.replica.is_some() {
-        REGISTER
-    } else {
-        0
-    };
-    volume.granules.saturating_sub(register) * GRANULE
-}
-
 /// What this version's engine can keep. A `stripe` that says no number is over `columns`: as many
 /// drives as may be given more.
 pub(super) fn layout(spec: LayoutSpec, columns: u8) -> Result<Layout, ControlError> {
@@ -174,6 +164,15 @@ impl PoolManager {
         Ok(self.volume_status(pool, pool_name, &volume, &view))
     }
 
+    /// How much hosts see of a volume. What a copy's pool has is not that once the volume has grown.
+    fn hosts_bytes(&self, pool: &LivePool, volume: &VolumeInfo) -> u64 {
+        if volume.replica.is_none() {
+            return volume.granules * GRANULE;
+        }
+        let own = || volume.granules.saturating_sub(REGISTER) * GRANULE;
+        self.bytes_of_copy(pool, volume.number).unwrap_or_else(own)
+    }
+
     pub(super) fn volume_status(
         &self,
         pool: &LivePool,
@@ -215,7 +214,7 @@ impl PoolManager {
             layout: volume.layout.into(),
             class: volume.class.map(class_of),
             tier: volume.tier.map(tier_of),
-            bytes: hosts_bytes(volume),
+            bytes: self.hosts_bytes(pool, volume),
             used_bytes: volume.used_bytes,
             block_bytes: GRANULE as u32,
             grain_bytes: volume.grain.map_or(0, |grain| grain.bytes() as u32),
@@ -280,9 +279,8 @@ impl PoolManager {
             )));
         }
         if volume.replica.is_some() {
-            return Err(ControlError::conflict(format!(
-                "volume {name} is replicated: this version cannot give it another size, however many copies it has"
-            )));
+            drop(pools);
+            return self.grow_replicated(name, request);
         }
         request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
         let granules = request.bytes / GRANULE;

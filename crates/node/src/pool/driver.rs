@@ -242,12 +242,14 @@ impl EngineDriver {
         self.now
     }
 
-    /// A volume as hosts see it: the last block of a copy is its register.
+    /// A volume as hosts see it: a copy has its register besides.
     pub(super) fn geometry(&self, volume: u32) -> Option<Geometry> {
         let whole = self.engine.geometry(volume)?;
         let register = u64::from(self.copies.contains(&volume));
+        let replica = self.replicas.get(&volume);
+        let own = || whole.blocks.saturating_sub(register);
         Some(Geometry {
-            blocks: whole.blocks.saturating_sub(register),
+            blocks: replica.map_or_else(own, |one| one.size().hosts()),
             ..whole
         })
     }

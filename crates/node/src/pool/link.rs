@@ -7,7 +7,7 @@ use ashlar_cluster::PeerSocket;
 use ashlar_nvme_target::{Answer, Petition, ReservationDecider};
 use ashlar_reactor::{Mailbox, Opener, Waker};
 use ashlar_replica::quorum::Reply;
-use ashlar_replica::{Ask, Incarnation, Members, NodeId, Position, Revision, Wish};
+use ashlar_replica::{Ask, Growth, Incarnation, Members, NodeId, Position, Revision, Size, Wish};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Comeback, Manage, Managed, Membership, Status};
 use uuid::Uuid;
@@ -105,7 +105,12 @@ pub(crate) enum ReplicaMail {
     Seats {
         revision: Revision,
         members: Members,
+        size: Option<Size>,
     },
+    /// It has more room in its pool.
+    Grown,
+    /// Another size is wanted.
+    Resize(Growth),
     /// A look at it.
     Look { reply: Sender<Option<ReplicaView>> },
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Operation, Request};
-use ashlar_replica::{CommandId, Content, Extent, Label, Origin, Outcome, Registrant};
+use ashlar_replica::{CommandId, Content, Extent, Label, Origin, Outcome, Registrant, Size};
 use bytes::Bytes;
 use slab::Slab;
 
@@ -44,8 +44,12 @@ struct Command {
     tag: u64,
     sender: Sender,
     data: Data,
-    /// What is still to be zeroed and was not asked for.
+    /// What is still to be zeroed or read, and was not asked for.
     rest: Option<Extent>,
+    /// Where the register is: what lies on both sides of it is asked for in parts.
+    register: u64,
+    /// Bytes that were read.
+    has_read: usize,
     /// Parts without an answer that were asked for.
     left: usize,
     error: Option<IoError>,
@@ -68,6 +72,33 @@ pub(super) enum Progress {
     Done(Completion),
 }
 
+impl Command {
+    /// The next part that is to be asked for.
+    fn next(&mut self) -> Option<Asked> {
+        match self.data {
+            Data::Own(_) => self.rest.take().map(Asked::Read),
+            Data::None | Data::Held(_) => next_zeroes(&mut self.rest, self.register),
+        }
+    }
+
+    /// The next part of what is read.
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.has_read + bytes.len();
+        let room = match &mut self.data {
+            Data::Own(buffer) => buffer.get_mut(self.has_read..end),
+            Data::None | Data::Held(_) => None,
+        };
+        self.has_read = end;
+        match room {
+            Some(room) => room.copy_from_slice(bytes),
+            None => {
+                let why = "what was read does not fit what was asked";
+                self.error = Some(IoError::new(ErrorKind::Internal, why));
+            }
+        }
+    }
+}
+
 /// Commands without an answer.
 #[derive(Default)]
 pub(super) struct Commands(Slab<Command>);
@@ -81,23 +112,27 @@ impl Commands {
         &mut self,
         request: Request,
         sender: Sender,
+        size: Size,
     ) -> Result<(CommandId, Vec<Asked>), Box<Completion>> {
+        let register = size.register;
         let (tag, op, range) = (request.tag, request.op, request.range);
         let extent = Extent::new(range.start.0, range.count);
         let mut rest = None;
         let (data, asked) = match (op, extent, request.buffer) {
             (Operation::Flush, _, _) => (Data::None, vec![Asked::Nothing]),
             (Operation::Read, Some(extent), Some(buffer)) => {
-                (Data::Own(buffer), vec![Asked::Read(extent)])
+                let (first, behind) = sides(extent, register);
+                rest = behind;
+                (Data::Own(buffer), vec![Asked::Read(first)])
             }
             (Operation::Write(_), Some(extent), Some(buffer)) => {
                 let buffer = Arc::new(buffer);
-                let content = Content::Data(Bytes::from_owner(Held(buffer.clone())));
-                (Data::Held(buffer), vec![Asked::Write(extent, content)])
+                let bytes = Bytes::from_owner(Held(buffer.clone()));
+                (Data::Held(buffer), writes(sides(extent, register), bytes))
             }
             (Operation::WriteZeroes { .. } | Operation::Deallocate, Some(extent), _) => {
                 rest = Some(extent);
-                let pieces = (0..MOST_PARTS).map_while(|_| next_zeroes(&mut rest));
+                let pieces = (0..MOST_PARTS).map_while(|_| next_zeroes(&mut rest, register));
                 (Data::None, pieces.collect())
             }
             (_, _, buffer) => {
@@ -114,6 +149,8 @@ impl Commands {
             sender,
             data,
             rest,
+            register,
+            has_read: 0,
             left: asked.len(),
             error: None,
         };
@@ -132,9 +169,7 @@ impl Commands {
             return Progress::Waits;
         };
         match (outcome, &mut known.data) {
-            (Outcome::Read(bytes), Data::Own(buffer)) if bytes.len() == buffer.len() => {
-                buffer.copy_from_slice(&bytes);
-            }
+            (Outcome::Read(bytes), Data::Own(_)) => known.put(&bytes),
             (Outcome::Written, Data::None | Data::Held(_)) => {}
             (Outcome::Failed, Data::Own(_)) => {
                 let why = "the only copy in sync cannot read it";
@@ -153,10 +188,7 @@ impl Commands {
         };
         match &mut known.data {
             Data::Own(own) if own.len() == buffer.len() => *own = buffer,
-            _ => {
-                let why = "what was read does not fit what was asked";
-                known.error = Some(IoError::new(ErrorKind::Internal, why));
-            }
+            _ => known.put(&buffer),
         }
         self.part_ended(key, |_| None)
     }
@@ -168,7 +200,7 @@ impl Commands {
     ) -> Progress {
         let known = &mut self.0[key];
         if known.error.is_none()
-            && let Some(next) = next_zeroes(&mut known.rest)
+            && let Some(next) = known.next()
         {
             return Progress::Next(known.sender, next);
         }
@@ -206,11 +238,37 @@ impl Commands {
 }
 
 /// Takes the next part off what is to be zeroed.
-fn next_zeroes(rest: &mut Option<Extent>) -> Option<Asked> {
+fn next_zeroes(rest: &mut Option<Extent>, register: u64) -> Option<Asked> {
     let whole = rest.take()?;
-    let (piece, behind) = whole.split(MOST_ZEROES);
+    let most = match register.checked_sub(whole.first()) {
+        None | Some(0) => MOST_ZEROES,
+        Some(before) => u32::try_from(before).map_or(MOST_ZEROES, |most| most.min(MOST_ZEROES)),
+    };
+    let (piece, behind) = whole.split(most);
     *rest = behind;
     Some(Asked::Write(piece, Content::Zeroes))
+}
+
+/// What lies before the register, and behind it.
+fn sides(extent: Extent, register: u64) -> (Extent, Option<Extent>) {
+    match extent.first() < register && register < extent.end() {
+        // Less than the extent has.
+        true => extent.split((register - extent.first()) as u32),
+        false => (extent, None),
+    }
+}
+
+/// A write of what lies on one side of the register, or on both.
+fn writes((first, behind): (Extent, Option<Extent>), mut bytes: Bytes) -> Vec<Asked> {
+    let Some(behind) = behind else {
+        return vec![Asked::Write(first, Content::Data(bytes))];
+    };
+    let each = bytes.len() / (first.count() + behind.count()) as usize;
+    let rest = bytes.split_off(first.count() as usize * each);
+    vec![
+        Asked::Write(first, Content::Data(bytes)),
+        Asked::Write(behind, Content::Data(rest)),
+    ]
 }
 
 fn error_of(outcome: &Outcome) -> IoError {
@@ -260,6 +318,52 @@ mod tests {
         }
     }
 
+    fn size() -> Size {
+        Size {
+            granules: u64::MAX,
+            register: 1 << 50,
+        }
+    }
+
+    #[test]
+    fn what_lies_on_both_sides_of_the_register_is_asked_for_in_parts() {
+        let (pool, mut commands) = (pool(), Commands::default());
+        let size = Size {
+            granules: 100,
+            register: 16,
+        };
+        let range = BlockRange::new(14, 4);
+        let mut buffer = pool.get(4 * 4096).expect("a buffer");
+        (0..4).for_each(|at| buffer[at * 4096..][..4096].fill(at as u8));
+        let write = Request::write(7, range, buffer, Durability::Durable);
+        let (_, asked) = commands.take(write, sender(), size).expect("fine");
+        let parts: Vec<(Extent, u8)> = asked
+            .into_iter()
+            .map(|part| match part {
+                Asked::Write(extent, Content::Data(bytes)) => (extent, bytes[0]),
+                _ => panic!("a write is asked for"),
+            })
+            .collect();
+        let extent = |first| Extent::new(first, 2).expect("an extent");
+        assert_eq!(parts, [(extent(14), 0), (extent(16), 2)]);
+
+        let read = Request::read(5, range, pool.get(4 * 4096).expect("a buffer"));
+        let (command, _) = commands.take(read, sender(), size).expect("fine");
+        let first = Outcome::Read(Bytes::from(vec![1; 2 * 4096]));
+        let next = commands.answered(command, first, |_| None);
+        assert!(matches!(next, Progress::Next(_, Asked::Read(part)) if part == extent(16)));
+        let mut behind = pool.get(2 * 4096).expect("a buffer");
+        behind.fill(2);
+        let done = done(commands.filled(command, behind)).expect("both");
+        let buffer = done.buffer.expect("a buffer");
+        assert!(done.result.is_ok() && buffer[..8192] == [1; 8192] && buffer[8192..] == [2; 8192]);
+
+        let mut zeroes = zeroing(1);
+        zeroes.range = range;
+        let (_, asked) = commands.take(zeroes, sender(), size).expect("fine");
+        assert_eq!(asked.len(), 2);
+    }
+
     fn done(progress: Progress) -> Option<Completion> {
         match progress {
             Progress::Done(completion) => Some(completion),
@@ -277,7 +381,7 @@ mod tests {
         let buffer = pool.get(4096).expect("a buffer");
         let range = BlockRange::new(3, 1);
         let request = Request::write(7, range, buffer, Durability::Durable);
-        let (command, mut asked) = commands.take(request, sender()).expect("fine");
+        let (command, mut asked) = commands.take(request, sender(), size()).expect("fine");
         let Some(Asked::Write(extent, held)) = asked.pop() else {
             panic!("a write is asked for");
         };
@@ -295,7 +399,7 @@ mod tests {
         let (pool, mut commands) = (pool(), Commands::default());
         let own = pool.get(4096).expect("a buffer");
         let request = Request::read(5, BlockRange::new(3, 1), own);
-        let (command, _) = commands.take(request, sender()).expect("fine");
+        let (command, _) = commands.take(request, sender(), size()).expect("fine");
         let mut read = pool.get(4096).expect("a buffer");
         read.fill(9);
         let done = done(commands.filled(command, read)).expect("the only part");
@@ -315,7 +419,7 @@ mod tests {
     #[test]
     fn a_large_zeroing_asks_for_a_few_parts_at_a_time() {
         let mut commands = Commands::default();
-        let (command, asked) = commands.take(zeroing(5), sender()).expect("fine");
+        let (command, asked) = commands.take(zeroing(5), sender(), size()).expect("fine");
         let mut open: VecDeque<Asked> = asked.into();
         let mut zeroed = 0;
         loop {
@@ -340,7 +444,7 @@ mod tests {
     #[test]
     fn a_large_zeroing_asks_for_no_more_once_a_part_has_failed() {
         let mut commands = Commands::default();
-        let (command, asked) = commands.take(zeroing(5), sender()).expect("fine");
+        let (command, asked) = commands.take(zeroing(5), sender(), size()).expect("fine");
         assert_eq!(asked.len(), 2);
         let progress = commands.answered(command, Outcome::Failed, |_| None);
         assert!(matches!(progress, Progress::Waits));
@@ -355,7 +459,7 @@ mod tests {
     #[test]
     fn a_large_zeroing_ends_at_once_when_its_copy_stops() {
         let mut commands = Commands::default();
-        let (command, _) = commands.take(zeroing(5), sender()).expect("fine");
+        let (command, _) = commands.take(zeroing(5), sender(), size()).expect("fine");
         let progress = commands.answered(command, Outcome::Written, |_| None);
         assert!(matches!(progress, Progress::Next(..)));
         assert_eq!(commands.end(), [command]);
@@ -371,7 +475,7 @@ mod tests {
         let (pool, mut commands) = (pool(), Commands::default());
         let buffer = pool.get(4096).expect("a buffer");
         let request = Request::read(1, BlockRange::new(0, 1), buffer);
-        let (command, _) = commands.take(request, sender()).expect("fine");
+        let (command, _) = commands.take(request, sender(), size()).expect("fine");
         let progress = commands.answered(command, Outcome::Failed, |_| None);
         let error = done(progress).expect("done").result.expect_err("failed");
         assert_eq!(error.kind(), ErrorKind::Media);
@@ -382,7 +486,7 @@ mod tests {
         let (pool, mut commands) = (pool(), Commands::default());
         let buffer = pool.get(4096).expect("a buffer");
         let request = Request::read(1, BlockRange::new(0, 1), buffer);
-        let (command, _) = commands.take(request, sender()).expect("fine");
+        let (command, _) = commands.take(request, sender(), size()).expect("fine");
         let progress = commands.answered(command, Outcome::NotOwner, |_| None);
         let error = done(progress).expect("done").result.expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::PathInaccessible);

@@ -1,5 +1,6 @@
 mod connections;
 mod petitions;
+mod size;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -14,7 +15,7 @@ use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, CommandId, Config, Effect, Envelope, Epoch, Event, HostId,
     HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome, Position,
     Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision, Seats, SessionId,
-    ShardId, Surroundings, VolumeId, Wish,
+    ShardId, Size, Surroundings, VolumeId, Wish,
 };
 use ashlar_store::{Engine, Outbox};
 use tracing::{info, warn};
@@ -31,6 +32,8 @@ const ROUNDS: usize = 64;
 /// How long what a copy says last may take to leave.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 const GRANULE_BYTES: u64 = 4096;
+const LACKS_ROOM: &str =
+    "it is from before the volume grew: `pool export` and `pool import` give it the room";
 /// Whose commands come without a label.
 const UNLABELLED: Origin = Origin {
     host: HostId(0),
@@ -50,6 +53,8 @@ pub(crate) struct ReplicaPlan {
     pub(crate) members: Seats<NodeId>,
     /// What is reserved, as hosts' commands here are judged.
     pub(crate) reservations: DecidedReservations,
+    /// How large the volume is, if its key says so.
+    pub(crate) size: Option<Size>,
     /// The copy is of an older image than what its pool had come to.
     pub(crate) is_old_image: bool,
 }
@@ -83,6 +88,8 @@ pub(crate) enum News {
     InSync(Positions),
     /// Who has copies from now on.
     Members(Seats<NodeId>),
+    /// The volume is larger than hosts here know.
+    Size,
     /// This node's copy is none of the volume's any more.
     Unseated,
     /// Something is wrong.
@@ -111,6 +118,10 @@ pub(crate) struct ReplicaView {
     pub(crate) promised: Epoch,
     pub(crate) session: SessionId,
     pub(crate) granules: u64,
+    /// How large the volume is, as this copy knows.
+    pub(crate) size: Size,
+    /// The size that the key says, as an owner knows.
+    pub(crate) said_size: Option<Size>,
     /// Who is not in sync, as this copy knows.
     pub(crate) absent: Positions,
     /// Bytes that each copy misses, as this one knows.
@@ -148,6 +159,9 @@ pub(crate) struct Replicated {
     peers: [Peer; MAX_MEMBERS],
     /// How new what is known of who has copies is.
     seated: Revision,
+    /// How large the volume is, and how new that is; without a key that says it, what this copy has.
+    size: Size,
+    sized: Revision,
     /// All connections' events come here, by their keys.
     port: Port,
     next_key: u64,
@@ -198,6 +212,7 @@ impl Replicated {
                  volume delete {name} --destroy-data` deletes what is here, and nothing of the others"
             ));
         }
+        let size = plan.size.unwrap_or(copy.shape().size());
         let now = reactor.now();
         let config = Config {
             volume: plan.volume,
@@ -217,6 +232,8 @@ impl Replicated {
             me,
             peers: Default::default(),
             seated: Revision(0),
+            size,
+            sized: Revision(0),
             reserve: Reserve::new(plan.reservations.clone()),
             plan,
             follow: None,
@@ -260,7 +277,7 @@ impl Replicated {
             },
             is_judged: provenance.is_some(),
         };
-        let (command, asked) = match self.commands.take(request, sender) {
+        let (command, asked) = match self.commands.take(request, sender, self.size) {
             Ok(taken) => taken,
             Err(completion) => return ground.out.done.push(*completion),
         };
@@ -668,8 +685,19 @@ impl Replicated {
                     "volume {name}: {position} is to leave the copies in sync: {why}"
                 );
             }
-            Effect::Members { revision, members } => self.seat((revision, members), ground),
-            Effect::InSync(positions) => self.outside.tell(News::InSync(positions)),
+            Effect::Members {
+                revision,
+                members,
+                size,
+            } => {
+                self.measure((revision, size), ground.now);
+                self.seat((revision, members), ground);
+            }
+            Effect::InSync(positions) => {
+                self.measure_own(ground.now);
+                self.outside.tell(News::InSync(positions));
+            }
+            Effect::LacksRoom => self.failure = Some(LACKS_ROOM.to_owned()),
             Effect::Alarm(alarm) => self.outside.tell(News::Alarm(alarm)),
         }
     }
@@ -726,6 +754,8 @@ impl Replicated {
             promised: self.copy.entry().promised,
             session: self.copy.entry().session,
             granules: self.copy.shape().granules,
+            size: self.size,
+            said_size: self.replica.said_size(),
             absent: self.copy.entry().absent,
             missing_bytes: Position::all().map(missing).collect(),
             resyncs: Position::all().map(resync).collect(),

@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 
 use super::line::Place;
 use super::peer::Link;
+use super::resync::asked;
 use super::walk::{AT_ONCE, Walk};
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, Difference, Effect, Proof, Turn};
+use crate::extent::Extent;
 use crate::ids::{CopyId, MAX_MEMBERS, Position, Positions};
 use crate::leaves::Leaves;
 use crate::message::Message;
@@ -129,7 +131,7 @@ impl Owner {
             // Half of the time is left for what keeps it from going on.
             false => {
                 let ticks = (every.as_nanos() / 2 / TICK.as_nanos()).max(1);
-                let leaves = u128::from(turn.config.shape.leaves());
+                let leaves = u128::from(self.shape(turn.at()).leaves());
                 Room {
                     questions: 1,
                     leaves: u32::try_from(leaves.div_ceil(ticks)).unwrap_or(Leaves::MOST),
@@ -169,14 +171,14 @@ impl Owner {
         if !self.is_serving() || !self.is_based() || self.moving.is_some() || self.ends {
             return;
         }
-        let shape = turn.config.shape;
+        let shape = self.shape(turn.at());
         let Some(audit) = self.audit.as_mut() else {
             return;
         };
         let has_enough = audit.differences.len() >= MOST_DIFFERENCES || audit.with.is_empty();
         while !has_enough
             && audit.waiting + audit.comparing.len() < room.questions
-            && let Some(leaves) = audit.walk.take(turn, room.leaves)
+            && let Some(leaves) = audit.walk.take(turn, shape, room.leaves)
             && let Some(extent) = shape.run(leaves)
         {
             audit.waiting += 1;
@@ -189,12 +191,19 @@ impl Owner {
         self.start_work(turn);
     }
 
-    /// Leaves have their place: all compute their digest.
-    pub(super) fn audit_starts(&mut self, turn: &mut Turn<'_>, leaves: Leaves, place: Place) {
+    /// Leaves have their place: all compute the digest of `extent`, which is what the volume had of them when they were
+    /// given it.
+    pub(super) fn audit_starts(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (leaves, extent): (Leaves, Extent),
+        place: Place,
+    ) {
         let epoch = self.epoch;
         let Some(audit) = self.audit.as_mut() else {
             return self.line.leave(place);
         };
+        let granules = asked(self.stored.key.size, extent);
         audit.waiting -= 1;
         audit.numbers += 1;
         let copy = CopyId(audit.numbers);
@@ -207,12 +216,17 @@ impl Owner {
         audit.comparing.insert(copy, comparing);
         for position in audit.with.iter() {
             if let Some(peer) = self.peers[position.index()].as_mut() {
-                peer.send(turn, epoch, Message::DigestAsk { copy, leaves });
+                let ask = Message::DigestAsk {
+                    copy,
+                    leaves,
+                    granules,
+                };
+                peer.send(turn, epoch, ask);
             }
         }
         let token = turn.token();
         self.jobs.insert(token, Job::Audit(copy));
-        turn.local.digest(token, leaves);
+        turn.local.digest(token, extent);
     }
 
     /// A digest has come.

@@ -8,7 +8,7 @@ use super::peer::{Link, Peer};
 use super::{LOOK_EVERY, Owner, Stage};
 use crate::canary::Canary;
 use crate::candidate::Stored;
-use crate::event::{Alarm, Effect, Turn, Wish};
+use crate::event::{Alarm, Effect, Growth, Turn, Wish};
 use crate::extent::ExtentSet;
 use crate::ids::{Ask, Epoch, Known, Low, Position, Positions, SessionId, Token};
 use crate::key::{Key, MemberId};
@@ -37,6 +37,8 @@ enum Kind {
     Remove(Positions),
     /// Other copies.
     Seats(Wish),
+    /// Another size.
+    Resize(Growth),
     /// None: what became of the last swap is found out by another.
     Settle,
 }
@@ -60,7 +62,7 @@ impl Owner {
     pub(super) fn adding(&self) -> Option<Position> {
         match self.change.as_ref()?.kind {
             Kind::Add(position, _) => Some(position),
-            Kind::Remove(_) | Kind::Seats(_) | Kind::Settle => None,
+            Kind::Remove(_) | Kind::Seats(_) | Kind::Resize(_) | Kind::Settle => None,
         }
     }
 
@@ -85,6 +87,9 @@ impl Owner {
         }
         if let Some(wish) = self.wanted(turn) {
             return self.begin_change(turn, Kind::Seats(wish));
+        }
+        if let Some(growth) = self.may_grow(turn) {
+            return self.begin_change(turn, Kind::Resize(growth));
         }
         if let Some(position) = self.caught_up(turn)
             && let Some(member) = self.attached(position)
@@ -121,11 +126,16 @@ impl Owner {
             Kind::Seats(Wish { members, .. }) => {
                 (known.in_sync.minus(self.leaving(&members)), members)
             }
-            Kind::Settle => (known.in_sync, known.members),
+            Kind::Resize(_) | Kind::Settle => (known.in_sync, known.members),
+        };
+        let size = match kind {
+            Kind::Resize(growth) => Some(growth.size),
+            _ => known.size,
         };
         let wants = Key {
             in_sync,
             members,
+            size,
             ..known.clone()
         };
         turn.ask(Question::Swap {
@@ -188,6 +198,7 @@ impl Owner {
     fn still_wanted(&self, turn: &Turn<'_>, kind: Kind) -> Kind {
         match kind {
             Kind::Seats(wish) if !wish.is_waited_for(turn) => Kind::Settle,
+            Kind::Resize(growth) if turn.now >= growth.until => Kind::Settle,
             other => other,
         }
     }
@@ -247,7 +258,7 @@ impl Owner {
         let mut in_flight = self.unreadable();
         if !self.coming(&stored.key.members).is_empty() {
             // Nobody else is newly absent then.
-            in_flight.add(&turn.config.shape.everything());
+            in_flight.add(&self.shape(turn.at()).everything());
         }
         let token = turn.persist(EntryChange {
             entry: Entry {

@@ -35,7 +35,7 @@ impl Owner {
     /// Takes hosts' commands off what they wait for. What has begun may end yet, before anything that comes later. The
     /// register's stay: who decides on reservations waits for them.
     fn release(&mut self, turn: &Turn<'_>) -> Vec<CommandId> {
-        let register = turn.config.shape.register();
+        let register = self.shape(turn.at()).register();
         let is_hosts = |extent| Some(extent) != register;
         let mut commands = Vec::new();
         for op in self.ops.iter_mut().filter(|op| is_hosts(op.extent)) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::line::Place;
 use super::walk::{AT_ONCE, Walk};
-use crate::event::Turn;
+use crate::event::{Shape, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{CopyId, ReplicaSequence};
 use crate::leaves::Leaves;
@@ -183,12 +183,12 @@ impl Learner {
     }
 
     /// What is to be proven now: nothing while something is missed.
-    pub(super) fn unproven(&mut self, turn: &Turn<'_>) -> Option<Leaves> {
+    pub(super) fn unproven(&mut self, turn: &Turn<'_>, shape: Shape) -> Option<Leaves> {
         let under_way = self.proving.len() + self.waiting_proofs;
         if !self.is_clean() || under_way >= AT_ONCE {
             return None;
         }
-        self.walk.take(turn, Leaves::MOST)
+        self.walk.take(turn, shape, Leaves::MOST)
     }
 
     /// Whether every leaf, of so many, was proven equal.

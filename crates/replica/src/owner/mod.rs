@@ -8,6 +8,7 @@ mod audit;
 mod change;
 mod failing;
 mod forwarded;
+mod grow;
 mod isolated;
 mod learner;
 mod line;
@@ -33,7 +34,7 @@ use bytes::Bytes;
 
 use crate::canary::Canary;
 use crate::candidate::Stored;
-use crate::event::{At, Effect, HostOperation, Outcome, ReadMode, Turn, Wish};
+use crate::event::{At, Effect, Growth, HostOperation, Outcome, ReadMode, Turn, Wish};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::{Fence, Origin};
 use crate::ids::{
@@ -152,6 +153,8 @@ pub(crate) struct Owner {
     change: Option<Change>,
     /// Copies that an operator wants.
     wanted: Option<Wish>,
+    /// The size that an operator wants.
+    growth: Option<Growth>,
     looking: Option<Ask>,
     looked_at: Moment,
     /// How fast copies go to learners.
@@ -315,17 +318,22 @@ impl Owner {
         ) {
             self.pacing.host(command, turn.now);
         }
-        let shape = turn.config.shape;
+        let shape = self.shape(turn.at());
         let extent = match operation {
             HostOperation::Write { extent, .. } | HostOperation::Read { extent } => {
-                Some(extent).filter(|extent| shape.is_of_hosts(*extent))
+                shape.place(extent)
             }
             HostOperation::SetRegister { .. } | HostOperation::GetRegister => shape.register(),
             // Its driver decides that.
             HostOperation::Consult { .. } => None,
         };
         let Some(extent) = extent else {
-            return turn.answer(command, Outcome::OutOfRange);
+            // A volume that has grown may have another owner by now.
+            let outcome = match self.has_grants(turn.at()) {
+                true => Outcome::OutOfRange,
+                false => Outcome::NotOwner,
+            };
+            return turn.answer(command, outcome);
         };
         match operation {
             HostOperation::Write {
@@ -367,7 +375,7 @@ impl Owner {
         if turn.sings(Canary::ServeBeforeRegister) {
             self.is_open = true;
         }
-        if let Some(extent) = turn.config.shape.register() {
+        if let Some(extent) = self.shape(turn.at()).register() {
             self.read(turn, Whose::Own, extent);
         }
     }

@@ -13,6 +13,7 @@ use crate::canary::Canary;
 use crate::event::{Alarm, Effect, Turn};
 use crate::extent::Extent;
 use crate::ids::{CopyId, Position, Positions, SessionId};
+use crate::key::Size;
 use crate::leaves::Leaves;
 use crate::message::{Content, Message};
 
@@ -182,7 +183,7 @@ impl Owner {
 
     /// Proves run after run of leaves, once nothing is missed.
     fn prove(&mut self, turn: &mut Turn<'_>, to: Position) {
-        let shape = turn.config.shape;
+        let shape = self.shape(turn.at());
         let based = self.is_based();
         let Some(peer) = self.peers[to.index()].as_mut() else {
             return;
@@ -197,7 +198,7 @@ impl Owner {
         };
         let mut any = false;
         while based
-            && let Some(leaves) = learner.unproven(turn)
+            && let Some(leaves) = learner.unproven(turn, shape)
             && let Some(extent) = shape.run(leaves)
         {
             learner.waiting_proofs += 1;
@@ -214,15 +215,15 @@ impl Owner {
         }
     }
 
-    /// Leaves are locked: both sides compute their digest.
+    /// Leaves are locked: both sides compute the digest of `extent`, which is what the volume had of them then.
     pub(super) fn proof_starts(
         &mut self,
         turn: &mut Turn<'_>,
         (to, session): (Position, SessionId),
-        leaves: Leaves,
+        (leaves, extent): (Leaves, Extent),
         place: Place,
     ) {
-        let epoch = self.epoch;
+        let (epoch, size) = (self.epoch, self.stored.key.size);
         let peer = self.peers[to.index()]
             .as_mut()
             .filter(|peer| peer.session == session);
@@ -233,6 +234,7 @@ impl Owner {
             self.line.leave(place);
             return;
         };
+        let granules = asked(size, extent);
         let copy = learner.number();
         learner.waiting_proofs -= 1;
         let proving = Proving {
@@ -243,10 +245,15 @@ impl Owner {
         };
         learner.proving.insert(copy, proving);
         peer.learner = Some(learner);
-        peer.send(turn, epoch, Message::DigestAsk { copy, leaves });
+        let ask = Message::DigestAsk {
+            copy,
+            leaves,
+            granules,
+        };
+        peer.send(turn, epoch, ask);
         let token = turn.token();
         self.jobs.insert(token, Job::Digest { to, session, copy });
-        turn.local.digest(token, leaves);
+        turn.local.digest(token, extent);
     }
 
     /// One of the two digests has come: ours, theirs.
@@ -257,6 +264,7 @@ impl Owner {
         copy: CopyId,
         (ours, theirs): (Option<u128>, Option<u128>),
     ) {
+        let shape = self.shape(turn.at());
         let peer = self.peers[position.index()]
             .as_mut()
             .filter(|peer| peer.session == session);
@@ -276,7 +284,7 @@ impl Owner {
         if ours != theirs {
             learner.walk.differ(leaves);
             if let Some(leaf) = leaves.only()
-                && let Some(extent) = turn.config.shape.leaf(leaf)
+                && let Some(extent) = shape.leaf(leaf)
             {
                 learner.differs(extent);
                 turn.local.mark(position, extent);
@@ -294,7 +302,7 @@ impl Owner {
         if !self.is_serving() || !self.is_based() {
             return None;
         }
-        let leaves = turn.config.shape.leaves();
+        let leaves = self.shape(turn.at()).leaves();
         let has_all = |position: Position| {
             let peer = self.peers[position.index()].as_ref()?;
             let learner = peer
@@ -319,4 +327,10 @@ impl Owner {
         self.catching = Some(position);
         None
     }
+}
+
+/// How many granules of leaves a digest is asked for: a copy whose pool has more of it than the key says is to count no
+/// more. 0 is what it has, as long as the key does not say.
+pub(super) fn asked(size: Option<Size>, extent: Extent) -> u32 {
+    size.map_or(0, |_| extent.count())
 }

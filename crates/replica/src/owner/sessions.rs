@@ -221,7 +221,7 @@ impl Owner {
             return self.consider_change(turn);
         }
         let mut uncertain = attach.own.clone();
-        uncertain.clip(turn.config.shape.granules);
+        uncertain.clip(self.shape(turn.at()).granules);
         self.bring(turn, from, &uncertain);
         self.open(turn, from, Link::Live);
     }
@@ -244,13 +244,13 @@ impl Owner {
         }
         if !turn.sings(Canary::RejoinBare) {
             missing.add(&attach.own);
-            missing.clip(turn.config.shape.granules);
+            missing.clip(self.shape(turn.at()).granules);
         }
         if !is_it && !turn.sings(Canary::NewcomerTrusted) {
             // Another copy than the store knows: nothing it holds counts but what it has from this owner.
             match before.filter(|before| before.uuid == attach.uuid) {
                 Some(before) => missing.add(&before.left),
-                None => missing.add(&turn.config.shape.everything()),
+                None => missing.add(&self.shape(turn.at()).everything()),
             }
         }
         let Some(peer) = self.peers[from.index()].as_mut() else {

@@ -49,6 +49,7 @@ impl Owner {
             jobs: BTreeMap::new(),
             change: None,
             wanted: None,
+            growth: None,
             looking: None,
             looked_at: turn.now,
             pacing: super::pacing::Pacing::new(),

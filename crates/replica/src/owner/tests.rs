@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use crate::canary::Cage;
 use crate::event::{
-    Alarm, Config, Effect, Event, HostOperation, Limits, Outcome, Proof, ReadMode, Shape, Wish,
+    Alarm, Config, Effect, Event, Growth, HostOperation, Limits, Outcome, Proof, ReadMode, Shape,
+    Wish,
 };
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
@@ -16,7 +17,7 @@ use crate::ids::{
     CommandId, Epoch, Incarnation, Known, Leaf, NodeId, Position, Positions, ReplicaUuid,
     SessionId, ShardId, Token, VolumeId,
 };
-use crate::key::{Key, MemberId, Members, OwnerId};
+use crate::key::{Key, MemberId, Members, OwnerId, Size};
 use crate::leaves::Leaves;
 use crate::local::{Entry, EntryChange, Imported, Local, Tag};
 use crate::message::{Attach, Content, Envelope, Message, RecordKind};
@@ -90,7 +91,7 @@ impl Local for Model {
     fn persist(&mut self, token: Token, _: EntryChange) {
         self.events.push(Event::Persisted { token });
     }
-    fn digest(&mut self, token: Token, _: Leaves) {
+    fn digest(&mut self, token: Token, _: Extent) {
         let result = Ok(7);
         self.events.push(Event::Digested { token, result });
     }
@@ -192,6 +193,7 @@ impl Rig {
             in_sync: plan.in_sync,
             members: Members::first([member(0), member(1)]).expect("two"),
             forced: 0,
+            size: None,
         };
         let mut quorum = MemoryQuorum::new(1);
         quorum.put(VOLUME, key.encode());
@@ -202,10 +204,7 @@ impl Rig {
             incarnation: Incarnation(1),
             position: at(0),
             uuid: member(0).replica,
-            shape: Shape {
-                granules: plan.granules,
-                leaf_granules: 8,
-            },
+            shape: Shape::new(plan.granules, 8),
             reads: ReadMode::Leased,
             limits: plan.limits,
             cage: Cage::default(),
@@ -399,7 +398,7 @@ impl Rig {
                     self.differs = self.differs.filter(|leaf| *leaf != first);
                     Message::CopyAck { copy: *copy }
                 }
-                Message::DigestAsk { copy, leaves } => Message::Digest {
+                Message::DigestAsk { copy, leaves, .. } => Message::Digest {
                     copy: *copy,
                     digest: self.digest(*leaves),
                 },
@@ -526,4 +525,55 @@ fn a_copy_whose_session_ends_meanwhile_is_not_proven() {
     rig.obey(LONG);
     assert_eq!(rig.in_sync(), both);
     assert!(!rig.replica.is_unproven(), "now it is");
+}
+
+impl Rig {
+    fn wish(&mut self, granules: u64) -> Option<Size> {
+        let size = Size {
+            granules,
+            register: GRANULES - 1,
+        };
+        let until = self.now + LONG;
+        self.handle(Event::Resize(Growth { size, until }));
+        self.obey(TICK * 8);
+        Key::decode(&self.stored().value).expect("a key").size
+    }
+}
+
+/// What a pool has says how large the volume is until the key says it, so the key is first.
+#[test]
+fn an_owner_grows_from_a_size_that_the_key_says_and_with_all_in_sync() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.wish(GRANULES), None, "one copy is absent");
+    rig.obey(LONG);
+    rig.handle(Event::Grown {
+        granules: 2 * GRANULES,
+    });
+    assert_eq!(rig.wish(2 * GRANULES), None, "it is not said what there is");
+    assert_eq!(rig.wish(GRANULES).map(|size| size.granules), Some(GRANULES));
+    assert_eq!(
+        rig.wish(3 * GRANULES).map(|size| size.granules),
+        Some(GRANULES),
+        "no room"
+    );
+    rig.write(GRANULES - 1);
+    assert_eq!(rig.answers.pop(), Some(Outcome::OutOfRange));
+    assert_eq!(
+        rig.wish(2 * GRANULES).map(|size| size.granules),
+        Some(2 * GRANULES)
+    );
+    assert_eq!(
+        rig.wish(GRANULES).map(|size| size.granules),
+        Some(2 * GRANULES)
+    );
+    rig.write(GRANULES - 1);
+    rig.write(2 * GRANULES - Size::GAP - 1);
+    rig.write(2 * GRANULES - Size::GAP);
+    let places = rig.said.iter().filter_map(|said| match &said.message {
+        Message::Record(record) => Some(record.extent.first()),
+        _ => None,
+    });
+    let places: Vec<u64> = places.collect();
+    assert_eq!(places, [GRANULES - 1 + Size::GAP, 2 * GRANULES - 1]);
+    assert_eq!(rig.answers.pop(), Some(Outcome::OutOfRange));
 }

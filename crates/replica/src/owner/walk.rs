@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::event::Turn;
+use crate::event::{Shape, Turn};
 use crate::ids::Leaf;
 use crate::leaves::Leaves;
 
@@ -26,15 +26,15 @@ impl Walk {
         self.again.is_empty() && self.next.0 >= leaves
     }
 
-    /// What the next question is about: at most so many leaves.
-    pub(super) fn take(&mut self, turn: &Turn<'_>, most: u32) -> Option<Leaves> {
+    /// What the next question is about: at most so many leaves of a volume of this shape.
+    pub(super) fn take(&mut self, turn: &Turn<'_>, shape: Shape, most: u32) -> Option<Leaves> {
         if let Some(run) = self.again.pop_front() {
             let (leaf, rest) = run.split();
             rest.into_iter()
                 .for_each(|rest| self.again.push_front(rest));
             return Some(leaf);
         }
-        let (limits, shape) = (turn.config.limits, turn.config.shape);
+        let limits = turn.config.limits;
         let left = shape.leaves().saturating_sub(self.next.0);
         let left = u32::try_from(left).unwrap_or(u32::MAX).min(most);
         let unwritten = left.min(limits.unwritten_leaves).min(Leaves::MOST);

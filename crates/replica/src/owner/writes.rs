@@ -77,8 +77,8 @@ impl Owner {
                 to,
                 session,
                 leaves,
-            } => self.proof_starts(turn, (to, session), leaves, place),
-            Work::Audit { leaves } => self.audit_starts(turn, leaves, place),
+            } => self.proof_starts(turn, (to, session), (leaves, extent), place),
+            Work::Audit { leaves } => self.audit_starts(turn, (leaves, extent), place),
         }
     }
 
@@ -99,7 +99,7 @@ impl Owner {
             };
             turn.local.apply(token, extent, content, Some(tag));
         }
-        if turn.sings(Canary::RegisterNotSent) && Some(extent) == turn.config.shape.register() {
+        if turn.sings(Canary::RegisterNotSent) && Some(extent) == self.shape(turn.at()).register() {
             if let Some(op) = self.ops.get_mut(sequence) {
                 op.acks = Positions::first(self.peers.len());
             }

@@ -119,6 +119,7 @@ impl Codec {
                 Message::DigestAsk {
                     copy: CopyId(body.copy.get()),
                     leaves: leaves.ok_or(WireError::Field("a run of leaves"))?,
+                    granules: body.granules.get(),
                 }
             }
             kind::HANDOFF => empty(body, Message::Handoff)?,

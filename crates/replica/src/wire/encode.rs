@@ -90,11 +90,17 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
         }
         Message::Commit { low } => number(to, low.0, kind::COMMIT),
         Message::GrantAsk { nonce } => number(to, nonce.0, kind::GRANT_ASK),
-        Message::DigestAsk { copy, leaves } => {
+        Message::DigestAsk {
+            copy,
+            leaves,
+            granules,
+        } => {
             let body = DigestAskBody {
                 first: leaves.first().0.into(),
                 copy: copy.0.into(),
                 count: leaves.count().into(),
+                granules: (*granules).into(),
+                zero: [0; 4],
             };
             put(to, &body, kind::DIGEST_ASK)
         }

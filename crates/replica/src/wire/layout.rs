@@ -67,10 +67,12 @@ layouts! {
     NumberBody[8] {
         number: U64,
     }
-    DigestAskBody[16] {
+    DigestAskBody[24] {
         first: U64,
         copy: U32,
         count: U32,
+        granules: U32,
+        zero: [u8; 4],
     }
     /// JOINED and ATTACH.
     AttachBody[32] {

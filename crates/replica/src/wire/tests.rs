@@ -87,12 +87,17 @@ fn messages() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|nonce| Message::GrantAsk {
             nonce: Nonce(nonce)
         }),
-        (any::<u32>(), 0..u64::MAX - 1024, 1..=Leaves::MOST).prop_map(|(copy, leaf, count)| {
-            Message::DigestAsk {
+        (
+            any::<u32>(),
+            0..u64::MAX - 1024,
+            1..=Leaves::MOST,
+            any::<u32>()
+        )
+            .prop_map(|(copy, leaf, count, granules)| Message::DigestAsk {
                 copy: CopyId(copy),
                 leaves: Leaves::new(Leaf(leaf), count).expect("a run"),
-            }
-        }),
+                granules,
+            }),
         Just(Message::Handoff),
         (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| {
             let uuid = ReplicaUuid(uuid);

@@ -2,8 +2,8 @@
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Config, Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Leaves, Local,
-    Position, Tag, Token,
+    Config, Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, Position,
+    Tag, Token,
 };
 
 use super::model::Value;
@@ -69,8 +69,16 @@ impl Backing {
         }
     }
 
+    /// What it holds; zeroes beyond its end.
     pub(crate) fn value(&self, granule: usize) -> Value {
-        self.content()[granule]
+        self.content().get(granule).copied().unwrap_or(0)
+    }
+
+    /// It has so many granules from now on, or more. Engines have their own tests for that.
+    pub(crate) fn grow(&mut self, granules: u64) {
+        if let Self::Simulated(store) = self {
+            store.grow(granules);
+        }
     }
 
     pub(crate) fn content(&self) -> &[Value] {
@@ -207,8 +215,8 @@ impl Local for Backing {
         self.local_mut().persist(token, change);
     }
 
-    fn digest(&mut self, token: Token, leaves: Leaves) {
-        self.local_mut().digest(token, leaves);
+    fn digest(&mut self, token: Token, extent: Extent) {
+        self.local_mut().digest(token, extent);
     }
 
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ashlar_replica::{
-    AssociationId, CommandId, Content, Extent, HostId, HostOperation, Label, Origin, Shape,
+    AssociationId, CommandId, Content, Extent, HostId, HostOperation, Label, Origin, Shape, Size,
 };
 use bytes::Bytes;
 
@@ -28,8 +28,8 @@ pub(crate) enum Doing {
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) extent: Extent,
-    /// It is not of hosts' own granules.
-    pub(crate) is_of_register: bool,
+    /// The same, as its host counts; `None` if it is not of hosts' own granules.
+    hosts: Option<Extent>,
     pub(crate) what: What,
     /// The attempt that counts, and by which node.
     pub(crate) attempt: CommandId,
@@ -96,6 +96,24 @@ impl Hosts {
         }
     }
 
+    pub(crate) const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The volume has become larger.
+    pub(crate) const fn set_size(&mut self, size: Size) {
+        self.shape = self.shape.sized(size);
+    }
+
+    /// Granules of hosts that lie together.
+    fn drawn(&self, first: u64, count: u32) -> Option<Extent> {
+        let drawn = Extent::new(first, count)?;
+        match self.shape.place(drawn) {
+            Some(_) => Some(drawn),
+            None => Extent::new(first, 1),
+        }
+    }
+
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -149,14 +167,17 @@ impl Hosts {
         let first = chance.below(self.shape.hosts());
         let most = (self.shape.hosts() - first).min(4);
         let count = chance.between(1, most) as u32;
-        let drawn = match self.aside.happens(self.register_commands) {
-            true => self.shape.register(),
-            false => Extent::new(first, count),
+        let hosts = match self.aside.happens(self.register_commands) {
+            true => None,
+            false => self.drawn(first, count),
         };
-        let Some(extent) = drawn else {
+        let place = match hosts {
+            Some(hosts) => self.shape.place(hosts),
+            None => self.shape.register(),
+        };
+        let Some(extent) = place else {
             return false;
         };
-        let is_of_register = Some(extent) == self.shape.register();
         let what = if chance.happens(750) {
             let value = if chance.happens(60) {
                 0
@@ -173,7 +194,7 @@ impl Hosts {
         let (attempt, node) = (CommandId(0), 0);
         self.writers[writer].doing = Doing::Busy(Command {
             extent,
-            is_of_register,
+            hosts,
             what,
             attempt,
             node,
@@ -225,16 +246,18 @@ impl Command {
                 let word = value.to_le_bytes();
                 Content::Data(Bytes::from(word.repeat(extent.count() as usize)))
             }
-            What::Read(_) if self.is_of_register => return HostOperation::GetRegister,
-            What::Read(_) => return HostOperation::Read { extent },
+            What::Read(_) => {
+                let read = |extent| HostOperation::Read { extent };
+                return self.hosts.map_or(HostOperation::GetRegister, read);
+            }
         };
-        match self.is_of_register {
-            true => HostOperation::SetRegister {
+        match self.hosts {
+            None => HostOperation::SetRegister {
                 content,
                 origin,
                 label,
             },
-            false => HostOperation::Write {
+            Some(extent) => HostOperation::Write {
                 extent,
                 content,
                 origin,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Config, Effect, Event, Imported, Incarnation, MemberId, Replica, Surroundings, Token,
+    Config, Effect, Event, Imported, Incarnation, MemberId, Replica, Shape, Surroundings, Token,
 };
 
 use super::backing::Backing;
@@ -133,6 +133,8 @@ impl Node {
             entry: self.store.entry(),
             is_old_image: self.is_old,
         };
+        let granules = self.store.content().len() as u64;
+        self.config.shape = Shape::new(granules, self.config.shape.leaf_granules);
         let now = self.clock.read(now);
         self.replica = Some(Replica::new(self.config, imported, now));
     }

@@ -40,6 +40,8 @@ pub struct Profile {
     pub moves: u32,
     /// Of a thousand worlds, those in which an operator takes copies away, and gives others.
     pub reseats: u32,
+    /// Of a thousand worlds, those in which an operator makes the volume larger.
+    pub grows: u32,
     /// A store takes long for a while, or all it does.
     pub slow: u32,
     /// A clock jumps, or stops for a while: reads are confirmed in these worlds.
@@ -78,6 +80,7 @@ impl Profile {
         broken: 0,
         moves: 3,
         reseats: 300,
+        grows: 300,
         slow: 2,
         clocks: 0,
         proofs: 600,
@@ -132,6 +135,7 @@ impl Profile {
         ambushes: 0,
         proofs: 0,
         reseats: 0,
+        grows: 0,
         engines: 0,
         is_steady: true,
         ..Self::CRASH

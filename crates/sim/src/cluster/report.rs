@@ -25,6 +25,8 @@ pub struct Summary {
     pub adds: u64,
     /// Copies that were deleted, and others made.
     pub replaced: u64,
+    /// How often the volume has become larger.
+    pub growths: u64,
     /// Leaves of copies in sync that were compared.
     pub leaves: u64,
     /// Messages that arrived, and what stores did, until all hosts were done.
@@ -41,7 +43,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} replaced, {} leaves proven, \
+            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} replaced, {} growths, {} leaves proven, \
              {} messages, \
              {} ms in {} events",
             self.nodes,
@@ -53,6 +55,7 @@ impl fmt::Display for Summary {
             self.epochs,
             self.adds,
             self.replaced,
+            self.growths,
             self.leaves,
             self.messages,
             self.micros / 1000,

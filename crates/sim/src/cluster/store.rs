@@ -3,8 +3,8 @@
 
 use ashlar_block::{ErrorKind, IoError};
 use ashlar_replica::{
-    Cage, Canary, Content, Entry, EntryChange, Epoch, Event, Extent, ExtentSet, Known, Leaf,
-    Leaves, Local, Low, MAX_MEMBERS, OwnPlane, Position, ReplicaSequence, Shape, Tag, Token,
+    Cage, Canary, Content, Entry, EntryChange, Epoch, Event, Extent, ExtentSet, Known, Leaf, Local,
+    Low, MAX_MEMBERS, OwnPlane, Position, ReplicaSequence, Shape, Tag, Token,
 };
 use bytes::Bytes;
 
@@ -42,7 +42,7 @@ enum Doing {
     },
     Persist(EntryChange),
     Read(Extent),
-    Digest(Leaves),
+    Digest(Extent),
 }
 
 #[derive(Clone, Debug)]
@@ -126,6 +126,14 @@ impl Store {
             is_broken: false,
             version: 0,
         }
+    }
+
+    /// It has so many granules from now on, or more.
+    pub(crate) fn grow(&mut self, granules: u64) {
+        let granules = granules.max(self.shape.granules);
+        self.shape.granules = granules;
+        self.content.resize(granules as usize, 0);
+        self.version += 1;
     }
 
     pub(crate) const fn entry(&self) -> Entry {
@@ -223,8 +231,8 @@ impl Store {
                 let result = Ok(Bytes::from(bytes));
                 Event::Read { token, result }
             }
-            Doing::Digest(leaves) => {
-                let result = Ok(self.hash(leaves));
+            Doing::Digest(extent) => {
+                let result = Ok(self.hash(extent));
                 Event::Digested { token, result }
             }
         })
@@ -398,9 +406,8 @@ impl Store {
         self.version += 1;
     }
 
-    fn hash(&self, leaves: Leaves) -> u128 {
-        let extent = self.shape.run(leaves);
-        let values = extent.into_iter().flat_map(Extent::granules);
+    fn hash(&self, extent: Extent) -> u128 {
+        let values = extent.granules();
         values.fold(
             0x6c62_272e_07bb_0142_62b8_2175_6295_c58d,
             |hash, granule| {
@@ -453,8 +460,8 @@ impl Local for Store {
         self.submit(token, Doing::Persist(change));
     }
 
-    fn digest(&mut self, token: Token, leaves: Leaves) {
-        self.submit(token, Doing::Digest(leaves));
+    fn digest(&mut self, token: Token, extent: Extent) {
+        self.submit(token, Doing::Digest(extent));
     }
 
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {

@@ -209,7 +209,9 @@ impl Engine {
     fn resize_volume(&mut self, id: u64, volume: u32, granules: u64) -> Result<(), IoError> {
         check_granules(granules)?;
         let mut entry = self.live(volume)?;
-        self.check_no_replica(volume)?;
+        if self.replica_identity(volume).is_some() {
+            return self.grow_replica(id, volume, granules);
+        }
         if self.is_raw(volume) {
             entry.granules = granules;
             return self.resize_raw(id, volume, entry);

@@ -330,6 +330,68 @@ fn a_volume_that_becomes_a_copy_has_its_new_size_or_is_none_after_a_crash() {
     );
 }
 
+fn growing(volume: u32, granules: u64) -> Manage {
+    Manage::ResizeVolume { volume, granules }
+}
+
+#[test]
+fn a_copy_that_grows_keeps_what_is_uncertain_and_marks_what_is_behind_its_old_end() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    // Close behind it: the first has no room for more pages where it is.
+    let other = replica(&mut bench);
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    let pages = 40_000;
+    for one in [volume, other] {
+        let grown = bench.manage(growing(one, pages)).expect("it grows");
+        assert_eq!(grown, Managed::Done);
+    }
+    let mut bench = bench.restart();
+    let blocks = |bench: &Bench, volume| bench.engine.geometry(volume).expect("a volume").blocks;
+    assert_eq!([blocks(&bench, volume), blocks(&bench, other)], [pages; 2]);
+    assert_eq!(uncertain(&bench, volume), (5..8).collect());
+    for one in [volume, other] {
+        change(&mut bench, one, absent(3, 2));
+        record(&mut bench, one, 39_000..39_008, tag(9, 1));
+        assert!(
+            plane(&bench, one, 1)
+                .into_iter()
+                .skip_while(|at| *at < 8)
+                .eq(39_000..39_008)
+        );
+        let refusal = bench.manage(growing(one, pages + 8)).expect_err("a plane");
+        assert!(
+            refusal.to_string().contains("when all are in sync"),
+            "{refusal}"
+        );
+    }
+    let bench = bench.restart();
+    for one in [volume, other] {
+        assert!(
+            plane(&bench, one, 1)
+                .into_iter()
+                .skip_while(|at| *at < 8)
+                .eq(39_000..39_008)
+        );
+    }
+}
+
+#[test]
+fn a_copy_that_grows_has_one_size_or_the_other_after_a_crash() {
+    let mut found = BTreeSet::new();
+    for budget in 0..20 {
+        let mut bench = Bench::new(2, 32 << 20);
+        let volume = replica(&mut bench);
+        record(&mut bench, volume, 5..8, tag(1, 1));
+        bench.manage_cut(growing(volume, 40_000), budget);
+        let bench = bench.restart();
+        let blocks = bench.engine.geometry(volume).expect("a volume").blocks;
+        found.insert((blocks, bench.engine.replicas().len()));
+        assert_eq!(uncertain(&bench, volume), (5..8).collect());
+    }
+    assert_eq!(found, [(GRANULES, 1), (40_000, 1)].into());
+}
+
 #[test]
 fn what_is_no_copy_is_refused() {
     let mut bench = Bench::new(2, 32 << 20);
@@ -349,7 +411,7 @@ fn what_is_no_copy_is_refused() {
     };
     let error = bench.manage(resize).expect_err("its size");
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.to_string().contains("cannot change"), "{error}");
+    assert!(error.to_string().contains("made smaller"), "{error}");
 
     // Gone with its volume, and its pages serve the next one.
     record(&mut bench, volume, 5..8, tag(1, 1));

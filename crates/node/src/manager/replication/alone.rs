@@ -73,6 +73,7 @@ impl PoolManager {
                 "its pool is not in service any more",
             ));
         };
+        let size = newest.key.size;
         let stop = |reply| ReplicaMail::Stop { reply };
         pool.link.ask_replica(place.number, stop).map_err(engine)?;
         // As the key says that is changed: what this copy was told of others may be old.
@@ -91,7 +92,7 @@ impl PoolManager {
         let copy = CopyVolume::of(found, &place.pool_name);
         let reservations = place.reservations.clone();
         let place = (&*pool, &place.pool_name[..]);
-        let started = self.start_replica(place, &copy, identity, reservations);
+        let started = self.start_replica(place, &copy, identity, (reservations, size));
         if let Err(error) = &started {
             self.put_off(pool, &copy, error)?;
         }

@@ -134,6 +134,7 @@ pub(super) fn first_key(copies: &[NewCopy], in_sync: usize) -> Result<Key, Strin
         in_sync: Positions::first(in_sync),
         members: Members::first(copies.iter().map(member))?,
         forced: 0,
+        size: None,
     })
 }
 

@@ -12,6 +12,7 @@ mod convert;
 mod delete;
 mod events;
 mod follow;
+mod grow;
 mod heads;
 mod hosts;
 mod link;
@@ -41,7 +42,7 @@ use std::time::{Duration, Instant};
 use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
 use ashlar_nvme::log::AnaState;
 use ashlar_nvme_target::{DecidedReservations, Shared};
-use ashlar_replica::{NodeId, Position, ReplicaUuid, Seats};
+use ashlar_replica::{NodeId, Position, ReplicaUuid, Seats, Size};
 use ashlar_store::{ReplicaIdentity, VolumeInfo};
 use uuid::Uuid;
 
@@ -281,6 +282,7 @@ impl PoolManager {
         let members = self.members_of(replication, pool.id, volume)?;
         let shared = self.shared_of(replication, &members, (volume, identity))?;
         self.catch_up_on_hosts((pool.id, volume.uuid), &members)?;
+        let size = self.catch_up_size(replication, pool, volume)?;
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
         let reservations = DecidedReservations::new(Arc::new(CopyDecider {
             pool: pool.link.clone(),
@@ -288,7 +290,12 @@ impl PoolManager {
         }));
         let shared = (shared, reservations.clone());
         self.serve_shared(pool, volume, access.as_ref(), shared)?;
-        self.start_replica((pool, pool_name), volume, identity, reservations)
+        let started = self.start_replica((pool, pool_name), volume, identity, (reservations, size));
+        if started.is_ok() && size.is_some() {
+            // Who has connected meanwhile has seen what the pool has.
+            self.show_in(pool, volume.number, volume.uuid)?;
+        }
+        started
     }
 
     /// Why a volume that has copies on other nodes is not in service here.
@@ -327,7 +334,7 @@ impl PoolManager {
         (pool, pool_name): (&LivePool, &str),
         volume: &CopyVolume,
         identity: ReplicaIdentity,
-        reservations: DecidedReservations,
+        (reservations, size): (DecidedReservations, Option<Size>),
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let members = self.members_of(replication, pool.id, volume)?;
@@ -339,6 +346,7 @@ impl PoolManager {
             uuid: ReplicaUuid(identity.uuid.into_bytes()),
             members,
             reservations: reservations.clone(),
+            size,
             is_old_image: self.is_old_image(replication, pool, volume)?,
         };
         let link = Link {

@@ -80,6 +80,14 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
         if let News::Members(members) = &news {
             manager.take_seats(volume, members);
         }
+        if matches!(news, News::Size) {
+            manager.show_size(volume);
+            continue;
+        }
+        if matches!(news, News::Forwards(true)) {
+            // It may have grown while this node was not heard.
+            let _ = manager.look_at_seats(volume);
+        }
         if matches!(news, News::Forwards(true))
             && let Err(error) = manager.catch_up_with_connected(volume)
         {
@@ -115,7 +123,7 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
 fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'static str, String)> {
     Some(match news {
         // Another node's.
-        News::Forwards(_) | News::Reserved(_) | News::Elsewhere(_) => return None,
+        News::Forwards(_) | News::Reserved(_) | News::Elsewhere(_) | News::Size => return None,
         News::Serves { epoch, failover } => (
             "serves",
             format!("this node serves it from {epoch} on: {failover}"),
@@ -161,7 +169,7 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
         }
         News::Isolated(false) => Some(AnaState::Optimized),
         News::Forwards(true) => Some(AnaState::NonOptimized),
-        News::Reserved(_) | News::Elsewhere(_) | News::Members(_) => None,
+        News::Reserved(_) | News::Elsewhere(_) | News::Members(_) | News::Size => None,
         News::Unseated => {
             warn!(%volume, "volume {volume}: {UNSEATED}");
             known.alarm = Some(UNSEATED.to_owned());

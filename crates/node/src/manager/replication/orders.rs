@@ -3,7 +3,7 @@
 use std::sync::Weak;
 
 use ashlar_cluster::{Kind, Local, OrderError, PeerSocket, volume_id};
-use ashlar_replica::{Incarnation, MemberId, NodeId, Revision, VolumeId};
+use ashlar_replica::{Incarnation, MemberId, NodeId, Revision, Size, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::{info, warn};
@@ -53,7 +53,11 @@ pub(super) enum Order {
         revision: Revision,
         members: Vec<Option<MemberId>>,
     },
-    /// Look who has copies.
+    /// Your copy gets room for so many granules.
+    GrowCopy { volume: Uuid, granules: u64 },
+    /// Put this size into the key, if you own it.
+    Resize { volume: Uuid, size: Size },
+    /// Look who has copies, and how large it is.
     LookAtSeats { volume: Uuid },
     /// One node's copy is to take the place of another's, if you own it.
     Replace {
@@ -229,6 +233,16 @@ impl PoolManager {
             } => {
                 info!(target: crate::ORDERS, "{from}: volume {volume} is to have other copies");
                 self.reseat_here(volume, revision, members)?;
+                done()
+            }
+            Order::GrowCopy { volume, granules } => {
+                info!(target: crate::ORDERS, "{from}: the copy of volume {volume} is to have {granules} granules");
+                self.grow_copy(volume, granules)?;
+                done()
+            }
+            Order::Resize { volume, size } => {
+                info!(target: crate::ORDERS, "{from}: volume {volume} is to have {size:?}");
+                self.resize_here(volume, size)?;
                 done()
             }
             Order::LookAtSeats { volume } => {

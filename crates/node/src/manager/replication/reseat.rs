@@ -540,7 +540,7 @@ impl PoolManager {
     }
 
     /// All nodes with copies look at the key: who is not reached looks when it needs to.
-    fn spread_seats(&self, volume: Uuid) -> Result<(), ControlError> {
+    pub(super) fn spread_seats(&self, volume: Uuid) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let key = replication.read_newest(volume)?.key;
         for (_, member) in key.members.iter() {
@@ -559,8 +559,11 @@ impl PoolManager {
     pub(super) fn look_at_seats(&self, volume: Uuid) -> Result<(), ControlError> {
         let Read { revision, key } = self.replication()?.read_newest(volume)?;
         let place = self.place_of(volume)?;
-        let members = key.members;
-        let mail = ReplicaMail::Seats { revision, members };
+        let mail = ReplicaMail::Seats {
+            revision,
+            members: key.members,
+            size: key.size,
+        };
         place.pool.post_to_replica(place.number, mail);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Nodes of one process over a quorum in memory.
 
+mod grow;
 mod life;
 
 use std::net::TcpListener;
@@ -112,6 +113,7 @@ impl Nodes {
         let mail = ReplicaMail::Seats {
             revision: Revision(u64::MAX),
             members: newest.expect("read").key.members.without(other),
+            size: None,
         };
         place.pool.post_to_replica(place.number, mail);
         until("it knows of one other", || {

@@ -30,7 +30,7 @@ pub(super) fn diverged(view: &ProofView) -> Positions {
 fn ranges(shape: Shape, leaves: impl Iterator<Item = Leaf>) -> Vec<DifferentRange> {
     let mut all: Vec<DifferentRange> = Vec::new();
     for extent in leaves.filter_map(|leaf| shape.leaf(leaf)) {
-        let offset = extent.first() * GRANULE_BYTES;
+        let offset = shape.size().seen(extent.first()) * GRANULE_BYTES;
         let bytes = u64::from(extent.count()) * GRANULE_BYTES;
         match all.last_mut() {
             Some(last) if last.offset + last.bytes == offset => last.bytes += bytes,
@@ -43,10 +43,7 @@ fn ranges(shape: Shape, leaves: impl Iterator<Item = Leaf>) -> Vec<DifferentRang
 impl Replication {
     pub(super) fn proof_status(&self, view: &ReplicaView) -> Option<ProofStatus> {
         let ProofView { at, asked, proof } = view.proof.as_ref()?;
-        let shape = Shape {
-            granules: view.granules,
-            leaf_granules: LEAF_GRANULES,
-        };
+        let shape = Shape::new(view.granules, LEAF_GRANULES).sized(view.size);
         let others = view.members.iter();
         let others = others.filter(|(position, _)| *position != view.position);
         let copy = |(position, node)| {
@@ -75,7 +72,7 @@ impl Replication {
             asked: *asked,
             owner: self.node_name(self.cluster.me()),
             // The register, behind what hosts see, is compared, too, and not counted.
-            bytes: bytes.min(view.granules.saturating_sub(1) * GRANULE_BYTES),
+            bytes: bytes.min(view.size.hosts() * GRANULE_BYTES),
             copies: others.map(copy).collect(),
         })
     }
@@ -144,10 +141,7 @@ mod tests {
 
     #[test]
     fn leaves_beside_each_other_are_one_range_and_the_last_may_be_short() {
-        let shape = Shape {
-            granules: 3 * 512 + 8,
-            leaf_granules: 512,
-        };
+        let shape = Shape::new(3 * 512 + 8, 512);
         let leaves = [0, 2, 3].map(Leaf);
         let found = ranges(shape, leaves.into_iter());
         let leaf = 2 << 20;

@@ -152,8 +152,21 @@ impl EngineDriver {
             ReplicaMail::Reseat(wish) => {
                 self.with_replica(volume, |one, ground| one.reseat(wish, ground));
             }
-            ReplicaMail::Seats { revision, members } => {
-                self.with_replica(volume, |one, ground| one.seat((revision, members), ground));
+            ReplicaMail::Seats {
+                revision,
+                members,
+                size,
+            } => {
+                self.with_replica(volume, |one, ground| {
+                    one.measure((revision, size), ground.now);
+                    one.seat((revision, members), ground);
+                });
+            }
+            ReplicaMail::Grown => {
+                self.with_replica(volume, |one, ground| one.grown(ground));
+            }
+            ReplicaMail::Resize(growth) => {
+                self.with_replica(volume, |one, ground| one.resize(growth, ground));
             }
             ReplicaMail::Look { reply } => {
                 let view = self

@@ -11,10 +11,7 @@ impl<'a> World<'a> {
         let mut aside = chance.aside();
         let is_engine = aside.happens(profile.engines);
         let leaf_granules = if is_engine { LEAF_GRANULES } else { drawn_leaf };
-        let shape = Shape {
-            granules: chance.between(6, 20) + 1,
-            leaf_granules,
-        };
+        let shape = Shape::new(chance.between(6, 20) + 1, leaf_granules);
         let member = |n: usize| MemberId {
             node: NodeId(n as u32),
             replica: ReplicaUuid([n as u8 + 1; 16]),
@@ -36,6 +33,7 @@ impl<'a> World<'a> {
             in_sync,
             members,
             forced: 0,
+            size: None,
         };
         let reads = match profile.clocks > 0 {
             true => ReadMode::Confirmed,
@@ -137,9 +135,10 @@ impl<'a> World<'a> {
             late_commands,
             ambushes,
             hosts,
-            model: Model::new(shape.granules as usize),
+            model: Model::new(shape.granules as usize + growth::ROOM),
             seen: Seen::new(revision, key),
             wishes: Vec::new(),
+            growths: Growths::default(),
             heals_at: Moment::ORIGIN + lasts,
             has_healed: false,
             stage: Stage::Lives,
@@ -198,5 +197,6 @@ impl<'a> World<'a> {
         }
         self.at(lasts, Happening::Heal);
         self.plan_operator(profile, lasts);
+        self.plan_growth(profile, lasts);
     }
 }

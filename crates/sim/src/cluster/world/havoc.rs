@@ -265,6 +265,7 @@ impl World<'_> {
     pub(super) fn start(&mut self, node: usize) {
         if self.nodes[node].replica.is_none() {
             self.restore(node);
+            self.catch_up_size(node);
             self.nodes[node].start(self.now);
             let life = self.nodes[node].life;
             self.say(|| format!("node {node} starts"));

@@ -2,6 +2,7 @@
 
 mod draw;
 mod epilogue;
+mod growth;
 mod havoc;
 mod images;
 mod seats;
@@ -40,6 +41,7 @@ use crate::report::{Listener, Trace};
 
 pub(crate) use self::epilogue::Flip;
 use self::epilogue::Stage;
+use self::growth::Growths;
 use self::seats::Wished;
 use self::steady::{Calm, Step};
 
@@ -120,6 +122,10 @@ enum Happening {
     Unseat(usize),
     /// An operator looks who has none.
     Operate,
+    /// An operator goes on to make the volume larger.
+    Grow,
+    /// A copy from before the volume grew begins anew.
+    Enlarge(usize),
     /// Faults end.
     Heal,
 }
@@ -178,6 +184,8 @@ pub(crate) struct World<'a> {
     seen: Seen,
     /// What operators have wanted of nodes.
     wishes: Vec<Wished>,
+    /// How large the volume is to become.
+    growths: Growths,
     heals_at: Moment,
     has_healed: bool,
     stage: Stage,
@@ -342,6 +350,13 @@ impl World<'_> {
             Happening::Steady(step) => self.steady(step),
             Happening::Unseat(node) => self.unseat(node),
             Happening::Operate => self.operate(),
+            Happening::Grow => self.grow(),
+            Happening::Enlarge(node) => {
+                if self.crash(node) {
+                    self.start(node);
+                }
+                Ok(())
+            }
             Happening::Heal => self.heal(),
         }
     }
@@ -450,6 +465,8 @@ impl World<'_> {
                 self.say(|| format!("node {node} leaves {position} out: {why}"));
             }
             Effect::Members { .. } => {}
+            // It goes out of service, and is imported again.
+            Effect::LacksRoom => self.at(Duration::ZERO, Happening::Enlarge(node)),
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
@@ -479,7 +496,7 @@ impl World<'_> {
     /// What an owner goes on with stays seen.
     fn register_read(&mut self, node: usize, bytes: &[u8]) -> Result<(), String> {
         self.nodes[node].knows_register = true;
-        let register = self.nodes[node].config.shape.hosts();
+        let register = self.hosts.shape().register;
         self.say(|| format!("node {node} has read the register: {bytes:?}"));
         let word = bytes.first_chunk::<GRANULE_BYTES>();
         let word = word.ok_or_else(|| format!("the register has {} bytes", bytes.len()))?;
@@ -649,7 +666,7 @@ impl World<'_> {
     /// Whether all is done, and all copies are in sync, quiet and equal.
     fn is_over(&self) -> Result<bool, String> {
         let all = Positions::first(self.nodes.len());
-        if !self.hosts.are_done() || self.seen.key.in_sync != all {
+        if !self.hosts.are_done() || !self.growths.are_done() || self.seen.key.in_sync != all {
             return Ok(false);
         }
         let settled = |node: &Node| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use super::plane::{Plane, Unsaved};
-use crate::format::{PlanePage, ReplicaEntry};
+use crate::format::{PlanePage, PlaneShape, ReplicaEntry};
 use crate::replica::{
     Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaPromise, ReplicaTag, Till,
 };
@@ -261,6 +261,18 @@ impl Copy {
             self.begin(change);
         }
         self.waiting.push_back(order);
+    }
+
+    /// Whether no plane has a bit, and none is on its way.
+    pub(super) fn says_nothing(&self) -> bool {
+        let is_quiet = !self.is_saving() && !self.is_asked() && self.coming == 0;
+        is_quiet && self.planes.iter().all(Plane::is_empty)
+    }
+
+    /// The volume is larger from now on. No page of before counts, wherever it is.
+    pub(super) fn grow(&mut self, shape: PlaneShape, base: u32) {
+        (self.entry.shape, self.base) = (shape, base);
+        (0..POSITIONS).for_each(|position| self.renew(position));
     }
 
     /// Whether an order waits for a save.

@@ -92,9 +92,25 @@ impl Replicas {
         Some(from)
     }
 
+    /// Where a copy may have so many pages: where it is, if the next one leaves it so many, or elsewhere.
+    fn place_for(&self, volume: u32, pages: u32) -> Option<u32> {
+        let base = self.copies.get(&volume)?.pages().start;
+        let starts = self.copies.values().map(|copy| copy.pages().start);
+        let next = starts.filter(|&start| start > base).min();
+        match next.unwrap_or(u32::MAX) - base >= pages {
+            true => Some(base),
+            false => self.gap(pages),
+        }
+    }
+
     fn is_stale(&self) -> bool {
         self.copies.values().any(Copy::is_stale)
     }
+}
+
+/// Pages of a copy, its entry with them.
+const fn pages_of(shape: PlaneShape) -> u32 {
+    1 + POSITIONS as u32 * shape.pages()
 }
 
 const fn page(index: u32) -> PageId {
@@ -234,6 +250,64 @@ impl Engine {
             self.stage_volume(volume, &live, None);
             self.join_staged();
         }
+        self.save_replica(volume);
+        Ok(())
+    }
+
+    /// A copy becomes larger, in one durable step with its planes.
+    pub(super) fn grow_replica(
+        &mut self,
+        id: u64,
+        volume: u32,
+        granules: u64,
+    ) -> Result<(), IoError> {
+        check_granules(granules)?;
+        let mut live = self.live(volume)?;
+        if granules < live.granules {
+            return Err(refuse(format!(
+                "volume {volume} is a copy of a replicated one: it cannot be made smaller"
+            )));
+        }
+        if granules == live.granules {
+            self.out.managed.push((id, Ok(crate::Managed::Done)));
+            return Ok(());
+        }
+        let says_nothing = self.copy(volume).is_some_and(Copy::says_nothing);
+        if self.volumes.is_changing(volume) || !says_nothing {
+            return Err(refuse(format!(
+                "volume {volume} keeps what another copy misses, or is still being changed: it grows when all are in sync"
+            )));
+        }
+        live.granules = granules;
+        let shape = PlaneShape::of(granules);
+        let before = self.copy(volume).map_or(0..0, Copy::pages);
+        self.check_replica_budget((live.layout, granules), volume, pages_of(shape))?;
+        let Some(base) = self.replicas.place_for(volume, pages_of(shape)) else {
+            return Err(refuse("the pool has no room for a larger replica".into()));
+        };
+        let now = base..base + pages_of(shape);
+        let more: Vec<u32> = now.filter(|index| !before.contains(index)).collect();
+        if !self.has_places_for(more.len() as u64) {
+            let more = more.len();
+            let why =
+                format!("volume {volume}: the pool has no room for {more} more pages of planes");
+            return Err(IoError::new(ErrorKind::NoSpace, why));
+        }
+        let Some(copy) = self.replicas.copies.get_mut(&volume) else {
+            return Err(refuse(format!("volume {volume} is no copy")));
+        };
+        copy.grow(shape, base);
+        copy.ask(Order { id, change: None });
+        let now = copy.pages();
+        more.into_iter()
+            .for_each(|index| self.map.hold(page(index)));
+        // What they say counts for a volume of the old size, until the new one is durable, and for none then.
+        before
+            .filter(|index| !now.contains(index))
+            .for_each(|index| self.map.let_go(page(index)));
+        self.volumes.begin_change(volume, granules);
+        self.stage_volume(volume, &live, None);
+        self.join_staged();
         self.save_replica(volume);
         Ok(())
     }
@@ -497,16 +571,6 @@ impl Engine {
         };
         let more = self.growth(class) * u64::from(self.identity.sizes().slots(class.grain));
         (self.spare_slots(class) + more) * class.grain.granules()
-    }
-
-    /// Whether a volume is live, and no copy.
-    pub(super) fn check_no_replica(&self, volume: u32) -> Result<(), IoError> {
-        match self.copy(volume) {
-            Some(_) => Err(refuse(format!(
-                "volume {volume} is a copy of a replicated one: its size cannot change"
-            ))),
-            None => Ok(()),
-        }
     }
 }
 
