@@ -134,7 +134,7 @@ impl Host {
 
     /// Commands until one is not refused for its path: while a volume moves, and where a host has written by another
     /// association, that is what a host has to do.
-    fn settled(&mut self, at: usize, command: impl Fn(&mut Client) -> Status) -> Status {
+    fn settled(&mut self, at: usize, mut command: impl FnMut(&mut Client) -> Status) -> Status {
         let begun = Instant::now();
         loop {
             let status = command(&mut self.paths[at].io);
