@@ -151,8 +151,10 @@ impl PoolManager {
         let opener = VolumeOpener::new(pool.link.clone(), volume.number, volume.name.clone())
             .map_err(|error| ControlError::environment(error.to_string()))?;
         let named = (&volume.name[..], volume.uuid);
-        let served = self.export(named, opener, (access, Some(shared)))?;
-        pool.volumes.insert(volume.number, served);
+        let served = self.export(named, opener.clone(), (access, Some(shared)))?;
+        let number = volume.number;
+        let volume = Some(opener);
+        pool.volumes.insert(number, Served { volume, ..served });
         Ok(())
     }
 
