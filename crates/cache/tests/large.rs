@@ -114,7 +114,7 @@ fn hosts_do_not_wait_for_all_that_is_zeroed() {
             if side == Side::Backing && matches!(request.op, Operation::WriteZeroes { .. }) {
                 now = now + Duration::from_micros(10_000 * u64::from(request.range.count) / 2048);
             }
-            cache.advance(now);
+            cache.it_is(now);
             cache.completed(side, request.complete(Ok(())));
         }
     }

@@ -336,7 +336,6 @@ impl Cache {
             }
             Step::FlushMark => self.say(Step::SayOn, Mark::On),
             Step::SayRestoring => self.read_head(),
-            Step::ReadHead if self.is_arming() => self.put_mark(&head, cache_id),
             Step::ReadHead => {
                 self.at(Step::LookAtMark);
                 let head = self.head_granules();
@@ -373,6 +372,11 @@ impl Cache {
         let header = self.header.as_ref();
         if let Some(Err(error)) = header.map(|header| check_marked(header, found, &head)) {
             return self.is_not_as_left(&error);
+        }
+        if self.is_arming() {
+            // What was put half is put again.
+            let cache = self.header.as_ref().map(|header| header.cache);
+            return self.put_mark(&head, cache.unwrap_or_default());
         }
         self.at(Step::PutBack);
         let how = (Side::Backing, Durability::Durable);

@@ -356,6 +356,11 @@ impl Cache {
         self.tasks.push_back(Task::Restore(id));
     }
 
+    /// What devices answer from here on, they have answered by this moment.
+    pub fn it_is(&mut self, now: Moment) {
+        self.now = self.now.max(now);
+    }
+
     /// Takes a device's answer; [`advance`](Self::advance) must follow.
     pub fn completed(&mut self, side: Side, completion: Completion) {
         let Completion {
@@ -390,14 +395,16 @@ impl Cache {
             }
             self.go_on_with_memory();
             self.admit();
-            self.advance_barrier();
             if self.failure.is_some() {
+                self.advance_barrier();
                 self.let_go();
             } else if self.opening.is_none() {
                 self.evict();
                 self.feed();
                 self.write_back();
                 self.settle();
+                // Behind those: a barrier that follows another at once would leave them no turn.
+                self.advance_barrier();
             }
             self.write_pages();
             let fails_now = self.failure.is_some() && !had_failed;

@@ -242,6 +242,7 @@ impl Host {
     /// Does everything that can be done now.
     pub(super) fn turn(&mut self, now: Moment) {
         self.now = now;
+        self.cache.it_is(now);
         self.read_mail();
         self.posted = false;
         for round in 0.. {
