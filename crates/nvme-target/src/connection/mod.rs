@@ -602,13 +602,13 @@ impl Connection {
         true
     }
 
-    /// Whether Connect has not come although the connection is older than `since`.
     /// Whether it carries no queue of a subsystem.
     pub(crate) fn is_visitor(&self) -> bool {
         let queue = self.queue.as_ref();
         queue.is_none_or(|queue| matches!(queue.controller.role, Role::Discovery))
     }
 
+    /// Whether Connect has not come although the connection is older than `since`.
     pub(crate) fn is_loitering(&self, since: Moment) -> bool {
         self.queue.is_none() && self.connect.is_none() && self.born < since
     }

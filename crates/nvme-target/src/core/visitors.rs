@@ -1,6 +1,7 @@
-//! Connections that carry no queue of a subsystem: those before their Connect, and discovery's. Anyone can have
-//! them, so they are bounded, or one address could use up files and memory that hosts need.
+//! Connections that carry no queue of a subsystem: those before their Connect, and discovery's. They cost nothing to
+//! have, so they are bounded: one address could use up files and memory that hosts need.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ashlar_block::Moment;
@@ -32,7 +33,14 @@ impl Core {
     }
 
     fn visitors(&self) -> impl Iterator<Item = Visitor> {
-        let open = self.connections.iter().filter(|(_, one)| one.is_open());
+        let closing = self.actions.iter().filter_map(|action| match *action {
+            Action::Close(id) => Some(id),
+            _ => None,
+        });
+        let closing: BTreeSet<ConnectionId> = closing.collect();
+        let stays = move |id: usize| !closing.contains(&(id as ConnectionId));
+        let open = self.connections.iter();
+        let open = open.filter(move |(id, one)| one.is_open() && stays(*id));
         let visitors = open.filter(|(_, one)| one.is_visitor());
         visitors.map(|(id, one)| Visitor {
             born: one.born,

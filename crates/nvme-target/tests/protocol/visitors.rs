@@ -47,6 +47,16 @@ fn one_address_has_so_many_and_loses_its_oldest() {
 }
 
 #[test]
+fn a_burst_closes_as_many_as_are_too_many() {
+    let mut world = World::new(&Plan::default());
+    for _ in 0..3 * MOST_OF_AN_ADDRESS {
+        world.dial_from([10, 0, 0, 2].into());
+    }
+    world.settle();
+    assert_eq!(open(&world), MOST_OF_AN_ADDRESS);
+}
+
+#[test]
 fn all_addresses_together_have_so_many() {
     let mut world = World::new(&Plan::default());
     let (admin, _) = Host::admin(&mut world, Digests::NONE);
