@@ -146,7 +146,7 @@ pub struct Limits {
     pub prove_every: Duration,
     /// Leaves of one question for a digest, where something is written: some milliseconds, if all must be read first.
     pub written_leaves: u32,
-    /// The same, where nothing is.
+    /// The same, where nothing is: the other copy may have written zeroes there, and must read their leaves.
     pub unwritten_leaves: u32,
 }
 
@@ -161,7 +161,7 @@ impl Default for Limits {
             resync_free: 16_384,
             prove_every: Duration::from_secs(3600),
             written_leaves: 8,
-            unwritten_leaves: 256,
+            unwritten_leaves: 32,
         }
     }
 }

@@ -283,6 +283,8 @@ impl Owner {
                 .or(differing.is_empty().then_some(done.leaves.first()))
             else {
                 audit.walk.differ(done.leaves);
+                // Nothing is handed over, and what was begun is begun again, until it is known which leaf it is.
+                self.proves_at_once = true;
                 continue;
             };
             audit.leaves += u64::from(done.leaves.count());

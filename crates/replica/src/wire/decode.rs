@@ -115,6 +115,7 @@ impl Codec {
             },
             kind::DIGEST_ASK => {
                 let body: DigestAskBody = whole(body)?;
+                zeroes(&body.zero)?;
                 let leaves = Leaves::new(Leaf(body.first.get()), body.count.get());
                 Message::DigestAsk {
                     copy: CopyId(body.copy.get()),
