@@ -81,6 +81,17 @@ impl Command {
         }
     }
 
+    /// A read that had fewer bytes than were asked for has failed.
+    fn check(&mut self) {
+        if let Data::Own(buffer) = &self.data
+            && self.error.is_none()
+            && self.has_read != buffer.len()
+        {
+            let why = "what was read is shorter than what was asked";
+            self.error = Some(IoError::new(ErrorKind::Internal, why));
+        }
+    }
+
     /// The next part of what is read.
     fn put(&mut self, bytes: &[u8]) {
         let end = self.has_read + bytes.len();
@@ -187,7 +198,10 @@ impl Commands {
             return Progress::Waits;
         };
         match &mut known.data {
-            Data::Own(own) if own.len() == buffer.len() => *own = buffer,
+            Data::Own(own) if own.len() == buffer.len() => {
+                known.has_read = buffer.len();
+                *own = buffer;
+            }
             _ => known.put(&buffer),
         }
         self.part_ended(key, |_| None)
@@ -208,7 +222,8 @@ impl Commands {
         if known.left > 0 {
             return Progress::Waits;
         }
-        let command = self.0.remove(key);
+        let mut command = self.0.remove(key);
+        command.check();
         let buffer = match command.data {
             Data::None => None,
             Data::Own(buffer) => Some(buffer),
