@@ -72,7 +72,11 @@ impl<'a> Machine<'a> {
     fn is_detached(&self) {
         let begun = Instant::now();
         loop {
-            let said = ended(&mut self.detach());
+            let mut detach = self.detach();
+            if begun.elapsed() > PATIENCE / 4 {
+                detach.arg("--force");
+            }
+            let said = ended(&mut detach);
             if said.code == 0 {
                 return;
             }

@@ -72,7 +72,7 @@ fn a_drive_that_hangs_is_left_out_and_nothing_is_lost() {
     let slow = node.ok(&["pool", "status", "tank"]);
     let row = slow
         .lines()
-        .find(|line| line.contains("d0"))
+        .find(|line| line.starts_with("faulty:"))
         .expect("its row");
     let requests = drive["slow_requests"].to_string();
     assert!(

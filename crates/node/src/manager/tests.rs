@@ -379,8 +379,10 @@ fn a_file_that_is_deleted_replaced_or_cut_short_is_told_of_and_so_is_its_return(
     let warned = |drive: &str, word: &str| {
         room.manager.look_at_files();
         let status = room.manager.pool("tank").expect("there");
-        let of_it =
-            |warning: &&String| warning.contains(drive) && warning.contains("pool replace tank");
+        let of_it = |warning: &&String| {
+            warning.contains(&room.path(drive).display().to_string())
+                && warning.contains("pool replace tank")
+        };
         let mut warnings = status.warnings.iter().filter(of_it);
         warnings.any(|warning| warning.contains(word))
     };
@@ -398,6 +400,7 @@ fn a_file_that_is_deleted_replaced_or_cut_short_is_told_of_and_so_is_its_return(
     // One of the same size in its place is not the drive.
     let another = File::create_new(room.path("d0")).expect("made");
     another.set_len(96 << 20).expect("grown");
+    drop(another);
     assert!(warned("d0", "is another file now"));
     std::fs::rename(room.path("elsewhere"), room.path("d0")).expect("renamed");
     file.set_len(96 << 20).expect("grown");

@@ -1,5 +1,5 @@
-//! Files of drives that are deleted, replaced or cut short while they serve. The open file serves on as if nothing had happened,
-//! and the next start does not find it.
+//! Files of drives that are deleted, replaced or cut short while they serve. The open file serves on as if nothing had
+//! happened, and the next start does not find it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};

@@ -110,7 +110,7 @@ fn owners(volumes: &[Replicated<'_>]) -> Vec<Metric> {
         of(
             gauge(
                 "ashlar_replica_epoch",
-                "Newest term of an owner that this node knows",
+                "Newest epoch of an owner that this node knows",
                 None,
             ),
             |one| f64::from(one.known.epoch),
