@@ -10,6 +10,11 @@ fn asked(rig: &mut Rig, leaves: &mut Vec<Leaves>) {
     }
 }
 
+/// Leaves of a question where nothing is written.
+fn run() -> usize {
+    Limits::default().unwritten_leaves as usize
+}
+
 /// Has the other copy obey until it is in sync: what it was asked for.
 fn adds(rig: &mut Rig) -> Vec<Leaves> {
     let mut leaves = Vec::new();
@@ -37,7 +42,7 @@ fn sparse(leaves: u64) -> Rig {
 #[test]
 fn a_sparse_volume_is_proven_by_few_questions() {
     let leaves = adds(&mut sparse(8192));
-    assert_eq!(leaves.len(), 8192 / 256);
+    assert_eq!(leaves.len(), 8192 / run());
     let end = leaves.iter().fold(0, |end, run| {
         assert_eq!(run.first(), Leaf(end), "one behind the other");
         run.end().0
@@ -55,7 +60,7 @@ fn of_a_run_that_differs_the_leaf_that_does_is_found_and_copied() {
     assert_eq!(rig.differs, None, "it was copied");
     let again = leaves.iter().filter(|run| run.only() == Some(leaf));
     assert_eq!(again.count(), 2, "before and after");
-    assert_eq!(leaves.len(), 4 + 256 + 1);
+    assert_eq!(leaves.len(), 1024 / run() + run() + 1);
 }
 
 #[test]
