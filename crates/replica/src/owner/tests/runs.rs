@@ -82,3 +82,38 @@ fn the_proof_of_each_hour_is_of_every_leaf_and_finds_what_differs() {
     let (position, leaf) = (at(1), Leaf(7));
     assert_eq!(rig.alarms[0], Alarm::Diverged { position, leaf });
 }
+
+#[test]
+fn a_run_that_differs_is_not_forgotten_with_the_session_in_which_it_was_asked_for() {
+    let mut rig = Rig::of(Plan {
+        limits: Limits {
+            prove_every: LONG * 5,
+            written_leaves: 3,
+            ..Limits::default()
+        },
+        // So many that a question of the walk is about three of them.
+        granules: 1024 * 8,
+        missing: ExtentSet::new(),
+        ..Plan::default()
+    });
+    adds(&mut rig);
+    rig.differs = Some(Leaf(7));
+    let asks = |said: &Envelope| match said.message {
+        Message::DigestAsk { leaves, .. } => leaves.only() == Some(Leaf(7)),
+        _ => false,
+    };
+    let end = rig.now + LONG * 10;
+    while !rig.said.iter().any(asks) {
+        assert!(rig.now < end, "its run was not asked for");
+        rig.other_answers();
+        rig.pass(TICK);
+    }
+    assert_eq!(rig.alarms, []);
+    rig.handle(Event::PeerGone { peer: at(1) });
+    rig.obey(LONG);
+    let (position, leaf) = (at(1), Leaf(7));
+    assert_eq!(
+        rig.alarms.first(),
+        Some(&Alarm::Diverged { position, leaf })
+    );
+}
