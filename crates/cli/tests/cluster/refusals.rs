@@ -149,7 +149,14 @@ fn start_etcd(cluster: &Cluster) {
         &peers,
     ]);
     command.args(["--initial-cluster", &format!("etcd={peers}")]);
+    let starts = || {
+        let log = cluster.log("etcd");
+        log.matches("ready to serve client requests").count()
+    };
+    let before = starts();
     begin(&mut command);
+    // A node waits for it ten seconds, which a busy machine may need for its start.
+    eventually("etcd serves", || starts() > before);
 }
 
 #[test]
