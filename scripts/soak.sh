@@ -21,12 +21,12 @@ done
 "$bin" lab ha --soak --seed "$first" --faults "${SOAK_FAULTS:-500}" --dir "$cluster/c" --out "$cluster/out"
 rm -rf "$cluster"
 if [ "$(id -u)" = 0 ]; then
-echo "== faults under a database on a volume with copies: nothing acknowledged may be lost"
-fci=$(mktemp -d)
-chmod 755 "$fci"
-"$bin" lab failover --topology fci --rounds "${SOAK_ROUNDS:-100}" --before 2s --after 3s --seed "$first" --dir "$fci" --out "$fci/out" \
-    --fault kill-database,kill-daemon,kill-node,stop-node,cut-network,drive-dies,drive-hangs,etcd-down,move
-rm -rf "$fci"
+    echo "== faults under a database on a volume with copies: nothing acknowledged may be lost"
+    fci=$(mktemp -d)
+    chmod 755 "$fci"
+    "$bin" lab failover --topology fci --rounds "${SOAK_ROUNDS:-100}" --before 2s --after 3s --seed "$first" --dir "$fci" --out "$fci/out" \
+        --fault kill-database,kill-daemon,kill-node,stop-node,cut-network,drive-dies,drive-hangs,etcd-down,move
+    rm -rf "$fci"
 else
     echo "== faults under a database on a volume with copies: SKIPPED, needs root"
 fi
