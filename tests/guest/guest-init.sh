@@ -18,6 +18,8 @@ done < /modules/order
 $B ip link set lo up
 $B ip addr add 10.0.2.15/24 dev eth0
 $B ip link set eth0 up
+# Addresses of a network that run.sh enters (GUEST_NETWORK).
+$B ip route add default via 10.0.2.2
 
 $B mount -t ext4 -o ro /dev/vda /tools || echo "GUEST-FAIL tools cannot mount the tools image"
 $B mount --bind /dev /tools/dev

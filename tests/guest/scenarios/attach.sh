@@ -1,9 +1,9 @@
 # `ashlar attach` by the kernel's own nvme-tcp: a volume formatted, mounted, let go and taken again; its
-# daemon killed meanwhile; its size changed; what the kernel takes for atomic; and force against a daemon
+# daemon killed and restarted meanwhile; its size changed; what the kernel takes for atomic; and force against a daemon
 # that does not answer.
 #
 # A daemon `node` on the host serves volume tank/db of 192 MiB (PORT, NQN), and offers these requests:
-# `restart node`, `resize_volume SIZE`, `stop node`, `continue node`. The program is at /guest/bin/ashlar.
+# `restart node`, `terminate node`, `resize_volume SIZE`, `stop node`, `continue node`. The program is at /guest/bin/ashlar.
 . /guest/lib.sh
 
 export LD_LIBRARY_PATH=/guest/lib
@@ -73,7 +73,20 @@ through_a_restart() {
 }
 LIMIT=150
 check daemon-restart through_a_restart
+
+# As a service manager restarts it, ten times under load; how long I/O has waited is printed.
+ten_in_order() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        host terminate node && within 60 is_live "$NQN" && sleep 0.5 || return 1
+    done
+}
+mark in-order
+LIMIT=200
+check ten-restarts-in-order busy_during $point/busy 8M ten_in_order
 LIMIT=90
+no_error_since() { ! kernel_says "$1" 'I/O error|EXT4-fs error|failing I/O|identifiers changed|Removing after'; }
+check no-error-in-order no_error_since in-order
+check files-after-restarts sums
 
 # A larger volume is a larger disk, without detaching.
 larger() { [ "$(cat "/sys/block/$(basename "$disk")/size")" = $((256 * 2048)) ]; }
