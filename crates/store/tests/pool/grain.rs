@@ -1,9 +1,9 @@
 //! Volumes with slots of every size.
 
-use crate::common::Bench;
 use crate::common::model::{GRANULES, Model};
+use crate::common::{Bench, small_sizes};
 use ashlar_block::Operation;
-use ashlar_store::{Grain, Layout, Manage, Managed};
+use ashlar_store::{Grain, Layout, Manage, Managed, Sizes};
 
 const fn parity(data: u8, parity: u8) -> Layout {
     Layout::Parity { data, parity }
@@ -164,6 +164,35 @@ fn few_small_writes_take_one_step_and_many_go_past_the_ring() {
         let read = bench.read(volume, slot * 4, 4).expect("read");
         assert!(read == [value; 16 << 10], "slot {slot}");
     }
+}
+
+/// Segments that are looked at while small writes to so many slots go home in one round.
+fn steps_home(slots: u64) -> u64 {
+    let sizes = Sizes {
+        ring_chunks: 32,
+        ..small_sizes()
+    };
+    let mut bench = Bench::with_sizes(3, 64 << 20, sizes);
+    let volume = bench
+        .volume_of(GRANULES, parity(2, 1), Some(Grain::K8))
+        .expect("create");
+    for slot in 0..slots {
+        bench.write(volume, slot * 2, &[1; 8192]).expect("write");
+    }
+    bench.manage(Manage::Settle).expect("settle");
+    for slot in 0..slots {
+        bench.write(volume, slot * 2, &[2; 4096]).expect("write");
+    }
+    let before = bench.engine.segment_steps();
+    bench.manage(Manage::Settle).expect("settle");
+    assert!(bench.engine.counters().destaged >= slots);
+    bench.engine.segment_steps() - before
+}
+
+#[test]
+fn a_round_of_many_slots_costs_no_more_a_slot() {
+    let (few, many) = (steps_home(10), steps_home(40));
+    assert!(many <= 6 * few, "{few} for 10 slots, {many} for 40");
 }
 
 #[test]
