@@ -10,6 +10,7 @@ mod pages;
 mod piece;
 mod refused;
 mod room;
+mod space;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -21,7 +22,7 @@ use ashlar_block::{
 };
 use slab::Slab;
 
-use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, append_granule};
+use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, PAGE, UNIT, append_granule};
 use crate::locks::Locks;
 use crate::policy::{BlockIndex, S3Fifo, Streams};
 use crate::rules::{RuleId, RuleStatus, Rules};
@@ -31,6 +32,7 @@ use open::Opening;
 use pages::{DuePages, Page};
 use piece::Piece;
 use room::Starved;
+use space::Space;
 
 /// Granules of a block, the unit of what stays and what goes: a slot of the fast volume.
 const BLOCK: u64 = 2;
@@ -96,6 +98,8 @@ pub struct Status {
     pub backing_errors: u64,
     /// What the backing device has failed last, of flushes of it and of its mark, until it has done it: it is tried again.
     pub trouble: Option<String>,
+    /// What the fast device has said when it had no room, until it takes something new: writes go around meanwhile.
+    pub no_room: Option<String>,
     /// A flush has failed over writes that went around, and no host was told yet.
     pub is_untold: bool,
     /// Bytes of memory that the policy takes.
@@ -138,6 +142,10 @@ enum Owner {
 enum News {
     Granted,
     Recorded,
+    /// There is no room for the page that it waits for, of which nothing is durable if it is new.
+    NoRoom {
+        is_new: bool,
+    },
     Done(Side, Option<IoBuffer>, Result<(), IoError>),
 }
 
@@ -171,6 +179,7 @@ pub struct Cache {
     filling: usize,
     /// Writes that wait for room.
     starved: Starved,
+    space: Space,
     barrier: Option<Barrier>,
     tasks: VecDeque<Task>,
     zero_parts: ZeroParts,
@@ -235,6 +244,7 @@ impl Cache {
             pieces: 0,
             filling: 0,
             starved: Starved::default(),
+            space: Space::default(),
             barrier: None,
             tasks: VecDeque::new(),
             zero_parts: ZeroParts::new(now),
@@ -305,6 +315,7 @@ impl Cache {
             written_back_bytes: self.counters.written_back * GRANULE as u64,
             backing_errors: self.counters.backing_errors,
             trouble: self.trouble.clone(),
+            no_room: self.space.refusal.clone(),
             is_untold: self.around.is_untold(),
             policy_bytes: self.policy.bytes(),
             rules: self.rules.status(),
@@ -433,7 +444,10 @@ impl Cache {
         let idle = (self.dirty_elsewhere() > 0).then(|| self.asked + IDLE);
         let idle = idle.filter(|&at| at > self.now);
         let waits = [self.yield_deadline(), self.room_deadline()];
-        let all = idle.into_iter().chain(waits.into_iter().flatten());
+        let waits = waits
+            .into_iter()
+            .chain([self.pages_deadline(), self.barrier_deadline()]);
+        let all = idle.into_iter().chain(waits.flatten());
         all.chain(self.settle_deadline()).min()
     }
 
@@ -537,12 +551,6 @@ impl Cache {
     fn has_room_for_requests(&self) -> bool {
         let busy = self.opening.is_some() || !self.lets_reads_pass();
         !busy && self.pieces < MOST_PIECES
-    }
-
-    /// Whether writes wait for a mark on the backing device.
-    fn must_arm(&self) -> bool {
-        let header = self.header.as_ref();
-        header.is_some_and(|header| header.mode == Mode::WriteBack && header.mark != Mark::On)
     }
 
     fn begin(&mut self, request: Request) {

@@ -51,6 +51,15 @@ pub struct Disk {
     pub hangs: bool,
     /// It has no room for granules below this that it does not have.
     pub full_below: u64,
+    /// Slots of two granules that are taken, and how many can be at most.
+    pub taken: BTreeSet<u64>,
+    pub room: usize,
+}
+
+/// Slots that a request is about.
+fn slots_of(request: &Request) -> impl Iterator<Item = u64> + use<> {
+    let (first, count) = (request.range.start.0, u64::from(request.range.count));
+    first / 2..(first + count).div_ceil(2)
 }
 
 pub fn zeroes() -> Granule {
@@ -71,6 +80,8 @@ impl Disk {
             late: Vec::new(),
             hangs: false,
             full_below: 0,
+            taken: BTreeSet::new(),
+            room: usize::MAX,
         }
     }
 
@@ -79,7 +90,25 @@ impl Disk {
         let (first, count) = (request.range.start.0, u64::from(request.range.count));
         let is_new = |at: &u64| !self.lasting.contains_key(at);
         let mut data = (first..first + count).filter(|at| (32..self.full_below).contains(at));
-        matches!(request.op, Operation::Write(_)) && data.any(|at| is_new(&at))
+        let is_write = matches!(request.op, Operation::Write(_));
+        is_write && (data.any(|at| is_new(&at)) || self.is_out_of_slots_for(request))
+    }
+
+    fn is_out_of_slots_for(&self, request: &Request) -> bool {
+        let fresh = slots_of(request).filter(|slot| !self.taken.contains(slot));
+        let fresh = fresh.count();
+        fresh > 0 && self.taken.len() + fresh > self.room
+    }
+
+    /// Slots come and go with what is written and deallocated.
+    fn count_slots(&mut self, request: &Request) {
+        match request.op {
+            Operation::Write(_) => self.taken.extend(slots_of(request)),
+            Operation::Deallocate => self
+                .taken
+                .retain(|slot| slots_of(request).all(|one| one != *slot)),
+            _ => {}
+        }
     }
 
     pub fn get(&self, at: u64) -> Granule {
@@ -128,6 +157,7 @@ impl Disk {
         if self.is_full_for(&request) {
             return request.complete(Err(IoError::new(ErrorKind::NoSpace, "as told")));
         }
+        self.count_slots(&request);
         if self.refuses(&request) {
             let some = Self::changes(&request).into_iter();
             let some: Vec<_> = some.filter(|_| self.rng.bool()).collect();
@@ -175,6 +205,7 @@ impl Disk {
         for request in std::mem::take(&mut self.pending) {
             let whole = self.is_durable && request.range.count <= 16;
             let all = rng.bool();
+            self.count_slots(&request);
             for change in Self::changes(&request) {
                 if if whole { all } else { rng.bool() } {
                     self.volatile.push(change);

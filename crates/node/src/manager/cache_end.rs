@@ -300,6 +300,13 @@ fn warnings(
             header.backing
         ));
     }
+    if let Some(why) = now.and_then(|view| view.status.no_room.as_ref()) {
+        warnings.push(format!(
+            "the pool has no room for what the cache is to keep: {why}. Reads and writes of what it does not have go to \
+             backing device {} at once. Add a drive (`pool add`)",
+            header.backing
+        ));
+    }
     if let Some(trouble) = now.and_then(|view| view.status.trouble.as_ref()) {
         warnings.push(format!(
             "backing device {} fails now: {trouble}. Once that is mended it goes on by itself; a device that refuses all \
