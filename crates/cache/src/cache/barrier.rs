@@ -178,8 +178,8 @@ impl Cache {
     }
 
     fn is_settled_for_tasks(&self) -> bool {
-        let runs = self.ops.is_empty();
-        runs && !self.is_flushing()
+        let none = self.ops.len() == self.passing;
+        none && !self.is_flushing()
     }
 
     fn give_up_tasks(&mut self) {

@@ -36,7 +36,7 @@ use space::Space;
 
 /// Granules of a block, the unit of what stays and what goes: a slot of the fast volume.
 const BLOCK: u64 = 2;
-/// Pieces of hosts' requests under way at a time.
+/// Pieces of hosts' requests under way at a time; and of reads that pass those, as many more.
 const MOST_PIECES: usize = 512;
 /// Memory for requests.
 const MEMORY: usize = 128 << 20;
@@ -115,6 +115,8 @@ struct Whole {
     /// The bytes of the device that it is about.
     bytes: Range<u64>,
     buffer: Option<IoBuffer>,
+    /// A read of what is cached, which passes what waits for the backing device.
+    passes: bool,
     left: usize,
     error: Option<IoError>,
 }
@@ -174,7 +176,11 @@ pub struct Cache {
     waiting: VecDeque<Request>,
     /// Of hosts' requests, writes that may not begin yet, oldest first: what only reads passes them.
     held: VecDeque<Request>,
+    /// And others that wait, while reads of what is cached pass them.
+    passed: VecDeque<Request>,
     pieces: usize,
+    /// Pieces of reads that pass: nothing waits for those.
+    passing: usize,
     /// Of these, what is being put on the fast device.
     filling: usize,
     /// Writes that wait for room.
@@ -241,7 +247,9 @@ impl Cache {
             wholes: Slab::new(),
             waiting: VecDeque::new(),
             held: VecDeque::new(),
+            passed: VecDeque::new(),
             pieces: 0,
+            passing: 0,
             filling: 0,
             starved: Starved::default(),
             space: Space::default(),
@@ -526,19 +534,35 @@ impl Cache {
 
     /// Begins requests, as far as they may.
     fn admit(&mut self) {
-        while self.failure.is_some() || self.has_room_for_requests() {
+        loop {
+            let all = self.failure.is_some() || self.has_room_for_requests();
             let busy = self.barrier.is_some() || self.holds_writes() || self.must_arm();
             let holds = self.failure.is_none() && busy;
-            if !holds && let Some(request) = self.held.pop_front() {
+            if all && let Some(request) = self.passed.pop_front() {
                 self.begin(request);
                 continue;
+            }
+            if all
+                && !holds
+                && let Some(request) = self.held.pop_front()
+            {
+                self.begin(request);
+                continue;
+            }
+            if !all && self.opening.is_some() {
+                break;
             }
             let Some(request) = self.waiting.pop_front() else {
                 break;
             };
-            match holds && request.op.modifies() {
-                true => self.held.push_back(request),
-                false => self.begin(request),
+            if request.op.modifies() && (holds || !all) {
+                self.held.push_back(request);
+            } else if all {
+                self.begin(request);
+            } else if self.may_pass(&request) {
+                self.begin_request(request, true);
+            } else {
+                self.passed.push_back(request);
             }
         }
         let arming = self.barrier.is_some() || self.tasks.contains(&Task::Arm);
@@ -553,13 +577,36 @@ impl Cache {
         !busy && self.pieces < MOST_PIECES
     }
 
+    /// Whether a request is a read of what is cached and needs not wait. But for the head, which a mark that finds no room
+    /// gives back, what is done alone takes nothing away from one that is under way: of what becomes zeroes it has either.
+    fn may_pass(&self, request: &Request) -> bool {
+        let mut granules = self.granules_of(request);
+        request.op == Operation::Read && self.passing < MOST_PIECES && granules.start >= HEAD && {
+            granules
+        }
+        .all(|granule| self.is_present(granule))
+    }
+
+    fn bytes_of(&self, request: &Request) -> Range<u64> {
+        let shift = self.blocks.shift();
+        let start = request.range.start.0 << shift;
+        start..start + (u64::from(request.range.count) << shift)
+    }
+
+    fn granules_of(&self, request: &Request) -> Range<u64> {
+        let (bytes, granule) = (self.bytes_of(request), GRANULE as u64);
+        bytes.start / granule..bytes.end.div_ceil(granule)
+    }
+
     fn begin(&mut self, request: Request) {
+        self.begin_request(request, false);
+    }
+
+    fn begin_request(&mut self, request: Request, passes: bool) {
         if let Some(error) = self.failure_error() {
             return self.done.push(request.complete(Err(error)));
         }
-        let shift = self.blocks.shift();
-        let start = request.range.start.0 << shift;
-        let bytes = start..start + (u64::from(request.range.count) << shift);
+        let (bytes, granules) = (self.bytes_of(&request), self.granules_of(&request));
         let Request {
             tag, op, buffer, ..
         } = request;
@@ -568,11 +615,11 @@ impl Cache {
             op,
             bytes: bytes.clone(),
             buffer,
+            passes,
             left: 1,
             error: None,
         });
         let granule = GRANULE as u64;
-        let granules = bytes.start / granule..bytes.end.div_ceil(granule);
         match op {
             Operation::Flush => self.begin_hosts_flush(whole),
             Operation::Deallocate if !self.backing.deallocates => self.piece_over(whole, Ok(())),

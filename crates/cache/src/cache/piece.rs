@@ -35,6 +35,8 @@ pub(super) struct Piece {
     first: u64,
     end: u64,
     is_read: bool,
+    /// A read that passes what waits for the backing device: it brings nothing in, for what it has read may be zeroes by then.
+    passes: bool,
     durability: Durability,
     is_stream: bool,
     /// That it is asked for says that it is to stay.
@@ -129,8 +131,9 @@ impl Shared {
 
 impl Cache {
     pub(super) fn begin_piece(&mut self, whole: usize, granules: Range<u64>, is_stream: bool) {
-        let op = self.wholes.get(whole).map(|whole| whole.op);
-        let (is_read, durability) = match op {
+        let one = self.wholes.get(whole);
+        let passes = one.is_some_and(|one| one.passes);
+        let (is_read, durability) = match one.map(|one| one.op) {
             Some(Operation::Read) => (true, Durability::Cached),
             Some(Operation::Write(durability)) => (false, durability),
             _ => (false, Durability::Durable),
@@ -151,6 +154,7 @@ impl Cache {
             first: granules.start,
             end: granules.end,
             is_read,
+            passes,
             durability,
             is_stream,
             counts,
@@ -164,10 +168,17 @@ impl Cache {
             error: None,
             takes_space: false,
         };
-        self.pieces += 1;
+        *self.count_of(passes) += 1;
         let op = self.ops.insert(Op::Piece(piece));
         if self.locks.take(unit, op, hold) {
             self.granted.push(op);
+        }
+    }
+
+    fn count_of(&mut self, passes: bool) -> &mut usize {
+        match passes {
+            true => &mut self.passing,
+            false => &mut self.pieces,
         }
     }
 
@@ -397,7 +408,7 @@ impl Cache {
             return;
         };
         let missing = piece.absent > 0;
-        let may_fill = !piece.is_stream && step == Step::Reading && !steps_aside;
+        let may_fill = !(piece.is_stream || piece.passes || steps_aside) && step == Step::Reading;
         let whole = piece.whole.take();
         let Some(data) = data else {
             return self.end_piece(op, Ok(()));
@@ -696,7 +707,7 @@ impl Cache {
                 self.policy.forget(block);
             }
         }
-        self.pieces -= 1;
+        *self.count_of(piece.passes) -= 1;
         let next = self.locks.release(piece.first / UNIT, piece.hold);
         self.granted.extend(next);
         if let Some(whole) = piece.whole {
