@@ -2,6 +2,7 @@
 
 mod barrier;
 mod clean;
+mod compare;
 mod evict;
 mod flush;
 mod leaving;
@@ -136,6 +137,8 @@ enum Owner {
     Settle,
     Barrier,
     Open,
+    /// What is compared, by its place.
+    Compare(usize),
     /// A host's.
     Flush(usize, flush::Sent),
 }
@@ -399,6 +402,10 @@ impl Cache {
             Owner::Settle => self.settled(result),
             Owner::Barrier => self.barrier_done(buffer, result),
             Owner::Open => self.opened(buffer, result),
+            Owner::Compare(at) => {
+                let done = self.read_to_compare(at, buffer, result);
+                self.or_fail(done);
+            }
             Owner::Flush(whole, sent) => self.hosts_flush_is_over(whole, sent, result),
         }
     }

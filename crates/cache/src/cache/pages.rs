@@ -148,6 +148,15 @@ impl Page {
         });
     }
 
+    /// What has come in clean and is not recorded is forgotten; how much that was.
+    pub(super) fn forget_unrecorded(&mut self) -> u64 {
+        let fresh = Bits::from_words(|at| {
+            self.present.words()[at] & !self.dirty.words()[at] & !self.cached.words()[at]
+        });
+        self.present.remove(&fresh);
+        fresh.count()
+    }
+
     /// That flush is done: what was newer, and whether anything has changed.
     pub(super) fn settled(&mut self) -> Option<u64> {
         let settling = std::mem::take(&mut self.settling);

@@ -53,6 +53,8 @@ pub(super) struct Piece {
     error: Option<(Side, IoError)>,
     /// The fast device may have some of it that no page says is there.
     takes_space: bool,
+    /// Losses of the backing device before it was asked.
+    losses: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +169,7 @@ impl Cache {
             patched: None,
             error: None,
             takes_space: false,
+            losses: 0,
         };
         *self.count_of(passes) += 1;
         let op = self.ops.insert(Op::Piece(piece));
@@ -299,8 +302,10 @@ impl Cache {
         let absent = (range.clone().enumerate())
             .filter(|&(_, granule)| !self.is_present(granule))
             .fold(0_u16, |absent, (at, _)| absent | 1 << at);
+        let losses = self.around.losses();
         if let Some(piece) = self.piece(op) {
             piece.absent = absent;
+            piece.losses = losses;
         }
         let missing = u64::from(absent.count_ones());
         let sides = [(Side::Fast, missing < all), (Side::Backing, missing > 0)];
@@ -446,6 +451,10 @@ impl Cache {
 
     fn was_filled(&mut self, op: usize) {
         self.has_room_again();
+        let losses = self.around.losses();
+        if self.piece(op).is_some_and(|piece| piece.losses != losses) {
+            return self.end_in_order(op, Ok(()));
+        }
         let range = self.range_of(op);
         for granule in range.clone() {
             if !self.is_present(granule) {
@@ -649,8 +658,9 @@ impl Cache {
     }
 
     fn write_around(&mut self, op: usize) {
-        let data = self.data_of(op);
+        let (data, losses) = (self.data_of(op), self.around.losses());
         let Some(piece) = self.piece(op) else { return };
+        piece.losses = losses;
         let (first, durability) = (piece.first, piece.durability);
         self.hosts_go_by();
         self.step(op, Step::WritingAround, 1);

@@ -43,6 +43,8 @@ pub struct Disk {
     pub fails: bool,
     /// Writes of these fail, and are done in part.
     pub bad: Range<u64>,
+    /// Reads of these fail.
+    pub unread: Range<u64>,
     rng: Rng,
     pub flushes: Flushes,
     /// Answers that are late.
@@ -75,6 +77,7 @@ impl Disk {
             is_durable,
             fails: false,
             bad: 0..0,
+            unread: 0..0,
             rng: Rng::with_seed(1),
             flushes: Flushes::Served,
             late: Vec::new(),
@@ -82,6 +85,14 @@ impl Disk {
             full_below: 0,
             taken: BTreeSet::new(),
             room: usize::MAX,
+        }
+    }
+
+    /// Requests that it may answer.
+    fn answers(&self) -> usize {
+        match self.hangs {
+            true => 0,
+            false => self.pending.len(),
         }
     }
 
@@ -146,8 +157,10 @@ impl Disk {
 
     fn refuses(&self, request: &Request) -> bool {
         let (first, count) = (request.range.start.0, u64::from(request.range.count));
-        let is_bad = first < self.bad.end && self.bad.start < first + count;
+        let meets = |range: &Range<u64>| first < range.end && range.start < first + count;
+        let is_bad = meets(&self.bad);
         self.fails
+            || request.op == Operation::Read && meets(&self.unread)
             || request.op.modifies() && is_bad
             || request.op == Operation::Flush
                 && matches!(self.flushes, Flushes::Fail | Flushes::Lose)
@@ -470,11 +483,8 @@ impl World {
             self.answered(completion);
         }
         for _ in 0..answers {
-            let fast = self.fast.pending.len();
-            let all = match self.backing.hangs {
-                true => fast,
-                false => fast + self.backing.pending.len(),
-            };
+            let fast = self.fast.answers();
+            let all = fast + self.backing.answers();
             if all == 0 {
                 break;
             }

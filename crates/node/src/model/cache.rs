@@ -110,7 +110,8 @@ pub struct ReopenCache {
     /// How its backing device is called now; without it, as before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing: Option<String>,
-    /// It may be another device than the one that is cached, which is forgotten then. Of write-through and write-around.
+    /// It may be another device than the one that is cached, or have changed: what is cached is forgotten then. Of a device
+    /// with a mark it is a whole copy, and nothing is forgotten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub other_device: bool,
 }
