@@ -333,6 +333,9 @@ impl Cache {
             page.returning.set(at, false);
             page.overtaken.set(at, false);
         }
+        // A run lies in one page.
+        let (page, _) = self.page_of(run.first);
+        page.shrink();
     }
 
     /// When what was written back is to be flushed, or a device is to be tried again.

@@ -103,8 +103,10 @@ pub struct Status {
     pub no_room: Option<String>,
     /// A flush has failed over writes that went around, and no host was told yet.
     pub is_untold: bool,
-    /// Bytes of memory that the policy takes.
+    /// Bytes of memory that the policy takes, and the pages of bits.
     pub policy_bytes: usize,
+    /// See there.
+    pub page_bytes: usize,
     /// What is kept out by hand.
     pub rules: Vec<RuleStatus>,
 }
@@ -329,6 +331,7 @@ impl Cache {
             no_room: self.space.refusal.clone(),
             is_untold: self.around.is_untold(),
             policy_bytes: self.policy.bytes(),
+            page_bytes: self.pages.values().map(Page::bytes).sum(),
             rules: self.rules.status(),
         }
     }

@@ -148,6 +148,35 @@ impl Page {
         });
     }
 
+    /// Bytes of memory. What is rarer than what is cached has some only while there is some.
+    pub(super) fn bytes(&self) -> usize {
+        let all = [
+            &self.present,
+            &self.dirty,
+            &self.returning,
+            &self.overtaken,
+            &self.written,
+            &self.settling,
+            &self.cached,
+            &self.newer,
+        ];
+        let waiting = self.waiting.capacity() * size_of::<(u64, usize)>();
+        let bits: usize = all.into_iter().map(Bits::bytes).sum();
+        size_of::<Self>() + waiting + bits
+    }
+
+    /// Lets go of memory for what there is nothing of any more.
+    pub(super) fn shrink(&mut self) {
+        let rarer = [
+            &mut self.dirty,
+            &mut self.returning,
+            &mut self.overtaken,
+            &mut self.written,
+            &mut self.newer,
+        ];
+        rarer.into_iter().for_each(Bits::shrink);
+    }
+
     /// What has come in clean and is not recorded is forgotten; how much that was.
     pub(super) fn forget_unrecorded(&mut self) -> u64 {
         let fresh = Bits::from_words(|at| {
@@ -168,6 +197,7 @@ impl Page {
             bits.remove(&settling);
         }
         self.cached.add(&settling);
+        self.shrink();
         Some(newer)
     }
 }

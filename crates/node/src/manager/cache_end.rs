@@ -266,7 +266,7 @@ fn shown(header: &Header, now: Option<&CacheView>) -> CacheStatus {
         written_around: status.map_or(0, |status| status.written_around),
         written_back_bytes: status.map_or(0, |status| status.written_back_bytes),
         backing_errors: status.map_or(0, |status| status.backing_errors),
-        memory_bytes: status.map_or(0, |status| status.policy_bytes as u64),
+        memory_bytes: status.map_or(0, |status| (status.policy_bytes + status.page_bytes) as u64),
     }
 }
 

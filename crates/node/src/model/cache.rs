@@ -147,7 +147,7 @@ pub struct CacheStatus {
     pub written_back_bytes: u64,
     /// Writes and flushes of the backing device that have failed; write-back tries again every second.
     pub backing_errors: u64,
-    /// Memory that knows what is to stay.
+    /// Memory that knows what is to stay, and what is cached.
     pub memory_bytes: u64,
 }
 
