@@ -591,6 +591,36 @@ fn a_hosts_flush_says_that_a_flush_before_has_lost_its_writes() {
     }
 }
 
+/// What came in is not what the device has when that has lost it: it is not cached, or the next start finds the one to
+/// differ from the other.
+#[test]
+fn what_a_flush_has_lost_is_not_cached() {
+    for fills_late in [false, true] {
+        let mut world = World::with_room(700, 23, Shape::of(Mode::WriteThrough), None);
+        world.quiet();
+        for place in 0..20 {
+            world.submit(Operation::Write(Durability::Cached), 300 + 20 * place, 2);
+        }
+        while fills_late && world.fast.pending.is_empty() {
+            world.turn(1);
+        }
+        world.fast.hangs = fills_late;
+        world.quiet();
+        world.backing.flushes = Flushes::Lose;
+        assert!(!hosts_flush(&mut world));
+        world.backing.flushes = Flushes::Served;
+        world.fast.hangs = false;
+        for _ in 0..400 {
+            world.turn(8);
+        }
+        world.now = world.now + Duration::from_secs(5);
+        world.turns(50);
+        world.reopen();
+        world.quiet();
+        assert!(world.cache().is_open());
+    }
+}
+
 #[test]
 fn a_flush_that_fails_beside_another_fails_that_too() {
     let mut world = World::new(23, Shape::of(Mode::WriteAround), None);

@@ -1,13 +1,18 @@
-//! A cache without a mark knows its backing device by what names it: another is refused by name, or taken up with nothing
-//! cached.
+//! A cache knows its backing device by what names it, and by some of what both have: another, or one that was written
+//! behind the cache's back, is refused by name, or taken up on purpose.
 #![allow(clippy::unwrap_used)]
 
 mod world;
 
-use ashlar_block::{Durability, Operation};
-use ashlar_cache::{GRANULE, Identity, Layout, Mode, Other};
+use std::rc::Rc;
+use std::time::Duration;
 
-use world::{GRANULES, Shape, World};
+use ashlar_block::{Durability, Operation};
+use ashlar_cache::{GRANULE, Identity, Layout, Mark, Mode, Other};
+
+use world::{GRANULES, Shape, World, stamped};
+
+const WRITE: Operation = Operation::Write(Durability::Durable);
 
 const BYTES: u64 = GRANULES * GRANULE as u64;
 
@@ -59,7 +64,7 @@ fn is_forgotten(world: &World) {
 
 #[test]
 fn another_device_is_refused_by_name_or_taken_up_with_nothing_cached() {
-    for mode in [Mode::WriteThrough, Mode::WriteAround] {
+    for mode in [Mode::WriteThrough, Mode::WriteAround, Mode::WriteBack] {
         let mut world = warm(3, mode);
         let cached = world.cache().status().cached_bytes;
         let first = world.exchange();
@@ -134,4 +139,165 @@ fn a_device_that_nothing_names_is_known_by_its_size() {
     world.reopen();
     world.quiet();
     world.read_all();
+}
+
+/// A cache of which something is newer than its device, which it knows by a name.
+fn marked(seed: u64) -> World {
+    let mut world = warm(seed, Mode::WriteBack);
+    for place in 0..8 {
+        world.submit(WRITE, 300 + 4 * place, 2);
+    }
+    world.quiet();
+    world
+}
+
+fn lasting_copy(world: &mut World) -> std::collections::BTreeMap<u64, world::Granule> {
+    let backing = &mut world.backing;
+    backing
+        .lasting
+        .extend(std::mem::take(&mut backing.volatile));
+    backing.lasting.clone()
+}
+
+#[test]
+fn a_copy_of_a_marked_device_is_taken_up_on_purpose_if_it_is_whole() {
+    let mut world = marked(5);
+    let newer = world.cache().dirty_ranges();
+    world.found = named("WWN 2");
+    is_refused(
+        &mut world,
+        &["WWN 1", "WWN 2", "whole copy", "--other-device"],
+    );
+    world.other = Other::TakenUp;
+    world.reopen();
+    world.quiet();
+    assert_eq!(world.cache().dirty_ranges(), newer);
+    // It is the one that is known now.
+    world.other = Other::Refused;
+    world.crash();
+    world.quiet();
+    world.read_all();
+    world.flush();
+    world.check_backing();
+    // A copy made while something was not written back, which has gone back since.
+    let mut world = marked(6);
+    let copy = lasting_copy(&mut world);
+    world.now = world.now + Duration::from_secs(5);
+    for _ in 0..400 {
+        world.turn(8);
+    }
+    assert!(
+        world
+            .cache()
+            .dirty_ranges()
+            .iter()
+            .all(|&(at, _)| at < 300 * 4096)
+    );
+    assert_eq!(world.cache().status().header.unwrap().mark, Mark::On);
+    world.crash();
+    world.quiet();
+    lasting_copy(&mut world);
+    let whole = std::mem::replace(&mut world.backing.lasting, copy);
+    // By another name it is refused; and so it is without one, or on purpose, by what it has.
+    for (name, other, why) in [
+        (Some("WWN 2"), Other::Refused, "another one"),
+        (
+            Some("WWN 2"),
+            Other::TakenUp,
+            "has changed since it was left",
+        ),
+        (
+            Some("WWN 1"),
+            Other::Refused,
+            "has changed since it was left",
+        ),
+    ] {
+        world.found = Identity::new(BYTES, name.map(str::to_owned));
+        world.other = other;
+        is_refused(&mut world, &[why]);
+    }
+    world.backing.lasting = whole;
+    world.reopen();
+    world.quiet();
+    world.read_all();
+    world.flush();
+    world.check_backing();
+}
+
+/// Something else writes there, as what is used through LUKS or LVM is written raw: what begins it stays as it was.
+fn written_behind_its_back(world: &mut World, granule: u64) {
+    world.backing.volatile.retain(|(at, _)| *at != granule);
+    let data = Rc::new(stamped(99, GRANULE));
+    world.backing.lasting.insert(granule, data);
+    world.model.insert(granule, vec![99]);
+}
+
+/// Reads two granules at each of these, which stay, and takes the cache up again.
+fn read_and_reopen(world: &mut World, places: impl IntoIterator<Item = u64>) {
+    for first in places {
+        world.submit(Operation::Read, first, 2);
+        if world.flying.len() > 32 {
+            world.quiet();
+        }
+    }
+    world.quiet();
+    world.now = world.now + Duration::from_secs(5);
+    world.turns(100);
+    world.reopen();
+    world.quiet();
+}
+
+#[test]
+fn a_device_that_was_written_behind_the_caches_back_is_refused_by_what_it_has() {
+    for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+        for place in [301, 4] {
+            let mut world = World::with_room(700, 4, Shape::of(mode), None);
+            read_and_reopen(&mut world, [300, 4]);
+            written_behind_its_back(&mut world, place);
+            let is_known = mode == Mode::WriteBack && place < 32;
+            let byte = format!("at byte {}", place * 4096);
+            let why = if is_known { "" } else { &byte };
+            is_refused(&mut world, &["disk", "has changed since it was left", why]);
+            world.other = Other::TakenUp;
+            world.reopen();
+            world.quiet();
+            assert_eq!(world.cache().status().cached_bytes, 0);
+            is_forgotten(&world);
+            world.other = Other::Refused;
+            world.crash();
+            world.quiet();
+            world.read_all();
+            world.submit(WRITE, 300, 4);
+            world.quiet();
+            world.flush();
+            world.check_backing();
+        }
+    }
+}
+
+/// More is cached than is compared, and some of it has changed.
+#[test]
+fn what_is_compared_is_drawn_from_all_that_is_cached() {
+    for part in 0..2 {
+        let mut world = World::with_room(4000, 4, Shape::of(Mode::WriteAround), None);
+        let cached = (64..8704).step_by(8);
+        read_and_reopen(&mut world, cached.clone());
+        assert_eq!(world.cache().status().cached_bytes, 2 * 1080 * 4096);
+        let all: Vec<u64> = cached.collect();
+        let half = all.len() / 2;
+        for &granule in all[part * half..(part + 1) * half].iter().step_by(8) {
+            written_behind_its_back(&mut world, granule);
+        }
+        is_refused(&mut world, &["has changed since it was left"]);
+    }
+}
+
+/// What a device cannot read is not what keeps a cache out of service.
+#[test]
+fn a_device_that_reads_nothing_but_its_head_is_taken_up() {
+    let mut world = warm(4, Mode::WriteThrough);
+    world.backing.unread = 32..GRANULES;
+    world.reopen();
+    world.turns(60);
+    assert!(world.cache().is_open(), "{:?}", world.cache().status());
 }

@@ -154,6 +154,17 @@ fn a_turn_takes_no_longer_for_a_larger_cache() {
     assert!(most < 10 * least, "{most:?} and {least:?} of a small one");
 }
 
+/// What is cached of 1 TiB, some of each 32 MiB of it.
+#[test]
+fn a_page_of_bits_takes_little_memory_and_that_is_counted() {
+    let pages = 1 << 15;
+    let mut cache = touched(pages);
+    run(&mut cache);
+    let each = cache.status().page_bytes / pages as usize;
+    // A KiB for what can be read here, and one for what the page says.
+    assert!((1024..2400).contains(&each), "{each}");
+}
+
 #[test]
 fn pages_that_become_due_at_once_are_written_a_few_at_a_time() {
     // More than the memory of a cache has room for.

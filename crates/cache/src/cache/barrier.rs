@@ -12,6 +12,7 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Operation, Request};
 
 use super::open::{check_marked, check_unmarked};
+use super::space::is_about_room;
 use super::{BLOCK, Cache, Owner, Side};
 use crate::layout::{HEAD, Header, Mark, PAGE};
 use crate::mark::{self, MarkSums};
@@ -35,6 +36,8 @@ pub(super) struct Barrier {
     head: Vec<u8>,
     /// Granules that are zeroed now.
     part: Range<u64>,
+    /// When the header is written again for which there was no room.
+    again_at: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,9 @@ enum Step {
     FlushBack,
     RecordBack,
     SayOff,
+    /// There is no room for what the mark replaces: what it took is given back, and writes go around, to the head, too.
+    GivingHeadBack,
+    SayAside,
     ForgetClean,
     Zeroing,
     ForgetNewer,
@@ -77,6 +83,8 @@ const LEAST_ZEROED: u64 = 256;
 const _: () = assert!(MOST_ZEROED * 8 <= u32::MAX as u64);
 /// How long a part is to take at most: hosts wait meanwhile. What takes less than a fifth of it becomes larger.
 const PART_TAKES: Duration = Duration::from_millis(50);
+/// How long a header for which there was no room is left alone.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
 
 /// How much is zeroed at a time, which is what the backing device does soon; between two parts hosts come in.
 pub(super) struct ZeroParts {
@@ -134,12 +142,17 @@ impl Cache {
                     step: Step::Quiet,
                     head: Vec::new(),
                     part: 0..0,
+                    again_at: None,
                 });
             }
         }
         let Some(barrier) = &self.barrier else { return };
         let quiet = self.pieces == 0 && self.evicting == 0 && self.is_settled_for_tasks();
         let durable = self.pages_are_durable();
+        if barrier.again_at.is_some_and(|at| at <= self.now) {
+            let step = barrier.step;
+            return self.say_again(step);
+        }
         match (barrier.step, &barrier.task) {
             // Hosts' last writes may have come in between.
             (Step::Quiet, Task::Restore(_)) if quiet && self.dirty_elsewhere() > 0 => {
@@ -151,6 +164,7 @@ impl Cache {
                 let task = task.clone();
                 self.begin_task(task);
             }
+            (Step::RecordHead, _) if self.lacks_page(0) => self.forget_head(),
             (Step::RecordHead, _) if durable => self.say(Step::SayArming, Mark::Arming),
             (Step::RecordBack, _) if durable => self.say(Step::SayOff, Mark::Off),
             (Step::ForgetClean, Task::Zero(..)) if durable => self.zero_backing(),
@@ -164,8 +178,8 @@ impl Cache {
     }
 
     fn is_settled_for_tasks(&self) -> bool {
-        let runs = self.ops.is_empty();
-        runs && !self.is_flushing()
+        let none = self.ops.len() == self.passing;
+        none && !self.is_flushing()
     }
 
     fn give_up_tasks(&mut self) {
@@ -287,6 +301,67 @@ impl Cache {
         self.try_barrier(|cache| cache.write(how, Owner::Barrier, at, &bytes));
     }
 
+    /// Says once more what there was no room for.
+    fn say_again(&mut self, step: Step) {
+        if let Some(barrier) = &mut self.barrier {
+            barrier.again_at = None;
+        }
+        if let Some(mark) = self.header.as_ref().map(|header| header.mark) {
+            self.say(step, mark);
+        }
+    }
+
+    /// When a task goes on that has found no room.
+    pub(super) fn barrier_deadline(&self) -> Option<Moment> {
+        self.barrier.as_ref().and_then(|barrier| barrier.again_at)
+    }
+
+    /// There is no room for the page that says that the head is kept, so a crash finds neither: as if it was not.
+    fn forget_head(&mut self) {
+        for granule in 0..self.head_granules() {
+            self.record(granule, (false, false));
+            self.put(granule, (false, false));
+        }
+        self.changed(0);
+        if let Some(header) = self.header_mut() {
+            header.marked = None;
+        }
+        self.at(Step::GivingHeadBack);
+        self.give_back(Owner::Barrier, 0, self.head_granules());
+    }
+
+    /// No mark is put for a while. What begins the device may be written meanwhile, so it is not known from now on.
+    fn go_without_mark(&mut self) {
+        self.step_aside();
+        let knows = |header: &mut Header| header.head_crc.take().is_some();
+        match self.header_mut().is_some_and(knows) {
+            true => self.say(Step::SayAside, Mark::Off),
+            false => self.end_task(),
+        }
+    }
+
+    /// The fast device has no room for what a task needs; whether the task sees to that.
+    fn makes_do(&mut self, error: &IoError) -> bool {
+        let step = self.barrier.as_ref().map(|barrier| barrier.step);
+        match step.filter(|_| is_about_room(error)) {
+            Some(Step::KeepHead) => {
+                self.has_no_room(error);
+                self.go_without_mark();
+            }
+            Some(
+                Step::SayArming | Step::SayOn | Step::SayRestoring | Step::SayOff | Step::SayAside,
+            ) => {
+                self.has_no_room(error);
+                let at = self.now + SAY_AGAIN;
+                if let Some(barrier) = &mut self.barrier {
+                    barrier.again_at = Some(at);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
     fn header_mut(&mut self) -> Option<&mut Header> {
         self.header.as_mut()
     }
@@ -296,6 +371,10 @@ impl Cache {
             return;
         };
         let step = barrier.step;
+        if step == Step::GivingHeadBack {
+            // Space that does not come back is not lost.
+            return self.go_without_mark();
+        }
         if let Err(error) = result {
             return self.barrier_failed(&error);
         }
@@ -315,6 +394,7 @@ impl Cache {
         match step {
             Step::ReadBacking => self.keep_head(&head),
             Step::KeepHead => {
+                self.has_room_again();
                 for granule in 0..self.head_granules() {
                     self.record(granule, (true, true));
                     self.put(granule, (true, true));
@@ -347,8 +427,12 @@ impl Cache {
             }
             Step::FlushBack => self.head_is_back(&head),
             Step::Zeroing => self.part_is_zeroed(),
-            Step::SayOn | Step::SayOff | Step::GivingBack => self.end_task(),
-            Step::Quiet | Step::RecordHead | Step::RecordBack | Step::LookAtMark => {}
+            Step::SayOn | Step::SayOff | Step::SayAside | Step::GivingBack => self.end_task(),
+            Step::GivingHeadBack
+            | Step::Quiet
+            | Step::RecordHead
+            | Step::RecordBack
+            | Step::LookAtMark => {}
             Step::ForgetClean | Step::ForgetNewer => {}
         }
     }
@@ -522,6 +606,9 @@ impl Cache {
 
     /// A device has not done what a task needs. Of the fast device nothing may go on then; the next start takes it up.
     fn barrier_failed(&mut self, error: &IoError) {
+        if self.makes_do(error) {
+            return;
+        }
         let Some(barrier) = self.barrier.take() else {
             return;
         };
@@ -558,6 +645,7 @@ impl Cache {
             step,
             head,
             part: 0..0,
+            again_at: None,
         });
         match mark {
             Mark::Arming => {

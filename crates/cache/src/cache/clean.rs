@@ -333,6 +333,9 @@ impl Cache {
             page.returning.set(at, false);
             page.overtaken.set(at, false);
         }
+        // A run lies in one page.
+        let (page, _) = self.page_of(run.first);
+        page.shrink();
     }
 
     /// When what was written back is to be flushed, or a device is to be tried again.
@@ -428,10 +431,10 @@ impl Cache {
     }
 
     /// A flush of the backing device has failed, a host's or ours: what it had may be gone, and all of it is written
-    /// again. One of ours that is under way stays so until its answer comes, which has nothing to record then.
+    /// again. What came in from there, and no page says so yet, may not be what it has. One of ours that is under way stays so until its answer comes, which has nothing to record then.
     pub(super) fn flush_failed(&mut self, error: &IoError) {
         self.in_trouble(error);
-        self.around.may_be_lost();
+        let some_is_lost = self.around.may_be_lost();
         self.cleaning.unflushed = true;
         self.cleaning.unsettled_since = None;
         self.cleaning.flush_again = true;
@@ -443,6 +446,9 @@ impl Cache {
             if let Some(page) = self.pages.get_mut(number) {
                 page.written = Default::default();
                 page.settling = Default::default();
+                if some_is_lost {
+                    self.cached -= page.forget_unrecorded();
+                }
             }
         }
     }

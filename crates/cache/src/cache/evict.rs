@@ -44,7 +44,8 @@ impl Cache {
             return;
         }
         let most = self.policy.capacity() - self.kept_free();
-        while self.policy.len() > most && self.evicting < MOST && self.barrier.is_none() {
+        let has_more = |cache: &Self| cache.policy.len() > most || cache.space.wanted > 0;
+        while has_more(self) && self.evicting < MOST && self.barrier.is_none() {
             let pages = &self.pages;
             let locks = &self.locks;
             let goes = self.policy.victim(|block| {
@@ -57,6 +58,7 @@ impl Cache {
             });
             let Some(block) = goes else {
                 self.cleaning.leaving.is_wanted = true;
+                self.space.wanted = 0;
                 self.look_again = self.now + LOOK_AGAIN;
                 return;
             };
@@ -70,6 +72,7 @@ impl Cache {
             step: Step::Recording,
         }));
         self.evicting += 1;
+        self.space.wanted = self.space.wanted.saturating_sub(1);
         self.cleaning.leaving.gone += 1;
         // It was free a moment ago.
         self.locks.take(first / UNIT, op, Hold::Alone);
@@ -78,11 +81,11 @@ impl Cache {
             changed |= self.record(granule, (false, false));
             self.put(granule, (false, false));
         }
-        if changed {
-            self.changed(first / PAGE);
+        let waits = changed && self.forgets_later(first / PAGE);
+        if waits {
             self.wait_for_page(first / PAGE, op);
         }
-        if !changed || self.sings(Defect::DropBeforeRecord) {
+        if !waits || self.sings(Defect::DropBeforeRecord) {
             self.deallocate_block(op, first);
         }
     }
@@ -103,7 +106,8 @@ impl Cache {
         let first = *first;
         match news {
             News::Granted => {}
-            News::Recorded => self.deallocate_block(op, first),
+            News::NoRoom { is_new: false } => self.wait_for_page(first / PAGE, op),
+            News::Recorded | News::NoRoom { is_new: true } => self.deallocate_block(op, first),
             News::Done(..) => self.end_eviction(op),
         }
     }

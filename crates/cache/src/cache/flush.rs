@@ -47,9 +47,16 @@ impl Around {
         self.written += 1;
     }
 
-    /// A flush has failed.
-    pub(super) fn may_be_lost(&mut self) {
-        self.failures += u64::from(self.written > self.flushed);
+    /// A flush has failed; whether some may be lost.
+    pub(super) fn may_be_lost(&mut self) -> bool {
+        let some = self.written > self.flushed;
+        self.failures += u64::from(some);
+        some
+    }
+
+    /// How often some may have been lost: what was read before is not what the device has for good.
+    pub(super) const fn losses(&self) -> u64 {
+        self.failures
     }
 
     fn is_flushed(&self) -> bool {

@@ -2,6 +2,7 @@
 
 mod barrier;
 mod clean;
+mod compare;
 mod evict;
 mod flush;
 mod leaving;
@@ -10,6 +11,7 @@ mod pages;
 mod piece;
 mod refused;
 mod room;
+mod space;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -21,7 +23,7 @@ use ashlar_block::{
 };
 use slab::Slab;
 
-use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, append_granule};
+use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, PAGE, UNIT, append_granule};
 use crate::locks::Locks;
 use crate::policy::{BlockIndex, S3Fifo, Streams};
 use crate::rules::{RuleId, RuleStatus, Rules};
@@ -31,10 +33,11 @@ use open::Opening;
 use pages::{DuePages, Page};
 use piece::Piece;
 use room::Starved;
+use space::Space;
 
 /// Granules of a block, the unit of what stays and what goes: a slot of the fast volume.
 const BLOCK: u64 = 2;
-/// Pieces of hosts' requests under way at a time.
+/// Pieces of hosts' requests under way at a time; and of reads that pass those, as many more.
 const MOST_PIECES: usize = 512;
 /// Memory for requests.
 const MEMORY: usize = 128 << 20;
@@ -96,10 +99,14 @@ pub struct Status {
     pub backing_errors: u64,
     /// What the backing device has failed last, of flushes of it and of its mark, until it has done it: it is tried again.
     pub trouble: Option<String>,
+    /// What the fast device has said when it had no room, until it takes something new: writes go around meanwhile.
+    pub no_room: Option<String>,
     /// A flush has failed over writes that went around, and no host was told yet.
     pub is_untold: bool,
-    /// Bytes of memory that the policy takes.
+    /// Bytes of memory that the policy takes, and the pages of bits.
     pub policy_bytes: usize,
+    /// See there.
+    pub page_bytes: usize,
     /// What is kept out by hand.
     pub rules: Vec<RuleStatus>,
 }
@@ -111,6 +118,8 @@ struct Whole {
     /// The bytes of the device that it is about.
     bytes: Range<u64>,
     buffer: Option<IoBuffer>,
+    /// A read of what is cached, which passes what waits for the backing device.
+    passes: bool,
     left: usize,
     error: Option<IoError>,
 }
@@ -130,6 +139,8 @@ enum Owner {
     Settle,
     Barrier,
     Open,
+    /// What is compared, by its place.
+    Compare(usize),
     /// A host's.
     Flush(usize, flush::Sent),
 }
@@ -138,6 +149,10 @@ enum Owner {
 enum News {
     Granted,
     Recorded,
+    /// There is no room for the page that it waits for, of which nothing is durable if it is new.
+    NoRoom {
+        is_new: bool,
+    },
     Done(Side, Option<IoBuffer>, Result<(), IoError>),
 }
 
@@ -166,11 +181,16 @@ pub struct Cache {
     waiting: VecDeque<Request>,
     /// Of hosts' requests, writes that may not begin yet, oldest first: what only reads passes them.
     held: VecDeque<Request>,
+    /// And others that wait, while reads of what is cached pass them.
+    passed: VecDeque<Request>,
     pieces: usize,
+    /// Pieces of reads that pass: nothing waits for those.
+    passing: usize,
     /// Of these, what is being put on the fast device.
     filling: usize,
     /// Writes that wait for room.
     starved: Starved,
+    space: Space,
     barrier: Option<Barrier>,
     tasks: VecDeque<Task>,
     zero_parts: ZeroParts,
@@ -232,9 +252,12 @@ impl Cache {
             wholes: Slab::new(),
             waiting: VecDeque::new(),
             held: VecDeque::new(),
+            passed: VecDeque::new(),
             pieces: 0,
+            passing: 0,
             filling: 0,
             starved: Starved::default(),
+            space: Space::default(),
             barrier: None,
             tasks: VecDeque::new(),
             zero_parts: ZeroParts::new(now),
@@ -305,8 +328,10 @@ impl Cache {
             written_back_bytes: self.counters.written_back * GRANULE as u64,
             backing_errors: self.counters.backing_errors,
             trouble: self.trouble.clone(),
+            no_room: self.space.refusal.clone(),
             is_untold: self.around.is_untold(),
             policy_bytes: self.policy.bytes(),
+            page_bytes: self.pages.values().map(Page::bytes).sum(),
             rules: self.rules.status(),
         }
     }
@@ -380,6 +405,10 @@ impl Cache {
             Owner::Settle => self.settled(result),
             Owner::Barrier => self.barrier_done(buffer, result),
             Owner::Open => self.opened(buffer, result),
+            Owner::Compare(at) => {
+                let done = self.read_to_compare(at, buffer, result);
+                self.or_fail(done);
+            }
             Owner::Flush(whole, sent) => self.hosts_flush_is_over(whole, sent, result),
         }
     }
@@ -433,7 +462,10 @@ impl Cache {
         let idle = (self.dirty_elsewhere() > 0).then(|| self.asked + IDLE);
         let idle = idle.filter(|&at| at > self.now);
         let waits = [self.yield_deadline(), self.room_deadline()];
-        let all = idle.into_iter().chain(waits.into_iter().flatten());
+        let waits = waits
+            .into_iter()
+            .chain([self.pages_deadline(), self.barrier_deadline()]);
+        let all = idle.into_iter().chain(waits.flatten());
         all.chain(self.settle_deadline()).min()
     }
 
@@ -512,19 +544,35 @@ impl Cache {
 
     /// Begins requests, as far as they may.
     fn admit(&mut self) {
-        while self.failure.is_some() || self.has_room_for_requests() {
+        loop {
+            let all = self.failure.is_some() || self.has_room_for_requests();
             let busy = self.barrier.is_some() || self.holds_writes() || self.must_arm();
             let holds = self.failure.is_none() && busy;
-            if !holds && let Some(request) = self.held.pop_front() {
+            if all && let Some(request) = self.passed.pop_front() {
                 self.begin(request);
                 continue;
+            }
+            if all
+                && !holds
+                && let Some(request) = self.held.pop_front()
+            {
+                self.begin(request);
+                continue;
+            }
+            if !all && self.opening.is_some() {
+                break;
             }
             let Some(request) = self.waiting.pop_front() else {
                 break;
             };
-            match holds && request.op.modifies() {
-                true => self.held.push_back(request),
-                false => self.begin(request),
+            if request.op.modifies() && (holds || !all) {
+                self.held.push_back(request);
+            } else if all {
+                self.begin(request);
+            } else if self.may_pass(&request) {
+                self.begin_request(request, true);
+            } else {
+                self.passed.push_back(request);
             }
         }
         let arming = self.barrier.is_some() || self.tasks.contains(&Task::Arm);
@@ -539,19 +587,36 @@ impl Cache {
         !busy && self.pieces < MOST_PIECES
     }
 
-    /// Whether writes wait for a mark on the backing device.
-    fn must_arm(&self) -> bool {
-        let header = self.header.as_ref();
-        header.is_some_and(|header| header.mode == Mode::WriteBack && header.mark != Mark::On)
+    /// Whether a request is a read of what is cached and needs not wait. But for the head, which a mark that finds no room
+    /// gives back, what is done alone takes nothing away from one that is under way: of what becomes zeroes it has either.
+    fn may_pass(&self, request: &Request) -> bool {
+        let mut granules = self.granules_of(request);
+        request.op == Operation::Read && self.passing < MOST_PIECES && granules.start >= HEAD && {
+            granules
+        }
+        .all(|granule| self.is_present(granule))
+    }
+
+    fn bytes_of(&self, request: &Request) -> Range<u64> {
+        let shift = self.blocks.shift();
+        let start = request.range.start.0 << shift;
+        start..start + (u64::from(request.range.count) << shift)
+    }
+
+    fn granules_of(&self, request: &Request) -> Range<u64> {
+        let (bytes, granule) = (self.bytes_of(request), GRANULE as u64);
+        bytes.start / granule..bytes.end.div_ceil(granule)
     }
 
     fn begin(&mut self, request: Request) {
+        self.begin_request(request, false);
+    }
+
+    fn begin_request(&mut self, request: Request, passes: bool) {
         if let Some(error) = self.failure_error() {
             return self.done.push(request.complete(Err(error)));
         }
-        let shift = self.blocks.shift();
-        let start = request.range.start.0 << shift;
-        let bytes = start..start + (u64::from(request.range.count) << shift);
+        let (bytes, granules) = (self.bytes_of(&request), self.granules_of(&request));
         let Request {
             tag, op, buffer, ..
         } = request;
@@ -560,11 +625,11 @@ impl Cache {
             op,
             bytes: bytes.clone(),
             buffer,
+            passes,
             left: 1,
             error: None,
         });
         let granule = GRANULE as u64;
-        let granules = bytes.start / granule..bytes.end.div_ceil(granule);
         match op {
             Operation::Flush => self.begin_hosts_flush(whole),
             Operation::Deallocate if !self.backing.deallocates => self.piece_over(whole, Ok(())),

@@ -1,8 +1,10 @@
 //! The way into service: a new cache writes its header; one that was there reads header and pages, and looks
-//! whether the backing device is the one it knows, as it left it.
+//! whether the backing device is the one it knows, as it left it: by its name, by what begins it, and by some of what both
+//! have ([`compare`](super::compare)).
 
 use ashlar_block::{BlockSize, Durability, Geometry, IoBuffer, IoError, Moment};
 
+use super::compare::Comparing;
 use super::{BLOCK, Cache, Defect, Owner, Side};
 use crate::identity::{Identity, Other};
 use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page};
@@ -22,8 +24,9 @@ pub(super) struct Opening {
     /// What is said of the backing device.
     found: Option<Identity>,
     other: Other,
-    /// It is another one: what is cached is forgotten.
+    /// It is another one, or has changed: what is cached is forgotten.
     forgets: bool,
+    pub(super) comparing: Comparing,
     /// The header must say something else from now on.
     says_more: bool,
 }
@@ -33,6 +36,7 @@ enum Step {
     Header,
     Backing,
     Pages(u64),
+    Comparing,
     Kept,
     /// Pages of what is forgotten, one by one, and what they describe.
     Forgetting,
@@ -86,7 +90,7 @@ impl Cache {
         self
     }
 
-    /// What is said to be its backing device is this. In write-back mode it is known by the mark.
+    /// What is said to be its backing device is this.
     #[must_use]
     pub fn over(mut self, found: Identity, other: Other) -> Self {
         if let Some(opening) = &mut self.opening {
@@ -135,6 +139,7 @@ impl Cache {
             found: None,
             other: Other::Refused,
             forgets: false,
+            comparing: Comparing::default(),
             says_more: false,
         });
         let read = match step {
@@ -144,7 +149,7 @@ impl Cache {
         self.or_fail(read);
     }
 
-    fn or_fail(&mut self, result: Result<(), IoError>) {
+    pub(super) fn or_fail(&mut self, result: Result<(), IoError>) {
         if let Err(error) = result {
             self.fail(error.to_string());
         }
@@ -164,6 +169,7 @@ impl Cache {
                 Step::Header => self.header_read(bytes),
                 Step::Backing => self.head_read(bytes),
                 Step::Pages(first) => self.pages_read(first, bytes),
+                Step::Comparing => Ok(()),
                 Step::Kept => self.kept_read(bytes.to_vec()),
                 Step::Forgetting => {
                     self.give_page_back();
@@ -217,7 +223,7 @@ impl Cache {
         self.read(Side::Backing, Owner::Open, 0, HEAD)
     }
 
-    /// Whether the backing device is the one that the header knows, where it has no mark to be known by.
+    /// Whether the backing device is the one that the header knows.
     fn check_identity(&mut self) -> Result<(), IoError> {
         let (Some(opening), Some(header)) = (&mut self.opening, &mut self.header) else {
             return Ok(());
@@ -228,20 +234,25 @@ impl Cache {
         if header.identity.as_ref() == Some(found) {
             return Ok(());
         }
-        let known = header
-            .identity
-            .as_ref()
-            .filter(|_| header.mode != Mode::WriteBack);
+        let known = header.identity.as_ref();
         if let Some(known) = known.filter(|known| !known.is(found)) {
+            let is_marked = header.mark != Mark::Off;
             if opening.other == Other::Refused {
+                let way = match is_marked {
+                    true => {
+                        ". If it is a whole copy of that, made since the cache was last in service, `volume reopen \
+                         --other-device` takes it up in place of it"
+                    }
+                    false => IF_TAKEN_UP,
+                };
                 let why = format!(
-                    "backing device {name} is another one: it is {found}, and what is cached is of {known}, {}. If it is \
-                     to be cached from now on, `volume reopen --other-device` takes it up with nothing cached",
+                    "backing device {name} is another one: it is {found}, and what is cached is of {known}, {}{way}",
                     header.backing
                 );
                 return Err(IoError::new(ashlar_block::ErrorKind::InvalidRequest, why));
             }
-            opening.forgets = true;
+            // A copy has what was cached, too; and what is newer than that is here alone.
+            opening.forgets = !is_marked;
         }
         header.identity = Some(found.clone());
         opening.says_more = true;
@@ -271,7 +282,17 @@ impl Cache {
                 self.write_header(&bytes)
             }
             Wanted::Known(_, name) => {
-                check_head(header, name, head)?;
+                check_no_other(header, head)?;
+                let checked = check_head(header, name, head);
+                match checked {
+                    Err(_)
+                        if opening.forgets
+                            || opening.other == Other::TakenUp && header.mark == Mark::Off =>
+                    {
+                        opening.forgets = true;
+                    }
+                    checked => checked?,
+                }
                 opening.says_more |= header.backing != *name;
                 header.backing.clone_from(name);
                 self.read_pages(0)
@@ -296,6 +317,30 @@ impl Cache {
         if self.opening.as_ref().is_some_and(|opening| opening.forgets) {
             return self.forget_next();
         }
+        self.opening_at(Step::Comparing);
+        self.begin_comparing()
+    }
+
+    /// What was compared of the device is what is cached; or it differs here.
+    pub(super) fn was_compared(&mut self, differs_at: Option<u64>) -> Result<(), IoError> {
+        let (Some(opening), Some(header)) = (&mut self.opening, &self.header) else {
+            return Ok(());
+        };
+        if let Some(granule) = differs_at {
+            let is_marked = header.mark != Mark::Off;
+            if opening.other == Other::TakenUp && !is_marked {
+                opening.forgets = true;
+                return self.forget_next();
+            }
+            let what = format!(
+                "{CHANGED}: at byte {} it has other data than what is cached of it",
+                granule * GRANULE as u64
+            );
+            let error = not_as_left(header, &header.backing, &what);
+            let way = if is_marked { "" } else { IF_TAKEN_UP };
+            let why = format!("{}{way}", error.context());
+            return Err(IoError::new(error.kind(), why));
+        }
         let marking = self.header.as_ref().map(|header| header.mark);
         if matches!(marking, Some(Mark::Arming | Mark::Restoring)) {
             self.opening_at(Step::Kept);
@@ -308,12 +353,22 @@ impl Cache {
     fn forget_next(&mut self) -> Result<(), IoError> {
         let Some((&page, _)) = self.pages.first_key_value() else {
             self.cached = 0;
+            self.know_head();
             return self.take_up(Vec::new());
         };
         self.opening_at(Step::Forgetting);
         let how = (Side::Fast, Durability::Durable);
         let at = self.layout.page_at(page);
         self.write(how, Owner::Open, at, &[0; GRANULE])
+    }
+
+    /// What begins the device now is what belongs there.
+    fn know_head(&mut self) {
+        if let (Some(opening), Some(header)) = (&mut self.opening, &mut self.header) {
+            let known = header.mode == Mode::WriteBack;
+            header.head_crc = known.then(|| crc32c::crc32c(&opening.head));
+            opening.says_more = true;
+        }
     }
 
     fn give_page_back(&mut self) {
@@ -429,14 +484,23 @@ fn check_head(header: &Header, name: &str, head: &[u8]) -> Result<(), IoError> {
 }
 
 const CHANGED: &str = "has changed since it was left";
+const IF_TAKEN_UP: &str = ". If it is to be cached as it is now, `volume reopen --other-device` takes it up with nothing cached";
 
 /// Whether the backing device of a cache without a mark begins as it did when that was taken away, or the cache was made.
 pub(super) fn check_unmarked(header: &Header, head: &[u8]) -> Result<(), IoError> {
-    if let Some(other) = mark::whose(head) {
-        let what = format!("has the mark of cache {other}");
-        return Err(not_as_left(header, &header.backing, &what));
-    }
+    check_no_other(header, head)?;
     check_head(header, &header.backing, head)
+}
+
+/// Where there is to be no mark, there is none of another cache.
+fn check_no_other(header: &Header, head: &[u8]) -> Result<(), IoError> {
+    match mark::whose(head).filter(|_| header.mark == Mark::Off) {
+        Some(other) => {
+            let what = format!("has the mark of cache {other}");
+            Err(not_as_left(header, &header.backing, &what))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether it has the mark that was put there, or some of it; of a mark that a program before has put, as far as that is

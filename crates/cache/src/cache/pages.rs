@@ -2,12 +2,14 @@
 //! change to be durable waits for the next write that has it.
 //!
 //! A flush of the backing device can make tens of thousands of pages due at once. They are written a few at a time, those
-//! first that something waits for, and stay due while there is no memory for them.
+//! first that something waits for, and stay due while there is no memory for them. So do those for which the fast device has
+//! no room: [`space`](super::space) says what becomes of what waits for them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
-use ashlar_block::{Durability, IoError};
+use ashlar_block::{Durability, ErrorKind, IoError, Moment};
 
 use super::{Cache, News, Owner, Side};
 use crate::bits::Bits;
@@ -15,6 +17,8 @@ use crate::layout::{PAGE, encode_page};
 
 /// Pages that are written at a time: 1 MiB of the memory for requests.
 const MOST_ON_THEIR_WAY: usize = 256;
+/// How long pages for which there was no room are left alone.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// When a page is to be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +38,10 @@ pub(super) struct DuePages {
     awaited: VecDeque<u64>,
     others: VecDeque<u64>,
     on_their_way: usize,
+    /// For which there was no room: of those, whose older self is durable, and others. When they are tried again.
+    refused: BTreeSet<u64>,
+    refused_new: BTreeSet<u64>,
+    again_at: Option<Moment>,
 }
 
 impl DuePages {
@@ -49,8 +57,14 @@ impl DuePages {
         }
     }
 
+    /// Of a page that is refused and new nothing is durable, which is what a crash finds then.
     fn is_over(&self) -> bool {
-        self.on_their_way == 0 && self.awaited.is_empty() && self.others.is_empty()
+        let none_waits = self.awaited.is_empty() && self.others.is_empty();
+        self.on_their_way == 0 && none_waits && self.refused.is_empty()
+    }
+
+    fn is_refused(&self, page: u64) -> bool {
+        self.refused.contains(&page) || self.refused_new.contains(&page)
     }
 
     fn first(&self) -> Option<(u64, Due)> {
@@ -87,6 +101,8 @@ pub(super) struct Page {
     version: u64,
     durable: u64,
     writing: Option<u64>,
+    /// The fast device has it, with something that is cached or was.
+    is_stored: bool,
     due: Due,
     waiting: Vec<(u64, usize)>,
 }
@@ -98,6 +114,7 @@ impl Page {
             dirty: newer.clone(),
             cached,
             newer,
+            is_stored: true,
             ..Self::default()
         }
     }
@@ -108,6 +125,19 @@ impl Page {
         quiet && self.present.is_empty() && self.cached.is_empty() && self.waiting.is_empty()
     }
 
+    /// How it is due that has changed since it was written.
+    fn still_due(&self) -> Due {
+        match self.waiting.is_empty() {
+            true => Due::Some,
+            false => Due::Awaited,
+        }
+    }
+
+    /// Whether a crash would find what it has said before; else it finds nothing.
+    fn may_be_found(&self) -> bool {
+        self.is_stored || self.writing.is_some()
+    }
+
     /// What can be recorded as clean after a flush of the backing device is to be so after the one that begins now.
     pub(super) fn settle(&mut self) {
         let [present, dirty] = [self.present.words(), self.dirty.words()];
@@ -116,6 +146,44 @@ impl Page {
             let fresh = !dirty[at] & !cached[at];
             self.settling.words()[at] | present[at] & (fresh | dirty[at] & written[at])
         });
+    }
+
+    /// Bytes of memory. What is rarer than what is cached has some only while there is some.
+    pub(super) fn bytes(&self) -> usize {
+        let all = [
+            &self.present,
+            &self.dirty,
+            &self.returning,
+            &self.overtaken,
+            &self.written,
+            &self.settling,
+            &self.cached,
+            &self.newer,
+        ];
+        let waiting = self.waiting.capacity() * size_of::<(u64, usize)>();
+        let bits: usize = all.into_iter().map(Bits::bytes).sum();
+        size_of::<Self>() + waiting + bits
+    }
+
+    /// Lets go of memory for what there is nothing of any more.
+    pub(super) fn shrink(&mut self) {
+        let rarer = [
+            &mut self.dirty,
+            &mut self.returning,
+            &mut self.overtaken,
+            &mut self.written,
+            &mut self.newer,
+        ];
+        rarer.into_iter().for_each(Bits::shrink);
+    }
+
+    /// What has come in clean and is not recorded is forgotten; how much that was.
+    pub(super) fn forget_unrecorded(&mut self) -> u64 {
+        let fresh = Bits::from_words(|at| {
+            self.present.words()[at] & !self.dirty.words()[at] & !self.cached.words()[at]
+        });
+        self.present.remove(&fresh);
+        fresh.count()
     }
 
     /// That flush is done: what was newer, and whether anything has changed.
@@ -129,6 +197,7 @@ impl Page {
             bits.remove(&settling);
         }
         self.cached.add(&settling);
+        self.shrink();
         Some(newer)
     }
 }
@@ -214,19 +283,42 @@ impl Cache {
         self.dirty = self.dirty + u64::from(dirty) - u64::from(before.1);
     }
 
+    /// Whether what a page has forgotten has to be durable: a crash could find it.
+    pub(super) fn forgets_later(&mut self, page: u64) -> bool {
+        self.changed(page);
+        let page = self.pages.get(&page);
+        page.is_some_and(Page::may_be_found)
+    }
+
+    /// Whether there is no room for a page of which nothing is durable.
+    pub(super) fn lacks_page(&self, page: u64) -> bool {
+        self.due.refused_new.contains(&page)
+    }
+
     /// Writes pages that are due, as many as may be on their way.
     pub(super) fn write_pages(&mut self) {
+        self.try_refused_again();
         while self.failure.is_none()
             && self.due.on_their_way < MOST_ON_THEIR_WAY
             && let Some((number, due)) = self.due.first()
         {
+            let refused = self.due.is_refused(number);
             let page = self.pages.get_mut(&number);
-            let Some(page) = page.filter(|page| page.due == due && page.writing.is_none()) else {
+            let page = page.filter(|page| page.due == due && page.writing.is_none() && !refused);
+            let Some(page) = page else {
                 // It was due twice; or is on its way, and comes again when it has arrived.
                 self.due.pop(due);
                 self.is_not_due(number, due);
                 continue;
             };
+            if !page.is_stored && page.cached.is_empty() {
+                // Nothing says nothing.
+                self.due.pop(due);
+                page.due = Due::Not;
+                page.durable = page.version;
+                self.page_is_durable(number);
+                continue;
+            }
             let (version, bytes) = (page.version, encode_page(number, &page.cached, &page.newer));
             let how = (Side::Fast, Durability::Durable);
             let at = self.layout.page_at(number);
@@ -254,13 +346,25 @@ impl Cache {
 
     pub(super) fn page_written(&mut self, page: u64, result: Result<(), IoError>) {
         self.due.on_their_way -= 1;
-        if let Err(error) = result {
-            return self.fail(format!("a page of the cache could not be written: {error}"));
+        match result {
+            Err(error) if error.kind() == ErrorKind::NoSpace => self.page_refused(page, &error),
+            Err(error) => self.fail(format!("a page of the cache could not be written: {error}")),
+            Ok(()) => {
+                if let Some(one) = self.pages.get_mut(&page) {
+                    one.durable = one.writing.take().unwrap_or(one.durable);
+                    if !std::mem::replace(&mut one.is_stored, true) {
+                        self.has_room_again();
+                    }
+                }
+                self.page_is_durable(page);
+            }
         }
+    }
+
+    fn page_is_durable(&mut self, page: u64) {
         let Some(one) = self.pages.get_mut(&page) else {
             return;
         };
-        one.durable = one.writing.take().unwrap_or(one.durable);
         let durable = one.durable;
         let over: Vec<usize> = one
             .waiting
@@ -268,8 +372,7 @@ impl Cache {
             .map(|(_, op)| op)
             .collect();
         if one.version > durable {
-            let awaited = !one.waiting.is_empty();
-            let due = if awaited { Due::Awaited } else { Due::Some };
+            let due = one.still_due();
             self.due.add(page, one, due);
         } else if one.is_nothing() {
             self.pages.remove(&page);
@@ -277,5 +380,43 @@ impl Cache {
         for op in over {
             self.tell(op, News::Recorded);
         }
+    }
+
+    /// There is no room for a page: it is written when there is, and what waits for it hears of that.
+    fn page_refused(&mut self, page: u64, error: &IoError) {
+        self.has_no_room(error);
+        let Some(one) = self.pages.get_mut(&page) else {
+            return;
+        };
+        one.writing = None;
+        let is_new = !one.is_stored;
+        match is_new {
+            true => self.due.refused_new.insert(page),
+            false => self.due.refused.insert(page),
+        };
+        self.due.again_at.get_or_insert(self.now + RETRY);
+        for (_, op) in std::mem::take(&mut one.waiting) {
+            self.tell(op, News::NoRoom { is_new });
+        }
+    }
+
+    fn try_refused_again(&mut self) {
+        if self.due.again_at.is_none_or(|at| at > self.now) {
+            return;
+        }
+        self.due.again_at = None;
+        let mut refused = std::mem::take(&mut self.due.refused);
+        refused.append(&mut self.due.refused_new);
+        for number in refused {
+            if let Some(page) = self.pages.get_mut(&number) {
+                let due = page.still_due();
+                self.due.add(number, page, due);
+            }
+        }
+    }
+
+    /// When pages are tried again for which there was no room.
+    pub(super) fn pages_deadline(&self) -> Option<Moment> {
+        self.due.again_at
     }
 }

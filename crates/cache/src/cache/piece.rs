@@ -8,7 +8,11 @@
 //!   what the backing device has, and drops.
 //! * cached and newer: data, and nothing else.
 //!
-//! A write that goes around: first the page forgets what it had, all of it clean; then the backing device.
+//! A write that goes around: first the page forgets what it had, all of it clean; then the backing device. One for which the
+//! fast device has no room goes around, too; what of it is newer is written on both, for nothing else may go back there. What
+//! a write has taken of the fast device, and no page says so, is given back.
+
+mod no_room;
 
 use std::ops::Range;
 
@@ -31,6 +35,8 @@ pub(super) struct Piece {
     first: u64,
     end: u64,
     is_read: bool,
+    /// A read that passes what waits for the backing device: it brings nothing in, for what it has read may be zeroes by then.
+    passes: bool,
     durability: Durability,
     is_stream: bool,
     /// That it is asked for says that it is to stay.
@@ -45,6 +51,10 @@ pub(super) struct Piece {
     /// What its granules hold, of a write of less.
     patched: Option<IoBuffer>,
     error: Option<(Side, IoError)>,
+    /// The fast device may have some of it that no page says is there.
+    takes_space: bool,
+    /// Losses of the backing device before it was asked.
+    losses: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +75,15 @@ enum Step {
     Recording,
     /// A write that failed is recorded as not there.
     Refusing,
+    /// Of a write for which there is no room, that which is newer is written.
+    Rewriting,
     /// What was cached is recorded as not so.
     Dropping,
     /// And deallocated.
     Deallocating,
     WritingAround,
+    /// What it took and did not use is deallocated; then it is over.
+    GivingBack,
 }
 
 impl Step {
@@ -119,8 +133,9 @@ impl Shared {
 
 impl Cache {
     pub(super) fn begin_piece(&mut self, whole: usize, granules: Range<u64>, is_stream: bool) {
-        let op = self.wholes.get(whole).map(|whole| whole.op);
-        let (is_read, durability) = match op {
+        let one = self.wholes.get(whole);
+        let passes = one.is_some_and(|one| one.passes);
+        let (is_read, durability) = match one.map(|one| one.op) {
             Some(Operation::Read) => (true, Durability::Cached),
             Some(Operation::Write(durability)) => (false, durability),
             _ => (false, Durability::Durable),
@@ -141,6 +156,7 @@ impl Cache {
             first: granules.start,
             end: granules.end,
             is_read,
+            passes,
             durability,
             is_stream,
             counts,
@@ -152,11 +168,20 @@ impl Cache {
             backing: None,
             patched: None,
             error: None,
+            takes_space: false,
+            losses: 0,
         };
-        self.pieces += 1;
+        *self.count_of(passes) += 1;
         let op = self.ops.insert(Op::Piece(piece));
         if self.locks.take(unit, op, hold) {
             self.granted.push(op);
+        }
+    }
+
+    fn count_of(&mut self, passes: bool) -> &mut usize {
+        match passes {
+            true => &mut self.passing,
+            false => &mut self.pieces,
         }
     }
 
@@ -179,12 +204,17 @@ impl Cache {
     }
 
     pub(super) fn piece_news(&mut self, op: usize, news: News) {
+        if let News::NoRoom { is_new } = news {
+            return self.has_no_page(op, is_new);
+        }
         let Some(piece) = self.piece(op) else {
             return;
         };
         if let News::Done(side, buffer, result) = news {
             piece.pending -= 1;
             match (side, result) {
+                // Space that does not come back is not lost; the piece ends as it was to.
+                (_, Err(_)) if piece.step == Step::GivingBack => {}
                 (side, Err(error)) => piece.error = Some((side, error)),
                 (Side::Fast, Ok(())) => piece.fast = buffer,
                 (Side::Backing, Ok(())) => piece.backing = buffer,
@@ -206,23 +236,31 @@ impl Cache {
             (Step::Waiting, _) => self.start_write(op, Try::First),
             (Step::Patching, error) => self.was_read_to_patch(op, error),
             (Step::Reading | Step::ReadingAgain, error) => self.was_read(op, error),
-            (Step::Filling, None) => self.was_filled(op),
-            // What is on the fast device is not read: nothing says that it is there.
-            (Step::Filling, Some(_)) => self.end_piece(op, Ok(())),
+            (Step::Filling, error) => {
+                self.filling -= 1;
+                match error {
+                    None => self.was_filled(op),
+                    Some((_, error)) => self.was_not_filled(op, &error),
+                }
+            }
             (Step::Marking, _) => self.write_data(op),
             (Step::Writing, None) => self.was_written(op),
             (Step::Writing, Some((_, error))) => self.was_not_written(op, error),
             (Step::Recording, _) => self.was_recorded(op),
-            (Step::Refusing, Some((_, error))) => self.end_piece(op, Err(error)),
+            (Step::Refusing | Step::Rewriting, Some((_, error))) => self.was_refused(op, error),
             (Step::Refusing, None) => {
                 let error = IoError::new(ErrorKind::Media, "the cache did not take it");
-                self.end_piece(op, Err(error));
+                self.was_refused(op, error);
             }
+            (Step::Rewriting, None) => self.drop_cached(op),
             (Step::Dropping, _) => self.deallocate(op),
             // Space that does not come back is not lost: the block is written again some time.
             (Step::Deallocating, _) => self.write_around(op),
             (Step::WritingAround, None) => self.was_written_around(op),
             (Step::WritingAround, Some((_, error))) => self.end_piece(op, Err(error)),
+            (Step::GivingBack, error) => {
+                self.end_piece(op, error.map_or(Ok(()), |(_, error)| Err(error)))
+            }
         }
     }
 
@@ -264,8 +302,10 @@ impl Cache {
         let absent = (range.clone().enumerate())
             .filter(|&(_, granule)| !self.is_present(granule))
             .fold(0_u16, |absent, (at, _)| absent | 1 << at);
+        let losses = self.around.losses();
         if let Some(piece) = self.piece(op) {
             piece.absent = absent;
+            piece.losses = losses;
         }
         let missing = u64::from(absent.count_ones());
         let sides = [(Side::Fast, missing < all), (Side::Backing, missing > 0)];
@@ -309,6 +349,7 @@ impl Cache {
                 Some(Step::ReadingAgain) => self.read_again(op),
                 Some(Step::Writing) => self.write_data(op),
                 Some(Step::WritingAround) => self.write_around(op),
+                Some(Step::Rewriting) => self.rewrite_newer(op),
                 _ => {}
             }
         }
@@ -372,7 +413,7 @@ impl Cache {
             return;
         };
         let missing = piece.absent > 0;
-        let may_fill = !piece.is_stream && step == Step::Reading && !steps_aside;
+        let may_fill = !(piece.is_stream || piece.passes || steps_aside) && step == Step::Reading;
         let whole = piece.whole.take();
         let Some(data) = data else {
             return self.end_piece(op, Ok(()));
@@ -409,6 +450,11 @@ impl Cache {
     }
 
     fn was_filled(&mut self, op: usize) {
+        self.has_room_again();
+        let losses = self.around.losses();
+        if self.piece(op).is_some_and(|piece| piece.losses != losses) {
+            return self.end_in_order(op, Ok(()));
+        }
         let range = self.range_of(op);
         for granule in range.clone() {
             if !self.is_present(granule) {
@@ -447,12 +493,11 @@ impl Cache {
         };
         let any_dirty = range.clone().any(|granule| self.is_dirty(granule));
         let in_head = range.start < self.head();
-        let mode = self.header.as_ref().map(|header| header.mode);
-        let back = mode == Some(Mode::WriteBack) && !self.draining;
-        let takes = any_dirty || back && self.takes(how);
+        let unkept = self.lacks_page(range.start / PAGE);
+        let takes = any_dirty || self.may_be_newer() && self.takes(how) && !unkept;
         let room = takes && self.let_in(range.clone(), how);
         if !(any_dirty || in_head || room) {
-            return match which != Try::Last && self.waits_for_room() {
+            return match which != Try::Last && !unkept && self.waits_for_room() {
                 true => self.wait_for_room(op, how),
                 false => self.drop_cached(op),
             };
@@ -518,7 +563,9 @@ impl Cache {
 
     fn write_data(&mut self, op: usize) {
         let data = self.data_of(op);
-        let first = self.range_of(op).start;
+        let range = self.range_of(op);
+        let first = range.start;
+        self.takes_space(op, range.clone().any(|granule| !self.is_dirty(granule)));
         self.step(op, Step::Writing, 1);
         let how = (Side::Fast, Durability::Durable);
         if self.write(how, Owner::Op(op), first, &data).is_err() {
@@ -527,6 +574,9 @@ impl Cache {
     }
 
     fn was_written(&mut self, op: usize) {
+        if self.piece(op).is_some_and(|piece| piece.takes_space) {
+            self.has_room_again();
+        }
         let mut changed = false;
         for granule in self.range_of(op) {
             changed |= self.record(granule, (true, true));
@@ -560,34 +610,16 @@ impl Cache {
         self.end_piece(op, Ok(()));
     }
 
-    /// The fast device takes nothing: it is full, or worse. What is newer there stays the newest.
-    fn was_not_written(&mut self, op: usize, error: IoError) {
-        let range = self.range_of(op);
-        let any_dirty = range.clone().any(|granule| self.is_dirty(granule));
-        if !any_dirty && range.start >= self.head() {
-            return self.drop_cached(op);
-        }
-        // What was recorded as newer for it is not: a crash would find there what a neighbour has given back meanwhile.
-        let mut changed = false;
-        for granule in range {
-            if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
-                changed |= self.record(granule, (false, false));
-            }
-        }
-        if !changed {
-            return self.end_piece(op, Err(error));
-        }
-        if let Some(piece) = self.piece(op) {
-            piece.error = Some((Side::Fast, error));
-        }
-        self.wait_recorded(op, Step::Refusing);
-    }
-
-    /// Goes around: what is cached of it, all of it clean, is forgotten first.
+    /// Goes around: what is cached of it and clean is forgotten first. What is newer was written here, too.
     fn drop_cached(&mut self, op: usize) {
         self.counters.around += 1;
         let (mut changed, mut any) = (false, false);
-        for granule in self.range_of(op) {
+        let range = self.range_of(op);
+        for granule in range
+            .clone()
+            .filter(|&granule| !self.is_dirty(granule))
+            .collect::<Vec<_>>()
+        {
             any |= self.is_present(granule);
             if self.looked_up(granule, |page| &page.cached) {
                 changed |= self.record(granule, (false, false));
@@ -596,7 +628,9 @@ impl Cache {
                 self.put(granule, (false, false));
             }
         }
-        match (changed, any) {
+        any |= self.piece(op).is_some_and(|piece| piece.takes_space);
+        let waits = changed && self.forgets_later(range.start / PAGE);
+        match (waits, any) {
             (true, _) if self.sings(Defect::AroundBeforeRecord) => self.write_around(op),
             (true, _) => self.wait_recorded(op, Step::Dropping),
             (false, true) => self.deallocate(op),
@@ -606,22 +640,8 @@ impl Cache {
 
     /// Blocks of which nothing is left are given back.
     fn deallocate(&mut self, op: usize) {
-        let range = self.range_of(op);
-        let mut empty = Vec::new();
-        for block in Self::blocks(range.start, range.end) {
-            let first = u64::from(block.0) * BLOCK;
-            let used = (first..first + BLOCK).any(|granule| self.is_present(granule));
-            if !used && self.policy.has(block) {
-                self.policy.forget(block);
-                empty.push(first);
-            }
-        }
-        if empty.is_empty() {
-            return self.write_around(op);
-        }
-        self.step(op, Step::Deallocating, empty.len() as u8);
-        for first in empty {
-            self.give_back(Owner::Op(op), first, BLOCK);
+        if !self.gives_back(op, Step::Deallocating) {
+            self.write_around(op);
         }
     }
 
@@ -638,8 +658,9 @@ impl Cache {
     }
 
     fn write_around(&mut self, op: usize) {
-        let data = self.data_of(op);
+        let (data, losses) = (self.data_of(op), self.around.losses());
         let Some(piece) = self.piece(op) else { return };
+        piece.losses = losses;
         let (first, durability) = (piece.first, piece.durability);
         self.hosts_go_by();
         self.step(op, Step::WritingAround, 1);
@@ -678,6 +699,7 @@ impl Cache {
     /// Puts on the fast device what the backing device has.
     fn fill(&mut self, op: usize, first: u64, data: IoBuffer) {
         self.filling += 1;
+        self.takes_space(op, true);
         self.step(op, Step::Filling, 1);
         let how = (Side::Fast, Durability::Cached);
         self.write_buffer(how, Owner::Op(op), first, data);
@@ -695,8 +717,7 @@ impl Cache {
                 self.policy.forget(block);
             }
         }
-        self.pieces -= 1;
-        self.filling -= usize::from(piece.step == Step::Filling);
+        *self.count_of(piece.passes) -= 1;
         let next = self.locks.release(piece.first / UNIT, piece.hold);
         self.granted.extend(next);
         if let Some(whole) = piece.whole {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use ashlar_block::Moment;
 
 use super::{BLOCK, Cache, Op};
-use crate::layout::Mode;
 use crate::policy::Admission;
 
 /// How long a write waits for room.
@@ -63,9 +62,7 @@ impl Cache {
 
     /// Whether a write that finds no room is to wait for it.
     pub(super) fn waits_for_room(&self) -> bool {
-        let mode = self.header.as_ref().map(|header| header.mode);
-        let back = mode == Some(Mode::WriteBack) && !self.draining;
-        back && self.gets_on()
+        self.may_be_newer() && self.gets_on()
     }
 
     pub(super) fn wait_for_room(&mut self, op: usize, how: Admission) {

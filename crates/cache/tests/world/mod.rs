@@ -1,6 +1,7 @@
 //! Two devices that lose power and fail as they are told, and a cache over them.
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -43,6 +44,8 @@ pub struct Disk {
     pub fails: bool,
     /// Writes of these fail, and are done in part.
     pub bad: Range<u64>,
+    /// Reads of these fail.
+    pub unread: Range<u64>,
     rng: Rng,
     pub flushes: Flushes,
     /// Answers that are late.
@@ -51,10 +54,23 @@ pub struct Disk {
     pub hangs: bool,
     /// It has no room for granules below this that it does not have.
     pub full_below: u64,
+    /// Slots of two granules that are taken, and how many can be at most.
+    pub taken: BTreeSet<u64>,
+    pub room: usize,
+}
+
+/// Slots that a request is about.
+fn slots_of(request: &Request) -> impl Iterator<Item = u64> + use<> {
+    let (first, count) = (request.range.start.0, u64::from(request.range.count));
+    first / 2..(first + count).div_ceil(2)
+}
+
+thread_local! {
+    static ZEROES: Granule = Rc::new(vec![0; GRANULE]);
 }
 
 pub fn zeroes() -> Granule {
-    Rc::new(vec![0; GRANULE])
+    ZEROES.with(Rc::clone)
 }
 
 impl Disk {
@@ -66,11 +82,22 @@ impl Disk {
             is_durable,
             fails: false,
             bad: 0..0,
+            unread: 0..0,
             rng: Rng::with_seed(1),
             flushes: Flushes::Served,
             late: Vec::new(),
             hangs: false,
             full_below: 0,
+            taken: BTreeSet::new(),
+            room: usize::MAX,
+        }
+    }
+
+    /// Requests that it may answer.
+    fn answers(&self) -> usize {
+        match self.hangs {
+            true => 0,
+            false => self.pending.len(),
         }
     }
 
@@ -79,7 +106,25 @@ impl Disk {
         let (first, count) = (request.range.start.0, u64::from(request.range.count));
         let is_new = |at: &u64| !self.lasting.contains_key(at);
         let mut data = (first..first + count).filter(|at| (32..self.full_below).contains(at));
-        matches!(request.op, Operation::Write(_)) && data.any(|at| is_new(&at))
+        let is_write = matches!(request.op, Operation::Write(_));
+        is_write && (data.any(|at| is_new(&at)) || self.is_out_of_slots_for(request))
+    }
+
+    fn is_out_of_slots_for(&self, request: &Request) -> bool {
+        let fresh = slots_of(request).filter(|slot| !self.taken.contains(slot));
+        let fresh = fresh.count();
+        fresh > 0 && self.taken.len() + fresh > self.room
+    }
+
+    /// Slots come and go with what is written and deallocated.
+    fn count_slots(&mut self, request: &Request) {
+        match request.op {
+            Operation::Write(_) => self.taken.extend(slots_of(request)),
+            Operation::Deallocate => self
+                .taken
+                .retain(|slot| slots_of(request).all(|one| one != *slot)),
+            _ => {}
+        }
     }
 
     pub fn get(&self, at: u64) -> Granule {
@@ -117,8 +162,10 @@ impl Disk {
 
     fn refuses(&self, request: &Request) -> bool {
         let (first, count) = (request.range.start.0, u64::from(request.range.count));
-        let is_bad = first < self.bad.end && self.bad.start < first + count;
+        let meets = |range: &Range<u64>| first < range.end && range.start < first + count;
+        let is_bad = meets(&self.bad);
         self.fails
+            || request.op == Operation::Read && meets(&self.unread)
             || request.op.modifies() && is_bad
             || request.op == Operation::Flush
                 && matches!(self.flushes, Flushes::Fail | Flushes::Lose)
@@ -128,6 +175,7 @@ impl Disk {
         if self.is_full_for(&request) {
             return request.complete(Err(IoError::new(ErrorKind::NoSpace, "as told")));
         }
+        self.count_slots(&request);
         if self.refuses(&request) {
             let some = Self::changes(&request).into_iter();
             let some: Vec<_> = some.filter(|_| self.rng.bool()).collect();
@@ -172,17 +220,27 @@ impl Disk {
 
     /// The power fails: of what does not last, each granule has some version; of what is under way, too.
     pub fn cut(&mut self, rng: &mut Rng) {
+        self.cut_as(None, rng);
+    }
+
+    /// The same; or all that is under way or does not last is kept, or lost.
+    pub fn cut_as(&mut self, keeps: Option<bool>, rng: &mut Rng) {
         for request in std::mem::take(&mut self.pending) {
             let whole = self.is_durable && request.range.count <= 16;
-            let all = rng.bool();
+            let all = keeps.unwrap_or_else(|| rng.bool());
+            self.count_slots(&request);
             for change in Self::changes(&request) {
-                if if whole { all } else { rng.bool() } {
+                if if whole {
+                    all
+                } else {
+                    keeps.unwrap_or_else(|| rng.bool())
+                } {
                     self.volatile.push(change);
                 }
             }
         }
         for (at, data) in std::mem::take(&mut self.volatile) {
-            if self.is_durable || rng.bool() {
+            if self.is_durable || keeps.unwrap_or_else(|| rng.bool()) {
                 self.lasting.insert(at, data);
             }
         }
@@ -212,6 +270,11 @@ pub struct World {
     pub other: Other,
     /// Memory of the cache for requests.
     pub memory: usize,
+    /// Requests that are served until the power fails at the next one; how many were.
+    pub fuse: Option<u64>,
+    pub served: u64,
+    /// It has failed there: nothing goes on.
+    pub is_out: bool,
 }
 
 /// What a cache is to be.
@@ -261,21 +324,42 @@ pub fn stamp_of(data: &[u8]) -> u64 {
     at(0)
 }
 
+/// What each granule of a device holds, and each block.
+type Content = (BTreeMap<u64, Granule>, BTreeMap<u64, Vec<u64>>);
+
+thread_local! {
+    /// It is made once.
+    static MADE: RefCell<BTreeMap<(u32, u64), Content>> = const { RefCell::new(BTreeMap::new()) };
+}
+
 /// A device that holds something, which is this much from each granule's number; and what each block holds.
 fn old_device(shape: Shape, more: u64) -> (Disk, BTreeMap<u64, Vec<u64>>) {
-    let (mut disk, mut model) = (Disk::new(false), BTreeMap::new());
+    let key = (shape.blocks.bytes(), more);
+    let (lasting, model) = MADE.with_borrow_mut(|made| {
+        let made = made.entry(key).or_insert_with(|| old_content(shape, more));
+        made.clone()
+    });
+    let disk = Disk {
+        lasting,
+        ..Disk::new(false)
+    };
+    (disk, model)
+}
+
+fn old_content(shape: Shape, more: u64) -> Content {
+    let (mut lasting, mut model) = (BTreeMap::new(), BTreeMap::new());
     for granule in 0..GRANULES {
         let is_there = granule % 3 != 0;
         let stamp = if is_there { granule + more } else { 0 };
         if is_there {
             let data = stamped(stamp, shape.block()).repeat(shape.each() as usize);
-            disk.lasting.insert(granule, Rc::new(data));
+            lasting.insert(granule, Rc::new(data));
         }
         for block in granule * shape.each()..(granule + 1) * shape.each() {
             model.insert(block, vec![stamp]);
         }
     }
-    (disk, model)
+    (lasting, model)
 }
 
 impl World {
@@ -327,6 +411,9 @@ impl World {
             found: Identity::new(GRANULES * GRANULE as u64, None),
             other: Other::Refused,
             memory: usize::MAX,
+            fuse: None,
+            served: 0,
+            is_out: false,
         }
     }
 
@@ -439,11 +526,12 @@ impl World {
             self.answered(completion);
         }
         for _ in 0..answers {
-            let fast = self.fast.pending.len();
-            let all = match self.backing.hangs {
-                true => fast,
-                false => fast + self.backing.pending.len(),
-            };
+            self.is_out |= self.fuse == Some(self.served);
+            if self.is_out {
+                return;
+            }
+            let fast = self.fast.answers();
+            let all = fast + self.backing.answers();
             if all == 0 {
                 break;
             }
@@ -454,6 +542,7 @@ impl World {
             };
             let is_flush = disk.pending[at].op == Operation::Flush;
             let request = disk.pending.swap_remove(at);
+            self.served += 1;
             let completion = disk.serve(request);
             if is_flush && disk.flushes == Flushes::AnsweredLate {
                 disk.late.push(completion);
@@ -531,16 +620,23 @@ impl World {
     }
 
     pub fn crash(&mut self) {
+        self.cut(None);
+        self.start();
+    }
+
+    /// The power fails, as [`Disk::cut_as`] says.
+    pub fn cut(&mut self, keeps: Option<bool>) {
         self.cache = None;
+        self.fuse = None;
+        self.is_out = false;
         self.backing.late.clear();
-        self.fast.cut(&mut self.rng);
-        self.backing.cut(&mut self.rng);
+        self.fast.cut_as(keeps, &mut self.rng);
+        self.backing.cut_as(keeps, &mut self.rng);
         self.flying.clear();
         for (block, (_, before)) in std::mem::take(&mut self.fleeting) {
             let known = self.model.get_mut(&block).unwrap();
             known.splice(..0, before);
         }
-        self.start();
     }
 
     /// The cache is taken off its devices, which do what they were asked, and taken up again.
@@ -607,16 +703,23 @@ impl World {
     pub fn check_backing(&mut self) {
         assert_eq!(self.cache().status().header.unwrap().mark, Mark::Off);
         assert!(self.backing.volatile.is_empty() || self.shape.mode != Mode::WriteBack);
-        for granule in 0..GRANULES {
-            let data = self.backing.get(granule);
-            let blocks = data.chunks(self.shape.block());
-            for (block, data) in (granule * self.shape.each()..).zip(blocks) {
-                let (found, known) = (stamp_of(data), &self.model[&block]);
-                assert!(
-                    known.contains(&found),
-                    "raw: block {block} is {found:x}, not {known:x?}"
-                );
-            }
+        self.check_raw();
+    }
+
+    /// The same without its cache.
+    pub fn check_raw(&self) {
+        if let Some(block) = self.first_that_is_not_raw(0) {
+            panic!("raw: block {block} is not {:x?}", self.model[&block]);
         }
+    }
+
+    /// The first block from a granule on of which the backing device has not what it may hold.
+    pub fn first_that_is_not_raw(&self, from: u64) -> Option<u64> {
+        (from * self.shape.each()..GRANULES * self.shape.each()).find(|block| {
+            let data = self.backing.get(block / self.shape.each());
+            let at = (block % self.shape.each()) as usize * self.shape.block();
+            let found = stamp_of(&data[at..at + self.shape.block()]);
+            !self.model[block].contains(&found)
+        })
     }
 }

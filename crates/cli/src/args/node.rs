@@ -406,7 +406,8 @@ pub(crate) enum VolumeCommand {
         /// How the device that it caches is called now (default: as before)
         #[arg(long, value_name = "DEVICE")]
         backing: Option<String>,
-        /// It may be another device than the one that is cached: what is cached is forgotten then. Not of write-back
+        /// It may be another device than the one that is cached, or have changed: what is cached is forgotten then. While
+        /// the device has the mark of a write-back cache, it has to be a whole copy of it, and nothing is forgotten
         #[arg(long)]
         other_device: bool,
         #[command(flatten)]

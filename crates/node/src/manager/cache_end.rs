@@ -266,7 +266,7 @@ fn shown(header: &Header, now: Option<&CacheView>) -> CacheStatus {
         written_around: status.map_or(0, |status| status.written_around),
         written_back_bytes: status.map_or(0, |status| status.written_back_bytes),
         backing_errors: status.map_or(0, |status| status.backing_errors),
-        memory_bytes: status.map_or(0, |status| status.policy_bytes as u64),
+        memory_bytes: status.map_or(0, |status| (status.policy_bytes + status.page_bytes) as u64),
     }
 }
 
@@ -297,6 +297,13 @@ fn warnings(
         warnings.push(format!(
             "{errors} writes or flushes of backing device {} have failed: what they had stays in the cache, and is \
              tried again",
+            header.backing
+        ));
+    }
+    if let Some(why) = now.and_then(|view| view.status.no_room.as_ref()) {
+        warnings.push(format!(
+            "the pool has no room for what the cache is to keep: {why}. Reads and writes of what it does not have go to \
+             backing device {} at once. Add a drive (`pool add`)",
             header.backing
         ));
     }

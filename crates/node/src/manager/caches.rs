@@ -112,17 +112,6 @@ fn blocks_of(backing: &dyn Opener, name: &str) -> Result<BlockSize, ControlError
     Ok(blocks_for(&head))
 }
 
-/// What is newer in a write-back cache is of its own device.
-fn check_other(request: &ReopenCache, header: &Header, name: &str) -> Result<(), ControlError> {
-    match request.other_device && header.mode == Mode::WriteBack {
-        true => Err(ControlError::usage(format!(
-            "volume {name} is write-back: what it has may be newer than the device that it knows. --other-device is for \
-             write-through and write-around"
-        ))),
-        false => Ok(()),
-    }
-}
-
 /// What tells a device from others under the same name.
 fn identity(backing: &dyn Opener, text: &str) -> Identity {
     let spec: Option<Spec> = text.parse().ok();
@@ -420,7 +409,6 @@ impl PoolManager {
             VolumeOpener::new(link.clone(), volume.number, volume.name.clone()).map_err(engine)?;
         let header = read_header(fast.as_ref()).map_err(engine)?;
         *found = Some(header.clone());
-        check_other(request, &header, &volume.name)?;
         let text = request.backing.as_deref().unwrap_or(&header.backing);
         let backing = self.open_backing(text)?;
         let start = Start::Known {
@@ -479,10 +467,6 @@ impl PoolManager {
         let pool = live(&pools, &name.pool)?;
         let info = self.find_cache(pool, name)?;
         let mut volume = CacheVolume::of(&info, &name.pool);
-        let known = pool.caches.get(&info.number);
-        if let Some(header) = known.and_then(|cached| cached.header.as_ref()) {
-            check_other(request, header, &volume.name)?;
-        }
         if let Ok(link) = link_of(pool, info.number, name) {
             let view = link.view().map_err(engine)?;
             volume.is_untold = view.status.is_untold;

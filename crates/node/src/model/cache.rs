@@ -110,7 +110,8 @@ pub struct ReopenCache {
     /// How its backing device is called now; without it, as before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing: Option<String>,
-    /// It may be another device than the one that is cached, which is forgotten then. Of write-through and write-around.
+    /// It may be another device than the one that is cached, or have changed: what is cached is forgotten then. Of a device
+    /// with a mark it is a whole copy, and nothing is forgotten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub other_device: bool,
 }
@@ -146,7 +147,7 @@ pub struct CacheStatus {
     pub written_back_bytes: u64,
     /// Writes and flushes of the backing device that have failed; write-back tries again every second.
     pub backing_errors: u64,
-    /// Memory that knows what is to stay.
+    /// Memory that knows what is to stay, and what is cached.
     pub memory_bytes: u64,
 }
 

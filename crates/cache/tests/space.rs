@@ -1,0 +1,229 @@
+//! A cache whose pool is written full, by it or by others: hosts hear nothing of that, nothing is lost, and space that was
+//! taken in vain comes back.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use std::time::Duration;
+
+use ashlar_block::{BlockSize, Durability, Operation};
+use ashlar_cache::{GRANULE, Layout, Mark, Mode};
+
+use world::{GRANULES, Shape, World};
+
+const WRITE: Operation = Operation::Write(Durability::Durable);
+
+/// No slot more than there are, and so many.
+fn fill_up(world: &mut World, more: usize) {
+    world.fast.room = world.fast.taken.len() + more;
+}
+
+fn is_in_order(world: &mut World) {
+    let status = world.cache().status();
+    assert_eq!(status.failure, None);
+    assert!(world.failed.is_empty(), "hosts hear of it");
+}
+
+/// Room for none of what the mark replaces, for some, and for all but the page that says so.
+#[test]
+fn a_pool_that_is_full_at_the_first_write_has_writes_go_around() {
+    for (more, crashes) in [(0, false), (7, true), (16, false), (16, true)] {
+        let mut world = World::new(3, Shape::of(Mode::WriteBack), None);
+        world.quiet();
+        fill_up(&mut world, more);
+        for round in 0..4 {
+            // In the head, and elsewhere.
+            for place in [2, 5, 300, 5000] {
+                world.submit(WRITE, place + round, 3);
+                world.quiet();
+            }
+            world.submit(Operation::Read, 300, 8);
+            world.quiet();
+            world.now = world.now + Duration::from_secs(3);
+        }
+        is_in_order(&mut world);
+        let status = world.cache().status();
+        assert_eq!(status.header.unwrap().mark, Mark::Off);
+        let says = status.no_room.is_some_and(|why| why.contains("as told"));
+        assert!(says || more > 0);
+        assert_eq!(status.dirty_bytes, 0);
+        match crashes {
+            true => world.crash(),
+            false => world.reopen(),
+        }
+        world.quiet();
+        world.read_all();
+        world.check_backing();
+        // There is room again: it is kept, and the mark is put.
+        world.fast.room = usize::MAX;
+        world.now = world.now + Duration::from_secs(10);
+        world.submit(WRITE, 300, 4);
+        world.quiet();
+        let status = world.cache().status();
+        assert_eq!(
+            (status.header.unwrap().mark, status.no_room),
+            (Mark::On, None)
+        );
+        is_in_order(&mut world);
+        world.crash();
+        world.quiet();
+        world.read_all();
+        world.flush();
+        world.check_backing();
+    }
+}
+
+fn live(seed: u64, shape: Shape) {
+    let mut world = World::new(seed, shape, None);
+    if seed.is_multiple_of(2) {
+        world.quiet();
+        let more = world.rng.usize(..40);
+        fill_up(&mut world, more);
+    }
+    for _ in 0..6 {
+        for _ in 0..world.rng.usize(50..250) {
+            if world.flying.len() < 24 {
+                world.ask();
+                world.fast.full_below = 0;
+            }
+            let answers = world.rng.usize(..4);
+            world.turn(answers);
+            match world.rng.u8(..60) {
+                0 => {
+                    let more = world.rng.usize(..40);
+                    fill_up(&mut world, more);
+                }
+                1 => world.fast.room = usize::MAX,
+                2 => world.now = world.now + Duration::from_secs(3),
+                _ => {}
+            }
+        }
+        match world.rng.u8(..4) {
+            0 => {
+                world.quiet();
+                world.flush();
+                world.check_backing();
+            }
+            1 => world.reopen(),
+            _ => world.crash(),
+        }
+        world.quiet();
+        world.read_all();
+        is_in_order(&mut world);
+    }
+    world.flush();
+    world.check_backing();
+}
+
+#[test]
+fn a_pool_that_fills_at_any_moment_loses_nothing_and_fails_nothing() {
+    let seeds = match std::env::var_os("ASHLAR_SOAK") {
+        Some(_) => 1000,
+        None => 6,
+    };
+    for seed in 0..seeds {
+        let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough][seed as usize % 3];
+        live(seed, Shape::of(mode));
+    }
+    let blocks = BlockSize::B512;
+    let mode = Mode::WriteBack;
+    live(3, Shape { mode, blocks });
+}
+
+/// A write of which some is newer, some cached, some neither; and the pool has room for none of the rest.
+#[test]
+fn a_write_over_what_is_newer_and_beside_it_goes_both_ways() {
+    for memory in [usize::MAX, 272 << 10] {
+        let world = World::new(9, Shape::of(Mode::WriteBack), None);
+        let mut world = world.in_memory_of(memory);
+        world.submit(Operation::Read, 308, 2);
+        world.quiet();
+        for first in [302, 306] {
+            world.submit(WRITE, first, 1);
+            world.quiet();
+        }
+        let before = world.cache().status().written_around;
+        fill_up(&mut world, 0);
+        for _ in 0..2 {
+            world.submit(WRITE, 298, 14);
+            world.quiet();
+        }
+        is_in_order(&mut world);
+        assert!(world.cache().status().written_around > before);
+        world.crash();
+        world.quiet();
+        world.read_all();
+        world.flush();
+        world.check_backing();
+    }
+}
+
+/// Of a full pool, too, the cache keeps what is asked for now, in place of what was.
+#[test]
+fn a_cache_in_a_full_pool_makes_do_with_what_it_has() {
+    let mut world = World::with_room(2000, 5, Shape::of(Mode::WriteAround), None);
+    for place in 0..100 {
+        world.submit(Operation::Read, 300 + 4 * place, 2);
+    }
+    world.quiet();
+    world.turns(400);
+    fill_up(&mut world, 0);
+    let taken = world.fast.taken.len();
+    for _ in 0..6 {
+        for place in 0..30 {
+            world.submit(Operation::Read, 4000 + 4 * place, 2);
+        }
+        world.quiet();
+        world.turns(50);
+    }
+    let before = world.cache().status().read_hits;
+    for place in 0..30 {
+        world.submit(Operation::Read, 4000 + 4 * place, 2);
+    }
+    world.quiet();
+    assert_eq!(world.cache().status().read_hits - before, 30);
+    assert!(world.fast.taken.len() <= taken);
+    is_in_order(&mut world);
+}
+
+/// Slots of the fast device that hold what a page says is cached, when each holds a granule; and all that are taken.
+fn used_and_taken(world: &mut World) -> (usize, usize) {
+    let data = world.fast.taken.range(..GRANULES / 2).count();
+    (world.cache().status().cached_bytes as usize / GRANULE, data)
+}
+
+/// The device takes a write, or some of it, and says that it has not; or takes it, and not the page.
+#[test]
+fn a_write_that_was_refused_gives_back_what_it_took() {
+    let layout = Layout { granules: GRANULES };
+    for (mode, pages) in [
+        (Mode::WriteBack, false),
+        (Mode::WriteBack, true),
+        (Mode::WriteThrough, false),
+    ] {
+        let mut world = World::with_room(400, 7, Shape::of(mode), None);
+        world.submit(WRITE, 300, 1);
+        world.quiet();
+        world.flush();
+        world.turns(200);
+        // The mark is there in what follows, and its head takes 16 slots of 32 granules.
+        world.submit(WRITE, 302, 1);
+        world.quiet();
+        world.turns(400);
+        let (used, taken) = used_and_taken(&mut world);
+        match pages {
+            // No room for what is not in the first page.
+            true => fill_up(&mut world, 1),
+            false => world.fast.bad = 400..layout.page_granules().start,
+        }
+        for place in 0..100 {
+            let first = if pages { 8200 } else { 1000 };
+            world.submit(WRITE, first + 2 * place, 1);
+            world.quiet();
+        }
+        world.turns(400);
+        let (used_now, taken_now) = used_and_taken(&mut world);
+        assert_eq!(taken_now - taken, used_now - used, "{mode:?} {pages}");
+        is_in_order(&mut world);
+    }
+}
