@@ -8,6 +8,7 @@
 
 mod busy;
 mod cache;
+mod cache_deletion;
 #[path = "../common/mod.rs"]
 mod common;
 mod drives;
