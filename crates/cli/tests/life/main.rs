@@ -28,5 +28,6 @@ mod refusals;
 mod restarts;
 mod shown;
 mod states;
+mod warm;
 #[path = "../common/host.rs"]
 mod wire;
