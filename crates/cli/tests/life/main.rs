@@ -28,6 +28,7 @@ mod refusals;
 mod restarts;
 mod shown;
 mod states;
+mod tiers;
 mod warm;
 #[path = "../common/host.rs"]
 mod wire;
