@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long rounds: simulation seeds, fuzzers, abuse at full length, real initiators again and again.
 # And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50), and on an attached volume through 24 rounds of
-# kill -9 (a test, at full length).
+# kill -9, behind a cache through 100 (tests, at full length).
 # SOAK_ROUNDS (100) of every fault under an instance on a volume with copies (root, and what `setup.sh test` installs): hours.
 # SOAK_SEEDS (100000), SOAK_PROFILE_SEEDS (20000), SOAK_ENGINE_SEEDS (1000000), SOAK_FAULTS (500), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail

@@ -9,7 +9,7 @@ use super::{BLOCK, Cache, Defect, Owner, Side};
 use crate::identity::{Identity, Other};
 use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page};
 use crate::mark::{self, MarkSums};
-use crate::policy::{Admission, S3Fifo};
+use crate::policy::S3Fifo;
 
 /// Pages that are read at a time.
 const PAGES: u64 = 256;
@@ -452,9 +452,7 @@ impl Cache {
             .collect();
         for granule in present {
             for block in Self::blocks(granule, granule + 1) {
-                if !self.policy.has(block) {
-                    self.policy.insert(block, Admission::Ordinary);
-                }
+                self.policy.restore(block);
             }
         }
     }

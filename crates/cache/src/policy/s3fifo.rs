@@ -34,6 +34,8 @@ struct Entry {
 const MOST_ASKED: u8 = 3;
 /// How long a block of the small queue is young.
 const YOUNG: u16 = 64;
+/// Requests for each block of the cache, after which those that are asked for among what came back are known.
+const LEARNED: u64 = 4;
 /// Blocks by which the small queue is larger than a tenth, as long as that is less than a quarter of all: what is
 /// asked for twice in a row is so within a number of blocks, not within a share of the cache.
 const SMALL_MORE: usize = 100;
@@ -51,6 +53,8 @@ pub struct S3Fifo {
     small_share: usize,
     /// Requests so far.
     clock: u64,
+    /// What it had in a life before has come back to the main queue.
+    is_restored: bool,
 }
 
 impl S3Fifo {
@@ -161,6 +165,24 @@ impl S3Fifo {
         self.put(block, at);
     }
 
+    /// A block was here in a life before. Which of them are hot is not known: all are in the main queue, and what comes
+    /// anew passes through a small queue that is short at first, while hosts ask for those that are.
+    pub fn restore(&mut self, block: BlockIndex) {
+        if !self.has(block) {
+            self.is_restored = true;
+            self.put(block, Where::Main);
+        }
+    }
+
+    /// Blocks that the small queue has now when the cache is full.
+    fn small_now(&self) -> usize {
+        let learned = LEARNED * self.capacity as u64;
+        match self.is_restored && self.clock < learned {
+            true => (self.small_share as u64 * self.clock / learned).max(1) as usize,
+            false => self.small_share,
+        }
+    }
+
     /// Of each queue as many blocks as this, those that have been there longest: what is to go before long, but for
     /// what was asked for since it came.
     pub fn next_to_go(&self, most: usize) -> impl Iterator<Item = BlockIndex> {
@@ -179,7 +201,7 @@ impl S3Fifo {
         // Each block is looked at as often as it can have been asked for, and once more.
         let mut refused = 0;
         for _ in 0..(usize::from(MOST_ASKED) + 1) * self.len() {
-            let small_is_due = self.small.len() >= self.small_share && refused < PASSED_OVER / 2;
+            let small_is_due = self.small.len() >= self.small_now() && refused < PASSED_OVER / 2;
             let from_small = self.main.len() == 0 || small_is_due;
             let queue = if from_small { &self.small } else { &self.main };
             let node = queue.oldest()?;
@@ -290,6 +312,40 @@ mod tests {
             .count();
         assert!(left >= 69, "{left}");
         assert_eq!(cache.len(), 100);
+    }
+
+    /// Of so many requests, most of them for few blocks, the share that it had.
+    fn hit_ratio(cache: &mut S3Fifo, seed: u64) -> f64 {
+        const REQUESTS: usize = 3000;
+        let mut word = seed;
+        let mut below = |limit: u64| {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+            (word >> 11) % limit
+        };
+        let skewed = |_: &usize| {
+            let mut among = 6144;
+            while among > 64 && below(3) != 0 {
+                among /= 2;
+            }
+            ask(cache, (below(among) * 2_654_435_761 % 6144) as u32)
+        };
+        (0..REQUESTS).filter(skewed).count() as f64 / REQUESTS as f64
+    }
+
+    #[test]
+    fn it_is_as_warm_as_in_the_life_before() {
+        let mut cache = S3Fifo::new(1024);
+        hit_ratio(&mut cache, 1);
+        let before = hit_ratio(&mut cache, 2);
+        let mut after = S3Fifo::new(1024);
+        for block in (0..6144).map(BlockIndex).filter(|&block| cache.has(block)) {
+            after.restore(block);
+        }
+        let (next, after) = (hit_ratio(&mut cache, 3), hit_ratio(&mut after, 3));
+        assert!(before > 0.4 && next > 0.4, "{before} {next}");
+        assert!(after >= next * 0.95, "{after} of {next}");
     }
 
     #[test]

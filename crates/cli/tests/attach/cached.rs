@@ -12,7 +12,7 @@ use crate::rig::Rig;
 
 const DISK: u64 = 128 << 20;
 
-fn run(program: &str, arguments: &[&str]) {
+pub fn run(program: &str, arguments: &[&str]) {
     let out = Command::new(program).args(arguments).output();
     let out = out.expect("it can be started");
     assert!(out.status.success(), "{program} {arguments:?}: {out:?}");
@@ -70,6 +70,8 @@ fn a_file_system_of_small_blocks_is_used_and_left_whole() {
     }
     run("sync", &["-f", &rig.mount()]);
     rig.kill_node();
+    // Something is in the cache only: the disk by itself is not to be mistaken for what the volume held.
+    cannot_be_mounted(&rig, &disk);
     rig.restart_node();
     rig.ok(&["detach", &rig.mount(), "--force"]);
     rig.attach("tank/old", &[]);
@@ -84,6 +86,20 @@ fn a_file_system_of_small_blocks_is_used_and_left_whole() {
     run("umount", &[&mount]);
     assert!(found.expect("read") == data, "without the cache");
     assert_eq!(small.expect("read"), [7; 700]);
+}
+
+/// Whatever is said that it holds.
+fn cannot_be_mounted(rig: &Rig, disk: &str) {
+    let place = rig.path("raw");
+    fs::create_dir_all(&place).expect("a folder");
+    for kind in ["auto", "ext4"] {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", kind, "-o", "loop,ro", disk]).arg(&place);
+        let out = mount.output().expect("it can be started");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success(), "{kind}: it was mounted");
+        assert!(said.contains("wrong fs type"), "{kind}: {said}");
+    }
 }
 
 fn add(pattern: &str) -> Vec<&str> {

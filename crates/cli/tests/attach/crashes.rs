@@ -14,7 +14,7 @@ const BEFORE: Duration = Duration::from_millis(400);
 const ORDERS: usize = 25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Victim {
+pub enum Victim {
     Daemon,
     Server,
     /// Nobody is left then who would start another server, or wait for another daemon.
@@ -34,77 +34,103 @@ impl Victim {
     }
 }
 
-/// Everything at once, in an order that is another each time.
-fn kill_all(rig: &mut Rig, base: &Base, (round, way): (usize, Way)) {
-    let guardian = rig.pid("guardian");
-    let server = (way == Way::Initiator).then(|| rig.pid("server"));
-    let mut struck = Vec::new();
-    for part in 0..3 {
-        match (round / Victim::all(way).len() + part) % 3 {
-            0 => {
-                send(guardian, Signal::KILL);
-                if let Some(server) = server {
-                    send(server, Signal::KILL);
-                }
-            }
-            1 => rig.kill_node(),
-            // They may wait for the daemon until the attachment is gone, too.
-            _ => struck = base.strike(),
-        }
-    }
-    have_ended(&struck);
+/// Who dies in a round, and by whom the volume is served.
+#[derive(Clone, Copy)]
+pub struct Death {
+    pub number: usize,
+    pub way: Way,
+    pub victim: Victim,
 }
 
-/// One death under load; leaves PostgreSQL dead and nothing attached, so that what comes next is read from the
-/// volume.
-fn round(rig: &mut Rig, base: &Base, (round, way): (usize, Way)) {
-    let victims = Victim::all(way);
-    let victim = victims[round % victims.len()];
-    let load = base.load(round as u64);
-    base.advances(ORDERS);
-    std::thread::sleep(BEFORE + Duration::from_millis(round as u64 * 97 % 300));
-    let at = Instant::now();
-    match victim {
-        Victim::Daemon => {
-            rig.kill_node();
+impl Death {
+    /// Each in turn.
+    fn of_round(number: usize, way: Way) -> Self {
+        let victims = Victim::all(way);
+        Self {
+            number,
+            way,
+            victim: victims[number % victims.len()],
+        }
+    }
+
+    /// Under load; leaves PostgreSQL dead and nothing attached, so that what comes next is read from the volume.
+    pub fn under_load(self, rig: &mut Rig, base: &Base) {
+        let Self {
+            number,
+            way,
+            victim,
+        } = self;
+        let load = base.load(number as u64);
+        base.advances(ORDERS);
+        std::thread::sleep(BEFORE + Duration::from_millis(number as u64 * 97 % 300));
+        let at = Instant::now();
+        self.comes(rig, base);
+        let until = at.elapsed();
+        // The load ends with the database, whoever was to die.
+        base.kill();
+        let step = load.join().expect("the load");
+        let errors: u64 = step.transactions.values().map(|kind| kind.errors).sum();
+        let longest = step
+            .transactions
+            .values()
+            .map(|kind| kind.latency_us.max)
+            .fold(0.0, f64::max);
+        eprintln!(
+            "{way:?}, round {number}, {victim:?}: {} orders until now, longest transaction {:.0} ms, {ORDERS} more after \
+             {until:?}, {errors} failed transactions",
+            base.acknowledged(),
+            longest / 1000.0,
+        );
+        if victim == Victim::All {
+            rig.ok(&["detach", &rig.mount(), "--force"]);
             rig.restart_node();
-            base.advances(ORDERS);
+        } else {
+            assert_eq!(errors, 0, "{victim:?}: only a pause: {:?}", step.problems);
+            rig.detach();
         }
-        Victim::Server => {
-            send(rig.pid("server"), Signal::KILL);
-            base.advances(ORDERS);
-        }
-        Victim::Guardian => {
-            send(rig.pid("guardian"), Signal::KILL);
-            base.advances(ORDERS);
-        }
-        Victim::Database => {}
-        Victim::All => kill_all(rig, base, (round, way)),
+        rig.is_clean();
     }
-    let until = at.elapsed();
-    // The load ends with the database, whoever was to die.
-    base.kill();
-    let step = load.join().expect("the load");
-    let errors: u64 = step.transactions.values().map(|kind| kind.errors).sum();
-    let longest = step
-        .transactions
-        .values()
-        .map(|kind| kind.latency_us.max)
-        .fold(0.0, f64::max);
-    eprintln!(
-        "{way:?}, round {round}, {victim:?}: {} orders until now, longest transaction {:.0} ms, {ORDERS} more after \
-         {until:?}, {errors} failed transactions",
-        base.acknowledged(),
-        longest / 1000.0,
-    );
-    if victim == Victim::All {
-        rig.ok(&["detach", &rig.mount(), "--force"]);
-        rig.restart_node();
-    } else {
-        assert_eq!(errors, 0, "{victim:?}: only a pause: {:?}", step.problems);
-        rig.detach();
+
+    fn comes(self, rig: &mut Rig, base: &Base) {
+        match self.victim {
+            Victim::Daemon => {
+                rig.kill_node();
+                rig.restart_node();
+                base.advances(ORDERS);
+            }
+            Victim::Server => {
+                send(rig.pid("server"), Signal::KILL);
+                base.advances(ORDERS);
+            }
+            Victim::Guardian => {
+                send(rig.pid("guardian"), Signal::KILL);
+                base.advances(ORDERS);
+            }
+            Victim::Database => {}
+            Victim::All => self.of_everything(rig, base),
+        }
     }
-    rig.is_clean();
+
+    /// At once, in an order that is another each time.
+    fn of_everything(self, rig: &mut Rig, base: &Base) {
+        let guardian = rig.pid("guardian");
+        let server = (self.way == Way::Initiator).then(|| rig.pid("server"));
+        let mut struck = Vec::new();
+        for part in 0..3 {
+            match (self.number / Victim::all(self.way).len() + part) % 3 {
+                0 => {
+                    send(guardian, Signal::KILL);
+                    if let Some(server) = server {
+                        send(server, Signal::KILL);
+                    }
+                }
+                1 => rig.kill_node(),
+                // They may wait for the daemon until the attachment is gone, too.
+                _ => struck = base.strike(),
+            }
+        }
+        have_ended(&struck);
+    }
 }
 
 #[test]
@@ -133,7 +159,7 @@ fn rounds(way: Way) {
     ];
     let base = Base::build(&rig, shape(is_long), &set);
     for number in 0..rounds {
-        round(&mut rig, &base, (number, way));
+        Death::of_round(number, way).under_load(&mut rig, &base);
         rig.attach("tank/db", &[]);
         base.start();
         base.is_whole(&format!("round {number}"));

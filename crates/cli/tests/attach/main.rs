@@ -6,6 +6,7 @@
 #![allow(clippy::print_stderr)] // Why tests were skipped, and what was left when one failed.
 
 mod cached;
+mod cached_database;
 #[path = "../common/mod.rs"]
 mod common;
 mod crashes;

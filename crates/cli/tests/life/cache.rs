@@ -19,10 +19,10 @@ const BACKING: u64 = 48 << 20;
 /// Of these, in the middle, what was there before and stays.
 const OLD: std::ops::Range<u64> = 20 << 20..40 << 20;
 /// What the mark replaces.
-const HEAD: usize = 128 << 10;
+pub const HEAD: usize = 128 << 10;
 
 /// A file with old content, as a device is named.
-fn backing(room: &Room, name: &str) -> (PathBuf, String) {
+pub fn backing(room: &Room, name: &str) -> (PathBuf, String) {
     let path = room.path(name);
     let file = File::create(&path).expect("a file");
     file.set_len(BACKING).expect("a sparse file");
@@ -39,7 +39,7 @@ fn old(at: u64) -> Vec<u8> {
     words.collect()
 }
 
-fn check_old(path: &Path) {
+pub fn check_old(path: &Path) {
     let file = File::open(path).expect("a file");
     for at in OLD.step_by(1 << 20) {
         let mut found = vec![0; 1 << 20];
@@ -49,7 +49,7 @@ fn check_old(path: &Path) {
 }
 
 /// Pool tank, and the cache tank/db over a device.
-fn make(room: &Room, node: &Node, spec: &str, more: &[&str]) {
+pub fn make(room: &Room, node: &Node, spec: &str, more: &[&str]) {
     let drives = room.drives(2, 96);
     node.ok(&[
         "pool", "create", "tank", "--drive", &drives[0], "--drive", &drives[1],
@@ -65,19 +65,19 @@ fn make(room: &Room, node: &Node, spec: &str, more: &[&str]) {
     node.ok(&[&create[..], more].concat());
 }
 
-fn shown(node: &Node) -> serde_json::Value {
+pub fn shown(node: &Node) -> serde_json::Value {
     node.json(&["volume", "show", "tank/db"])
 }
 
 /// Writes a block of `byte` at `at`.
-fn write(node: &Node, at: u64, byte: u8) {
+pub fn write(node: &Node, at: u64, byte: u8) {
     let mut host = Host::connect(node.address, &node.nqn()).expect("served");
     host.submit_write(0, at, vec![byte; BLOCK]).expect("sent");
     let done = host.next().expect("an answer");
     assert!(done.status.is_success(), "{:?}", done.status);
 }
 
-fn read(node: &Node, at: u64) -> Vec<u8> {
+pub fn read(node: &Node, at: u64) -> Vec<u8> {
     let mut host = Host::connect(node.address, &node.nqn()).expect("served");
     host.submit_read(0, at, 1).expect("sent");
     let done = host.next().expect("an answer");
@@ -86,7 +86,7 @@ fn read(node: &Node, at: u64) -> Vec<u8> {
 }
 
 /// Whether the device says that what is newest of it is elsewhere.
-fn is_marked(path: &Path) -> bool {
+pub fn is_marked(path: &Path) -> bool {
     let head = &bytes_of(path)[..HEAD];
     let text = b"ASHLAR CACHE";
     head.windows(text.len()).any(|window| window == text)
@@ -306,6 +306,8 @@ fn what_only_a_cache_has_is_given_up_when_that_is_said() {
         &spec,
     ];
     node.ok(&create);
+    // Slots of a cache that was deleted are not those of the next one.
+    assert_eq!(read(&node, 5), vec![0; BLOCK]);
     write(&node, 5, 7);
     let give_up = ["cache", "give-up", &spec];
     node.refuses(&give_up, 3, &["old", "in use"]);

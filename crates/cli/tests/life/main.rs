@@ -8,6 +8,7 @@
 
 mod busy;
 mod cache;
+mod cache_deletion;
 #[path = "../common/mod.rs"]
 mod common;
 mod drives;
@@ -27,5 +28,7 @@ mod refusals;
 mod restarts;
 mod shown;
 mod states;
+mod tiers;
+mod warm;
 #[path = "../common/host.rs"]
 mod wire;
