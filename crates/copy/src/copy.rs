@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::LEAF_GRANULES;
 use crate::memory::Memory;
-use crate::names::Names;
+use crate::names::{NameCount, Names};
 use crate::proof::{Found, Proof};
 
 /// Bytes of a granule.
@@ -101,8 +101,14 @@ pub struct Copy {
 
 impl Copy {
     /// The copy that a volume of a pool is; none if it is none. Buffers for what it writes and reads are from `buffers`,
-    /// as long as there are some; two commands at a time go on without.
-    pub fn new(engine: &Engine, volume: u32, buffers: BufferPool) -> Option<Self> {
+    /// as long as there are some; two commands at a time go on without. What it asks the engine is counted by `names`, as
+    /// what other copies of the pool have asked.
+    pub fn new(
+        engine: &Engine,
+        volume: u32,
+        buffers: BufferPool,
+        names: &NameCount,
+    ) -> Option<Self> {
         let promise = engine.replica_promise(volume)?;
         let (_, identity) = engine.replicas().into_iter().find(|one| one.0 == volume)?;
         let granules = engine.geometry(volume)?.blocks;
@@ -110,6 +116,7 @@ impl Copy {
         let entry = entry_of(promise);
         Some(Self {
             entry,
+            names: Names::new(volume, names.clone()),
             ..Self::idle((volume, granules), position, buffers)
         })
     }
@@ -122,7 +129,7 @@ impl Copy {
             has_third: true,
             entry: Entry::default(),
             memory: Memory::new(buffers, PIECE as usize * GRANULE),
-            names: Names::new(volume),
+            names: Names::new(volume, NameCount::default()),
             next: 0,
             doing: BTreeMap::new(),
             waiting: VecDeque::new(),

@@ -15,7 +15,8 @@
 //!
 //! ```text
 //! // Once a volume, by an order of the pool: Manage::MakeReplica { volume, identity, granules }. Then, at every import:
-//! let mut copy = Copy::new(&engine, volume, buffers)?; // None: the volume is no copy
+//! // `names` is the pool's, and outlives its copies.
+//! let mut copy = Copy::new(&engine, volume, buffers, &names)?; // None: the volume is no copy
 //! let mut replica = Replica::new(config, copy.imported(is_old_image), now); // config.shape = copy.shape()
 //!
 //! // A turn: whatever the replica is told, it is told with an EngineLocal around the pool's outbox.
@@ -29,6 +30,7 @@
 //! ```
 //!
 //! Names of commands and orders have their highest bit set ([`volume_of`]): those of the pool's other users must not.
+//! A copy that was stopped may still be answered: a pool's copies count their names by one [`NameCount`].
 //! Hosts' commands for the volume go to the replica, never to the engine.
 //!
 //! # What it promises
@@ -47,7 +49,7 @@ mod proof;
 
 pub use copy::Copy;
 pub use local::{EngineLocal, plane, uncertain, unwritten};
-pub use names::volume_of;
+pub use names::{NameCount, volume_of};
 
 /// Granules of a leaf of an engine's map: what a proof is about.
 pub const LEAF_GRANULES: u32 = 512;

@@ -1,5 +1,8 @@
 //! Names of commands and orders, so that their answers find the copy.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 /// Names of copies have this bit, those of others do not.
 const OURS: u64 = 1 << 63;
 const VOLUME_AT: u32 = 40;
@@ -14,21 +17,33 @@ pub const fn volume_of(name: u64) -> Option<u32> {
     Some((name >> VOLUME_AT & VOLUME_BITS) as u32)
 }
 
+/// By what the copies of a pool count their names, one copy of a volume after the other: it outlives them. What the pool
+/// answers late, of one that was stopped, has then the name of nothing that the next one has asked for.
+#[derive(Clone, Debug, Default)]
+pub struct NameCount(Rc<Cell<u64>>);
+
+impl NameCount {
+    fn next(&self) -> u64 {
+        let next = (self.0.get() + 1) & COUNT_BITS;
+        self.0.set(next);
+        next
+    }
+}
+
 /// Names of one volume, each used again only after 2⁴⁰ others.
 #[derive(Debug)]
 pub(crate) struct Names {
     volume: u32,
-    count: u64,
+    count: NameCount,
 }
 
 impl Names {
-    pub(crate) const fn new(volume: u32) -> Self {
-        Self { volume, count: 0 }
+    pub(crate) const fn new(volume: u32, count: NameCount) -> Self {
+        Self { volume, count }
     }
 
-    pub(crate) const fn next(&mut self) -> u64 {
-        self.count = (self.count + 1) & COUNT_BITS;
-        OURS | (self.volume as u64 & VOLUME_BITS) << VOLUME_AT | self.count
+    pub(crate) fn next(&mut self) -> u64 {
+        OURS | (u64::from(self.volume) & VOLUME_BITS) << VOLUME_AT | self.count.next()
     }
 }
 
@@ -38,8 +53,8 @@ mod tests {
 
     #[test]
     fn a_name_says_whose_it_is() {
-        let mut names = Names::new(65_535);
-        names.count = COUNT_BITS - 1;
+        let count = NameCount(Rc::new(Cell::new(COUNT_BITS - 1)));
+        let mut names = Names::new(65_535, count);
         for _ in 0..3 {
             assert_eq!(volume_of(names.next()), Some(65_535));
         }

@@ -145,3 +145,35 @@ fn two_commands_of_any_size_go_on_without_the_cores_memory() {
     }
     assert_eq!(run(&mut copy, &mut content), 20, "hosts have ended");
 }
+
+/// What a pool answers of a copy that was stopped says nothing of what the next one has asked for.
+#[test]
+fn a_late_answer_of_a_copy_that_was_stopped_is_not_taken_for_anothers() {
+    let count = NameCount::default();
+    let next = || Copy {
+        names: Names::new(1, count.clone()),
+        ..copy(BufferPool::new(2 * REGION_BYTES))
+    };
+    let write = |copy: &mut Copy, fill| {
+        let part = extent(0, 1);
+        copy.apply(
+            Token(1),
+            (part, &Content::Data(data(part, fill).into())),
+            None,
+        );
+        copy.order(Token(2), Entry::default());
+        copy.next_command().expect("a command").request
+    };
+    let mut stopped = next();
+    let late = write(&mut stopped, 1);
+    let order = *stopped.orders.keys().next().expect("an order");
+    drop(stopped);
+    let mut copy = next();
+    let own = write(&mut copy, 2);
+    copy.completed(late.complete(Ok(())));
+    copy.managed(order, Ok(Managed::Done));
+    let early = copy.next_event();
+    assert!(early.is_none(), "nothing of its own is durable: {early:?}");
+    copy.completed(own.complete(Ok(())));
+    assert!(matches!(copy.next_event(), Some(Event::Applied { .. })));
+}

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use ashlar_block::{
     BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Provenance, Request,
 };
+use ashlar_copy::NameCount;
 use ashlar_reactor::{Handle, Mailbox, Opener};
 use ashlar_store::format::DriveClass;
 use ashlar_store::{Comeback, Engine, Event, Manage, Managed, Outbox};
@@ -135,6 +136,8 @@ pub struct EngineDriver {
     replicas: BTreeMap<u32, Replicated>,
     /// Volumes that are copies, in service or not.
     copies: BTreeSet<u32>,
+    /// By what these, one after the other, count what they ask the engine.
+    names: NameCount,
     /// Orders that make copies of volumes, without an answer.
     making: BTreeMap<u64, u32>,
     /// What remembers which drives serve, if anything does.
@@ -167,6 +170,7 @@ impl EngineDriver {
         let copies = engine.replicas().into_iter().map(|(volume, _)| volume);
         let driver = Rc::new(RefCell::new(Self {
             copies: copies.collect(),
+            names: NameCount::default(),
             making: BTreeMap::new(),
             engine,
             drives: opened,

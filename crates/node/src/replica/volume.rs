@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
-use ashlar_copy::{Copy, EngineLocal, plane};
+use ashlar_copy::{Copy, EngineLocal, NameCount, plane};
 use ashlar_nvme_target::DecidedReservations;
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
@@ -198,11 +198,11 @@ impl Replicated {
         plan: ReplicaPlan,
         volume: u32,
         reactor: &Handle,
-        engine: &Engine,
+        (engine, names): (&Engine, &NameCount),
         outside: Box<dyn Outside>,
     ) -> Result<Self, String> {
         let buffers = reactor.buffers();
-        let copy = Copy::new(engine, volume, buffers.clone());
+        let copy = Copy::new(engine, volume, buffers.clone(), names);
         let copy = copy.ok_or_else(|| format!("volume {} is no copy", plan.name))?;
         let me = copy.position();
         if plan.members.get(me) != Some(plan.node) {

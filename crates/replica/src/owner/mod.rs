@@ -159,6 +159,8 @@ pub(crate) struct Owner {
     looked_at: Moment,
     /// How fast copies go to learners.
     pacing: Pacing,
+    /// Whose turn it is, by position.
+    copies_next: usize,
     /// A learner that has all: commits wait for it already, so that it can be added.
     catching: Option<Position>,
     moving: Option<Moving>,

@@ -29,10 +29,9 @@ impl Owner {
         let copies = |learner: &Learner| !learner.is_clean();
         let any = self.learners().any(copies);
         self.pacing.set(any);
+        self.copy_in_turns(turn);
         for position in Positions::first(self.peers.len()).iter() {
-            let unsettled = self.adding() == Some(position) && !turn.sings(Canary::UnsettledAdd);
-            if !unsettled {
-                self.copy_to(turn, position);
+            if !self.is_unsettled(turn, position) {
                 self.prove(turn, position);
             }
         }
@@ -62,35 +61,31 @@ impl Owner {
         }
     }
 
-    fn copy_to(&mut self, turn: &mut Turn<'_>, to: Position) {
-        let limits = turn.config.limits;
+    /// It is not known yet whether this copy was added.
+    fn is_unsettled(&self, turn: &Turn<'_>, position: Position) -> bool {
+        self.adding() == Some(position) && !turn.sings(Canary::UnsettledAdd)
+    }
+
+    /// Begins as many pieces as the pace lets, of one learner after the other: one that misses much, or is slow, holds up
+    /// no other.
+    fn copy_in_turns(&mut self, turn: &mut Turn<'_>) {
+        let most = turn.config.limits.copies;
         let mut begun = Vec::new();
-        let under_way = self.learners().map(Learner::under_way).sum();
-        let mut room = self.pacing.room(turn.now, under_way, limits.copies);
-        let Some(peer) = self.peers[to.index()].as_mut() else {
-            return;
-        };
-        let session = peer.session;
-        let Some(learner) = peer
-            .learner
-            .as_mut()
-            .filter(|_| peer.link == Link::Learning)
-        else {
-            return;
-        };
-        while room > 0
-            && learner.under_way() < limits.copies
-            && let Some(extent) = learner.claim(limits.piece_granules)
-        {
-            learner.waiting_copies += 1;
-            room -= 1;
+        loop {
+            let under_way = self.learners().map(Learner::under_way).sum();
+            if self.pacing.room(turn.now, under_way, most) == 0 {
+                break;
+            }
+            let Some(piece) = self.next_piece(turn) else {
+                break;
+            };
             self.pacing.begins(turn.now);
-            begun.push(extent);
+            begun.push(piece);
         }
         if begun.is_empty() {
             return;
         }
-        for extent in begun {
+        for (to, session, extent) in begun {
             if turn.sings(Canary::CopyUnlocked) {
                 self.copy_starts(turn, (to, session), extent, None);
             } else {
@@ -98,6 +93,31 @@ impl Owner {
             }
         }
         self.start_work(turn);
+    }
+
+    /// A piece for the learner whose turn it is, of those that miss something and may be given it.
+    fn next_piece(&mut self, turn: &Turn<'_>) -> Option<(Position, SessionId, Extent)> {
+        let limits = turn.config.limits;
+        let count = self.peers.len();
+        for step in 0..count {
+            let index = (self.copies_next + step) % count;
+            let to = Position::new(index).filter(|&to| !self.is_unsettled(turn, to));
+            let Some((to, peer)) = to.zip(self.peers[index].as_mut()) else {
+                continue;
+            };
+            let session = peer.session;
+            let learner = peer.learner.as_mut();
+            let learner = learner.filter(|_| peer.link == Link::Learning);
+            let learner = learner.filter(|learner| learner.under_way() < limits.copies);
+            if let Some(learner) = learner
+                && let Some(extent) = learner.claim(limits.piece_granules)
+            {
+                learner.waiting_copies += 1;
+                self.copies_next = index + 1;
+                return Some((to, session, extent));
+            }
+        }
+        None
     }
 
     /// A copy has its range.

@@ -53,6 +53,7 @@ impl Owner {
             looking: None,
             looked_at: turn.now,
             pacing: super::pacing::Pacing::new(),
+            copies_next: 0,
             catching: None,
             moving: None,
             forwarded: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! An owner whose store does everything at once, and copies that say what the test has them say.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ashlar_block::{AssociationId, HostId, Moment, Registrant};
@@ -45,8 +45,12 @@ fn member(n: u8) -> MemberId {
 }
 
 fn attach() -> Attach {
+    attach_of(at(1))
+}
+
+fn attach_of(position: Position) -> Attach {
     Attach {
-        uuid: member(1).replica,
+        uuid: member(position.index() as u8).replica,
         own: ExtentSet::new(),
         free: 1 << 40,
     }
@@ -123,6 +127,7 @@ struct Plan {
     limits: Limits,
     in_sync: Positions,
     uncertain: ExtentSet,
+    copies: u8,
 }
 
 impl Default for Plan {
@@ -134,11 +139,12 @@ impl Default for Plan {
             limits: Limits::default(),
             in_sync: Positions::first(1),
             uncertain: ExtentSet::new(),
+            copies: 2,
         }
     }
 }
 
-/// The owner at position 0, of two copies.
+/// The owner at position 0, of two copies; or of three.
 struct Rig {
     replica: Replica,
     local: Model,
@@ -153,8 +159,8 @@ struct Rig {
     uncertain_there: ExtentSet,
     /// A leaf that the other copy does not have as it should.
     differs: Option<Leaf>,
-    /// The number of the other copy's next message.
-    number: u32,
+    /// By session: with whom it is, and the number of that copy's next message.
+    sessions: BTreeMap<SessionId, (Position, u32)>,
     /// Who is absent, as the other copy was told last.
     told: Positions,
     /// The quorum is out of space: it answers, and takes no changes.
@@ -191,7 +197,7 @@ impl Rig {
                 incarnation: Incarnation(0),
             },
             in_sync: plan.in_sync,
-            members: Members::first([member(0), member(1)]).expect("two"),
+            members: Members::first((0..plan.copies).map(member)).expect("few"),
             forced: 0,
             size: None,
         };
@@ -213,7 +219,7 @@ impl Rig {
             entry: Entry {
                 promised: epoch,
                 session: SessionId(0),
-                absent: Positions::first(2).minus(plan.in_sync),
+                absent: Positions::first(plan.copies.into()).minus(plan.in_sync),
             },
             is_old_image: false,
         };
@@ -233,7 +239,7 @@ impl Rig {
             proofs: Vec::new(),
             uncertain_there: ExtentSet::new(),
             differs: None,
-            number: 0,
+            sessions: BTreeMap::new(),
             told: Positions::NONE.with(at(1)),
             is_full: false,
             swaps: 0,
@@ -258,7 +264,10 @@ impl Rig {
             events.append(&mut self.local.events);
             for effect in out {
                 match effect {
-                    Effect::Send { envelope, .. } => self.said.push(envelope),
+                    Effect::Send { to, envelope } => {
+                        self.sessions.entry(envelope.session).or_insert((to, 0));
+                        self.said.push(envelope);
+                    }
                     Effect::Answer { outcome, .. } => self.answers.push(outcome),
                     Effect::Alarm(alarm) => self.alarms.push(alarm),
                     Effect::Proven(proof) => self.proofs.push(proof),
@@ -303,14 +312,14 @@ impl Rig {
 
     /// The same, in the session of something that was said.
     fn hear_in(&mut self, said: &Envelope, message: Message) {
-        let number = self.number;
-        self.number += 1;
+        let (from, next) = self.sessions.get_mut(&said.session).expect("a session");
+        let (from, number) = (*from, *next);
+        *next += 1;
         let envelope = Envelope {
             number,
             message,
             ..said.clone()
         };
-        let from = at(1);
         self.handle(Event::Received { from, envelope });
     }
 
@@ -378,16 +387,25 @@ impl Rig {
 
     fn other_answers(&mut self) {
         let said = std::mem::take(&mut self.said);
-        let newest = said.last().map_or(SessionId(0), |said| said.session);
-        for said in said.into_iter().filter(|said| said.session == newest) {
+        // Sessions are numbered one after the other, whoever they are with.
+        let newest: BTreeMap<Position, SessionId> = self
+            .sessions
+            .iter()
+            .map(|(id, (with, _))| (*with, *id))
+            .collect();
+        for said in said {
+            let (with, _) = self.sessions[&said.session];
+            if said.session != newest[&with] {
+                continue;
+            }
             if matches!(said.message, Message::Join(_)) {
                 self.number = 0;
                 let answer = match self.in_sync().has(at(1)) {
                     true => Message::Joined(Attach {
                         own: self.uncertain_there.clone(),
-                        ..attach()
+                        ..attach_of(with)
                     }),
-                    false => Message::Attach(attach()),
+                    false => Message::Attach(attach_of(with)),
                 };
                 self.hear_in(&said, answer);
                 continue;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BlockSize, BufferPool, Completion, ErrorKind, IoError, Moment};
-use ashlar_copy::{Copy, EngineLocal, unwritten, volume_of};
+use ashlar_copy::{Copy, EngineLocal, NameCount, unwritten, volume_of};
 use ashlar_replica::{
     Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position,
     Positions, Shape, Tag, Token,
@@ -162,7 +162,9 @@ impl PoolStore {
             true => memory(),
             false => used_up(),
         };
-        let copy = Copy::new(&engine, volume, memory.clone()).ok_or("the volume is no copy")?;
+        let names = NameCount::default();
+        let copy = Copy::new(&engine, volume, memory.clone(), &names);
+        let copy = copy.ok_or("the volume is no copy")?;
         let mut store = Self {
             rig,
             drives,
@@ -353,7 +355,9 @@ impl PoolStore {
         self.events.clear();
         self.posted = false;
         let memory = self.memory.clone();
-        self.copy = Copy::new(&self.engine, self.volume, memory).ok_or("the copy is gone")?;
+        let names = NameCount::default();
+        let copy = Copy::new(&self.engine, self.volume, memory, &names);
+        self.copy = copy.ok_or("the copy is gone")?;
         // What the invariants look at must be in memory.
         self.local()
             .read(Token(0), Extent::new(0, 1).ok_or("no granule")?);
@@ -602,7 +606,7 @@ mod tests {
         });
         made.expect("a copy");
         engine = pool.engine;
-        let mut copy = Copy::new(&engine, volume, memory()).expect("a copy");
+        let mut copy = Copy::new(&engine, volume, memory(), &NameCount::default()).expect("a copy");
         let shape = copy.shape();
         let (mut out, mut digests) = (Outbox::default(), Vec::new());
         for first in (0..ROUNDS * LEAVES).step_by(256) {

@@ -115,7 +115,8 @@ impl EngineDriver {
                 outside,
                 reply,
             } => {
-                let made = Replicated::new(plan, volume, &reactor, &self.engine, outside);
+                let pool = (&self.engine, &self.names);
+                let made = Replicated::new(plan, volume, &reactor, pool, outside);
                 let made = made.map(|replica| drop(self.replicas.insert(volume, replica)));
                 // Who asked may have gone.
                 let _ = reply.send(made);

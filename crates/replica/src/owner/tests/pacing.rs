@@ -19,7 +19,13 @@ struct Load {
 
 impl Load {
     fn new(depth: usize) -> Self {
+        Self::of(depth, 2)
+    }
+
+    /// Of so many copies.
+    fn of(depth: usize, copies: u8) -> Self {
         let mut rig = Rig::of(Plan {
+            copies,
             granules: HOSTS + u64::from(MISSING) + 1,
             missing: Extent::new(HOSTS, MISSING).into_iter().collect(),
             ..Plan::default()
@@ -106,4 +112,21 @@ fn resync_gets_all_again_when_hosts_have_ended() {
     let took = load.rig.now - began;
     let could = TAKES * u32::try_from(left).expect("few");
     assert!(took <= could.mul_f64(1.1), "{took:?} of {could:?}");
+}
+
+/// Beside hosts there may be a piece at a time: not all of them are one learner's.
+#[test]
+fn two_learners_share_what_hosts_leave() {
+    let mut load = Load::of(8, 3);
+    load.rig.other_answers();
+    let missing = |load: &Load, index| load.rig.replica.missing(at(index)).expect("a learner");
+    while missing(&load, 1).min(missing(&load, 2)) > u64::from(MISSING) / 2 {
+        load.step();
+    }
+    let (one, other) = (missing(&load, 1), missing(&load, 2));
+    let piece = u64::from(Limits::default().piece_granules);
+    assert!(
+        one.abs_diff(other) <= 2 * piece,
+        "{one} and {other} are left"
+    );
 }
