@@ -182,12 +182,39 @@ impl Cluster {
         question: Question,
         deliver: impl FnOnce(Reply) + Send + 'static,
     ) {
-        let deliver = Deliver::new(deliver, Reply::Unknown);
         let shared = self.0.shared.clone();
+        self.answer(async move { shared.ask(volume, question).await }, deliver);
+    }
+
+    /// The same, as a volume's own protocol asks: a swap that would take the volume over waits a while for those of its
+    /// group ([`Cluster::keep_together`]), and all are made, or none.
+    pub fn ask_with_group(
+        &self,
+        volume: Uuid,
+        question: Question,
+        deliver: impl FnOnce(Reply) + Send + 'static,
+    ) {
+        let shared = self.0.shared.clone();
+        let ask = async move { shared.ask_with_group(volume, question).await };
+        self.answer(ask, deliver);
+    }
+
+    fn answer(
+        &self,
+        ask: impl Future<Output = Reply> + Send + 'static,
+        deliver: impl FnOnce(Reply) + Send + 'static,
+    ) {
+        let deliver = Deliver::new(deliver, Reply::Unknown);
         self.0.runtime.spawn(async move {
-            let reply = timeout(PATIENCE, shared.ask(volume, question)).await;
+            let reply = timeout(PATIENCE, ask).await;
             deliver.with(reply.unwrap_or(Reply::Unknown));
         });
+    }
+
+    /// For the next seconds these volumes are a group: when this process takes over those that are `away`, with other
+    /// nodes now, it takes them in one transaction.
+    pub fn keep_together(&self, volumes: &[Uuid], away: &[Uuid]) {
+        self.0.shared.together.keep(volumes, away);
     }
 
     /// Deletes a volume's key. One that is not there is no error. Blocks.

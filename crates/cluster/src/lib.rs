@@ -15,6 +15,7 @@
 //!
 //! `trust` is what nodes know each other by, `peer` what they say, `members` who they are: a list in the quorum that
 //! nodes join with a token and leave, or the file that all have.
+//! `together` has the swaps by which volumes of a group change their owner wait for each other, and be one transaction.
 //!
 //! # Invariants
 //!
@@ -54,6 +55,7 @@ mod remembered;
 mod shared;
 mod status;
 mod store;
+mod together;
 mod trust;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use ashlar_replica::quorum::{Question, Reply};
-use ashlar_replica::{Incarnation, NodeId, VolumeId};
+use ashlar_replica::{Incarnation, NodeId, OwnerId, VolumeId};
 use tokio::sync::{Mutex as Turn, Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
@@ -15,7 +15,8 @@ use crate::members::{LastLook, MembersView};
 use crate::peer::{
     CallError, Called, Hello, NameHash, Nonce, Peer, Purpose, Refusal, Target, VERSIONS, call,
 };
-use crate::store::{Store, Swap};
+use crate::store::Store;
+use crate::together::{Change, Together};
 
 /// Orders of peers that are carried out at a time; more wait.
 pub(crate) const ORDERS_AT_ONCE: usize = 64;
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     /// For who asks to join with a token that this node does not know.
     pub(crate) last_look: LastLook,
     pub(crate) view: RwLock<MembersView>,
+    /// Volumes that change their owner together.
+    pub(crate) together: Together,
 }
 
 /// What a process begins with.
@@ -60,6 +63,10 @@ impl Shared {
         } = beginning;
         let others = config.nodes.iter().filter(|node| node.id != me.id);
         let peers = others.cloned().map(|node| Arc::new(Peer::new(node)));
+        let owner = OwnerId {
+            node: me.id,
+            incarnation: joined.incarnation,
+        };
         Arc::new(Self {
             name: config.name.clone(),
             peers: RwLock::new(peers.collect()),
@@ -74,6 +81,7 @@ impl Shared {
             turn: Turn::new(()),
             last_look: LastLook::default(),
             view: RwLock::default(),
+            together: Together::new(owner),
         })
     }
 
@@ -160,21 +168,38 @@ impl Shared {
 
     /// Asks about a volume's key.
     pub(crate) async fn ask(&self, volume: Uuid, question: Question) -> Reply {
-        let key = self.volume_key(volume);
-        match question {
-            Question::Read => self
-                .store
-                .read(&key)
-                .await
-                .map_or(Reply::Unknown, Reply::Holds),
-            Question::Swap { revision, value } => {
-                match self.store.swap(&key, revision, &value).await {
-                    Swap::Made(revision) => Reply::Swapped(revision),
-                    Swap::NotMade(held) => Reply::Holds(held),
-                    Swap::Unknown(_) => Reply::Unknown,
-                }
-            }
+        match self.swap_of(volume, question) {
+            None => self.read(volume).await,
+            Some(change) => self.together.swap_alone(&self.store, change).await,
         }
+    }
+
+    /// The same for a volume's own protocol: what takes it over waits for the others of its group.
+    pub(crate) async fn ask_with_group(&self, volume: Uuid, question: Question) -> Reply {
+        match self.swap_of(volume, question) {
+            None => self.read(volume).await,
+            Some(change) => self.together.swap(&self.store, change).await,
+        }
+    }
+
+    /// What a question changes, if it is a swap.
+    fn swap_of(&self, volume: Uuid, question: Question) -> Option<Change> {
+        match question {
+            Question::Read => None,
+            Question::Swap { revision, value } => Some(Change {
+                volume,
+                key: self.volume_key(volume),
+                revision,
+                value,
+            }),
+        }
+    }
+
+    async fn read(&self, volume: Uuid) -> Reply {
+        let held = self.store.read(&self.volume_key(volume)).await;
+        let reply = held.map_or(Reply::Unknown, Reply::Holds);
+        self.together.read(volume, &reply);
+        reply
     }
 
     /// Looks at the quorum now and then, so that its state is known before it is needed, and at who is a member.

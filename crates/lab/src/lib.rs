@@ -82,7 +82,9 @@ pub use head::{Head, Kind, UNFINISHED};
 pub use journal::{Agents, Command, Journal, Origin, Turn};
 pub use live::Tempo;
 pub use machine::Machine;
-pub use plan::{CellSpec, Configuration, Matrix, Pattern, Pool, Precondition, SweepPlan};
+pub use plan::{
+    CellSpec, ClientPlace, Configuration, Matrix, Pattern, Pool, Precondition, SweepPlan,
+};
 pub use procedure::{Conditioning, Procedure};
 pub use progress::Progress;
 pub use report::{chart, page, render_index, short};

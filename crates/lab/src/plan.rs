@@ -213,7 +213,27 @@ pub struct Pool {
     /// Percent of the volume that may be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_share: Option<u8>,
+    /// Nodes that have such a pool each, and a copy of the volume in it; one without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// At which of several nodes the load comes in; at the owner without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<ClientPlace>,
 }
+
+/// A node of a volume with copies on several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientPlace {
+    /// The one that owns the volume.
+    #[default]
+    Owner,
+    /// One that forwards to the owner.
+    Other,
+}
+
+/// Most nodes that have a copy.
+const MOST_COPIES: u32 = 3;
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
@@ -241,8 +261,25 @@ impl Pool {
             _ if self.hot_share.is_some() && self.hot.is_none() => {
                 Err("hot_share: of what? say hot = \"mirror:2\"".to_owned())
             }
+            _ if !(1..=MOST_COPIES).contains(&self.nodes()) => Err(format!(
+                "nodes = {}: must be 1 to {MOST_COPIES}",
+                self.nodes()
+            )),
+            _ if self.place.is_some() && self.nodes() == 1 => {
+                Err("place: at which of its nodes? say nodes = 2".to_owned())
+            }
             _ => Ok(()),
         }
+    }
+
+    /// How many nodes have a copy of the volume.
+    pub fn nodes(&self) -> u32 {
+        self.nodes.unwrap_or(1)
+    }
+
+    /// Drives that hold it, of all nodes.
+    fn all_drives(&self) -> f64 {
+        f64::from(self.drives.max(1)) * f64::from(self.nodes())
     }
 
     /// Bytes of each drive that holds the volume.
@@ -250,7 +287,7 @@ impl Pool {
         match self.full_pct.zip(self.usable_pct()) {
             Some((full, usable)) => {
                 let all = volume as f64 * 100.0 / usable * 100.0 / f64::from(full);
-                let each = all / f64::from(self.drives.max(1)) / f64::from(1 << 20);
+                let each = all / self.all_drives() / f64::from(1 << 20);
                 ((each.round() as u64) << 20).max(LEAST_DRIVE)
             }
             // Room for all of it, whatever the layout makes of it.
@@ -263,7 +300,7 @@ impl Pool {
         let Self { layout, drives, .. } = self;
         let usable = self.usable_pct();
         let full = self.full_pct.zip(usable).map(|(asked, usable)| {
-            let all = self.drive_bytes(volume) as f64 * f64::from(*drives);
+            let all = self.drive_bytes(volume) as f64 * self.all_drives();
             let full = 100.0 * volume as f64 * 100.0 / usable / all;
             let least = LEAST_DRIVE >> 30;
             match full + 1.0 < f64::from(asked) {
@@ -283,8 +320,17 @@ impl Pool {
                 .map_or(String::new(), |pct| format!(" for {pct} % of it"));
             format!(", hot {hot}{share}")
         });
+        let copies = (self.nodes() > 1).then(|| {
+            let at = match self.place.unwrap_or_default() {
+                ClientPlace::Owner => "the owner",
+                ClientPlace::Other => "another node, which forwards to the owner",
+            };
+            let nodes = self.nodes();
+            format!(" of each of {nodes} nodes, a copy on each, clients at {at}")
+        });
         let parts = [
             Some(format!("pool: {layout} on {drives} drives")),
+            copies,
             media,
             (self.fast > 0).then(|| format!(", logs and map on {} faster ones", self.fast)),
             usable.map(|pct| format!(", {pct:.0} % of their bytes are data")),
@@ -294,8 +340,8 @@ impl Pool {
         parts.into_iter().flatten().collect()
     }
 
-    /// Percent of the drives' bytes that data may take, what is hot in its own layout; none for a layout that is not known
-    /// here.
+    /// Percent of all nodes' drives' bytes that data may take, what is hot in its own layout; none for a layout that is not
+    /// known here.
     pub fn usable_pct(&self) -> Option<f64> {
         let cold = bytes_a_byte(&self.layout)?;
         let all = match &self.hot {
@@ -305,7 +351,7 @@ impl Pool {
             }
             None => cold,
         };
-        Some(100.0 / all)
+        Some(100.0 / all / f64::from(self.nodes()))
     }
 }
 
@@ -324,6 +370,12 @@ fn bytes_a_byte(layout: &str) -> Option<f64> {
 }
 
 impl Configuration {
+    /// Nodes that serve it: those of its own pool, or as many as the plan has for storage of the user's own.
+    pub(crate) fn nodes(&self, plan: &SweepPlan) -> u32 {
+        let own = self.pool.as_ref().and_then(|pool| pool.nodes);
+        own.unwrap_or(plan.nodes)
+    }
+
     /// A configuration for what `--on` names: its name is the spec.
     pub fn on(spec: impl Into<String>) -> Self {
         let spec = spec.into();

@@ -3,25 +3,33 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::{LabError, Pool, PoolStack, ScenarioFile, Service};
+use ashlar_lab::{Agents, LabError, Pool, PoolStack, ScenarioFile, Service};
 use ashlar_node::model::LayoutSpec;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Process, ashlar};
+use super::replicated;
 
 const POOL: &str = "lab";
 /// Classes of drives, where a pool has two.
 const SLOW: &str = "ssd";
 const FAST: &str = "nvme";
-const VOLUME: &str = "lab/volume";
+pub(crate) const VOLUME: &str = "lab/volume";
 /// Bytes of a drive that has nothing but logs and map.
 const FAST_BYTES: u64 = 2 << 30;
 
-/// Refuses layouts that there are none of, and those that need more drives than their pool has.
-pub fn check(file: &ScenarioFile) -> Result<(), LabError> {
+/// Refuses layouts that there are none of, those that need more drives than their pool has, and nodes that agents of
+/// other machines do not reach.
+pub fn check(file: &ScenarioFile, clients: &Agents) -> Result<(), LabError> {
     let pools = file.configuration.iter();
     let pools = pools.filter(|of| of.stack.is_empty());
     for (name, pool) in pools.filter_map(|of| Some((&of.name, of.pool.as_ref()?))) {
+        if let (2.., Some(agent)) = (pool.nodes(), clients.addresses.first()) {
+            return Err(LabError::usage(format!(
+                "configuration {name}: its nodes are on this machine's own networks, and --client {agent} would not \
+                 reach them: `--set measure.clients=N` has the load made by N agents of this machine"
+            )));
+        }
         let hot = pool.hot.as_deref().and_then(|hot| hot.split('@').next());
         for layout in std::iter::once(&*pool.layout).chain(hot) {
             let refuse = |why: String| LabError::usage(format!("configuration {name}: {why}"));
@@ -73,23 +81,38 @@ pub fn serve(pool: &PoolStack, on: IpAddr) -> Result<Volume, LabError> {
     let dir = &pool.dir;
     std::fs::create_dir_all(dir).map_err(|error| LabError::caused(dir.display(), error))?;
     let (process, api) = node(&dir.join("node"), on)?;
-    let drives = drives(pool);
-    let mut words = vec!["pool", "create", POOL, "--reserve", "none", "--api", &api];
+    make_pool(pool, &api, dir)?;
+    make_volume(pool, &api)?;
+    let url = volume_url(&process, &api, VOLUME)?;
+    Ok(Volume {
+        process: Some(process),
+        url,
+    })
+}
+
+/// Makes the pool of one node, of new drives in this folder.
+pub(crate) fn make_pool(stack: &PoolStack, api: &str, folder: &Path) -> Result<(), LabError> {
+    let drives = drives(stack, folder);
+    let mut words = vec!["pool", "create", POOL, "--reserve", "none", "--api", api];
     for drive in &drives {
         words.extend(["--drive", drive]);
     }
-    ashlar(&words)?;
-    let size = pool.bytes.to_string();
+    ashlar(&words).map(drop)
+}
+
+/// Makes the volume, on as many nodes as it is to have copies on.
+pub(crate) fn make_volume(stack: &PoolStack, api: &str) -> Result<(), LabError> {
+    let size = stack.bytes.to_string();
     let Pool {
         layout,
         hot,
         hot_share,
         ..
-    } = &pool.pool;
+    } = &stack.pool;
     let mut words = vec![
         "volume", "create", VOLUME, "--size", &size, "--layout", layout,
     ];
-    if pool.pool.fast > 0 {
+    if stack.pool.fast > 0 {
         words.extend(["--class", SLOW]);
     }
     if let Some(hot) = hot {
@@ -99,20 +122,19 @@ pub fn serve(pool: &PoolStack, on: IpAddr) -> Result<Volume, LabError> {
     if let Some(share) = &share {
         words.extend(["--hot-share", share]);
     }
-    words.extend(["--allow-any-host", "--api", &api]);
-    ashlar(&words)?;
-    let url = volume_url(&process, &api, VOLUME)?;
-    Ok(Volume {
-        process: Some(process),
-        url,
-    })
+    let copies = stack.pool.nodes().to_string();
+    if stack.pool.nodes() > 1 {
+        words.extend(["--replicas", &copies]);
+    }
+    words.extend(["--allow-any-host", "--api", api]);
+    ashlar(&words).map(drop)
 }
 
 /// New files.
-fn drives(stack: &PoolStack) -> Vec<String> {
+fn drives(stack: &PoolStack, folder: &Path) -> Vec<String> {
     let pool = &stack.pool;
     let file = |name: String, bytes, class: &str| {
-        let path = stack.dir.join(name);
+        let path = folder.join(name);
         let class = match pool.fast {
             0 => String::new(),
             _ => format!("&class={class}"),
@@ -158,7 +180,13 @@ pub fn word(process: &Process, index: usize) -> Result<String, LabError> {
 }
 
 /// Ends daemons and agents that a killed run has left, by the folder that they were given.
-pub fn end_left(folders: &[PathBuf]) {
+///
+/// # Errors
+/// Nodes of a volume with several copies, or their networks, stay.
+pub fn end_left(folders: &[PathBuf]) -> Result<(), LabError> {
+    folders
+        .iter()
+        .try_for_each(|folder| replicated::end_left(folder))?;
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in all {
         let Some(number) = entry
@@ -183,4 +211,5 @@ pub fn end_left(folders: &[PathBuf]) {
             let _ = Pid::from_raw(number).map(|pid| kill_process(pid, Signal::KILL));
         }
     }
+    Ok(())
 }

@@ -8,6 +8,7 @@ use ashlar_nvme_target::{HostAccess, Timeouts};
 use ashlar_reactor::{Options, available_cores};
 
 use super::pools;
+use super::replicated::{self, Ground};
 use super::stacks::LocalStacks;
 
 const NQN: &str = "nqn.2026-11.io.ashlar:lab";
@@ -17,18 +18,24 @@ pub struct LocalServices<'a> {
     stacks: &'a LocalStacks,
     /// Where they are reached.
     on: IpAddr,
+    ground: Ground<'a>,
 }
 
 impl<'a> LocalServices<'a> {
-    /// Serves these, reached at this address.
-    pub fn new(stacks: &'a LocalStacks, on: IpAddr) -> Self {
-        Self { stacks, on }
+    /// Serves these, reached at this address, and nodes on this ground.
+    pub fn new(stacks: &'a LocalStacks, on: IpAddr, ground: Ground<'a>) -> Self {
+        Self { stacks, on, ground }
     }
 }
 
 impl Services for LocalServices<'_> {
     fn pool(&self, pool: &PoolStack) -> Result<Box<dyn Service>, LabError> {
-        Ok(Box::new(pools::serve(pool, self.on)?))
+        if pool.pool.nodes() == 1 {
+            return Ok(Box::new(pools::serve(pool, self.on)?));
+        }
+        let volume = replicated::serve(pool, self.ground)?;
+        self.stacks.reach_from(volume.url(), volume.network());
+        Ok(Box::new(volume))
     }
 
     fn serve(&self, spec: &str, _: &PrepareOptions) -> Result<Box<dyn Service>, LabError> {

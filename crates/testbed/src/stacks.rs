@@ -9,6 +9,7 @@ use ashlar_device::{OpenError, OpenErrorKind, Spec, inspect};
 use ashlar_lab::{LabError, OpenOptions, PrepareOptions, Prepared, Stacks, Worker};
 use ashlar_reactor::Opener;
 
+use super::nodes::Network;
 use super::sample::find_data;
 use super::worker::ReactorWorker;
 
@@ -21,6 +22,8 @@ pub type Open = fn(&Spec, BlockSize) -> Result<Arc<dyn Opener>, OpenError>;
 pub struct LocalStacks {
     open: Open,
     opened: Mutex<HashMap<String, Arc<dyn Opener>>>,
+    /// Where a thread has to be that opens what is not reached from everywhere.
+    networks: Mutex<HashMap<String, Network>>,
 }
 
 impl LocalStacks {
@@ -29,7 +32,19 @@ impl LocalStacks {
         Self {
             open,
             opened: Mutex::default(),
+            networks: Mutex::default(),
         }
+    }
+
+    /// From now on a spec is opened where this network's clients are.
+    pub fn reach_from(&self, spec: &str, network: &Network) {
+        let mut networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
+        networks.insert(spec.to_owned(), network.clone());
+    }
+
+    fn network(&self, spec: &str) -> Option<Network> {
+        let networks = self.networks.lock().unwrap_or_else(PoisonError::into_inner);
+        networks.get(spec).cloned()
     }
 
     /// The assembled stack of a spec that was prepared.
@@ -47,6 +62,33 @@ impl LocalStacks {
 
 impl Stacks for LocalStacks {
     fn prepare(&self, spec: &str, options: &PrepareOptions) -> Result<Prepared, LabError> {
+        let Some(network) = self.network(spec) else {
+            return self.look_at(spec, options);
+        };
+        // On a thread of its own, which takes its own threads along and comes not back.
+        let look = || {
+            network
+                .enter_hub()
+                .and_then(|()| self.look_at(spec, options))
+        };
+        std::thread::scope(|scope| scope.spawn(look).join())
+            .unwrap_or_else(|_| Err(LabError::environment("a thread panicked")))
+    }
+
+    fn open(&self, spec: &str, options: &OpenOptions) -> Result<Box<dyn Worker>, LabError> {
+        let opener = self.opener(spec)?;
+        if let Some(network) = self.network(spec) {
+            network.enter_hub()?;
+        }
+        Ok(Box::new(ReactorWorker::open(
+            opener.as_ref(),
+            options.buffer_bytes,
+        )?))
+    }
+}
+
+impl LocalStacks {
+    fn look_at(&self, spec: &str, options: &PrepareOptions) -> Result<Prepared, LabError> {
         let mut parsed: Spec = spec.parse().map_err(lab_error)?;
         let mut holds = held_by_files(&parsed)?;
         let fresh = is_new(&parsed);
@@ -76,14 +118,6 @@ impl Stacks for LocalStacks {
         };
         self.keep(spec, opener);
         Ok(prepared)
-    }
-
-    fn open(&self, spec: &str, options: &OpenOptions) -> Result<Box<dyn Worker>, LabError> {
-        let opener = self.opener(spec)?;
-        Ok(Box::new(ReactorWorker::open(
-            opener.as_ref(),
-            options.buffer_bytes,
-        )?))
     }
 }
 

@@ -309,7 +309,7 @@ pub(crate) struct RunArguments {
     pub(crate) set: Vec<String>,
 
     /// Another pool under a configuration of a scenario of devices: 'mirror=mirror:3,drives=6'. Keys are drives, fast,
-    /// full_pct, hot, hot_share and media; what is not named stays, and a key without a value goes
+    /// full_pct, hot, hot_share, media, nodes and place; what is not named stays, and a key without a value goes
     #[arg(long = "pool", value_name = "CONFIGURATION=LAYOUT[,KEY=VALUE…]")]
     pub(crate) pools: Vec<String>,
 
@@ -325,7 +325,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N")]
     pub(crate) streams: Option<u32>,
 
-    /// Nodes that the places are on, dealt out in turn, instead of one for each place; for fleets
+    /// Of a scenario of devices: all its pools are on so many nodes, each with a copy of the volume. Of a fleet: nodes
+    /// that the places are on, dealt out in turn, instead of one for each place
     #[arg(long, value_name = "N")]
     pub(crate) nodes: Option<usize>,
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ashlar_lab::scenario::{FILE, refuse_changed, with_pools, with_set};
+use ashlar_lab::scenario::{FILE, refuse_changed, with_nodes, with_pools, with_set};
 use ashlar_lab::{
     Agents, Command, Journal, LabError, Machine, Means, Origin, ResultFile, Scale, ScenarioFile,
     ScenarioOptions, SweepPlan, check_out_dir, run_plan, run_scenario, write_whole,
@@ -11,6 +11,7 @@ use ashlar_oltp::scenario::with_users;
 use ashlar_oltp::versus::VersusFile;
 use ashlar_oltp::{FleetScenario, OltpScenario};
 use ashlar_testbed::own_agents::{self, OwnAgents};
+use ashlar_testbed::replicated::Ground;
 use ashlar_testbed::service::LocalServices;
 use ashlar_testbed::stacks::LocalStacks;
 use ashlar_testbed::{link, pools};
@@ -57,11 +58,11 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     }
     // A mistake in it is told with its name before anything else is looked at.
     let is_of_databases = is_of_databases(&text).map_err(named)?;
-    if !FleetScenario::is_one(&text).map_err(named)? {
+    let is_fleet = FleetScenario::is_one(&text).map_err(named)?;
+    if !is_fleet {
         for (option, is_given) in [
             ("--databases", arguments.databases.is_some()),
             ("--streams", arguments.streams.is_some()),
-            ("--nodes", arguments.nodes.is_some()),
         ] {
             if is_given {
                 return Err(Failure::usage(format!(
@@ -69,6 +70,11 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
                 )));
             }
         }
+    }
+    if let (Some(nodes), true, false) = (arguments.nodes, is_of_databases, is_fleet) {
+        return Err(Failure::usage(format!(
+            "--nodes {nodes}: for fleets and scenarios of devices; {name} drives databases on places (--place)"
+        )));
     }
     if let (Some(pool), true) = (arguments.pools.first(), is_of_databases) {
         return Err(Failure::usage(format!(
@@ -106,7 +112,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
             )));
         }
         let file = ScenarioFile::parse(&origin.scenario).map_err(named)?;
-        pools::check(&file).map_err(named)?;
+        pools::check(&file, &origin.clients).map_err(named)?;
         own_agents::check(&file, &origin.clients)?;
     }
     origin.scale.parse::<Scale>()?;
@@ -129,13 +135,15 @@ fn agents(arguments: &ClientArguments) -> Agents {
 
 /// The scenario with what the command line changes in it.
 fn changed(text: &str, arguments: &RunArguments) -> Result<String, LabError> {
-    let text = with_set(text, &set(arguments))?;
+    let is_fleet = FleetScenario::is_one(text)?;
+    let text = with_set(text, &set(arguments, is_fleet))?;
     let text = with_pools(&text, &arguments.pools)?;
+    let text = with_nodes(&text, arguments.nodes.filter(|_| !is_fleet))?;
     with_users(&text, &arguments.users)
 }
 
 /// What the command line puts into the scenario, besides users.
-fn set(arguments: &RunArguments) -> Vec<String> {
+fn set(arguments: &RunArguments, is_fleet: bool) -> Vec<String> {
     let mut set = arguments.set.clone();
     let count = |databases| format!("fleet.databases={databases}");
     set.extend(arguments.databases.map(count));
@@ -144,7 +152,8 @@ fn set(arguments: &RunArguments) -> Vec<String> {
             .streams
             .map(|streams| format!("fleet.streams={streams}")),
     );
-    set.extend(arguments.nodes.map(|nodes| format!("fleet.nodes={nodes}")));
+    let nodes = arguments.nodes.filter(|_| is_fleet);
+    set.extend(nodes.map(|nodes| format!("fleet.nodes={nodes}")));
     if arguments.databases.is_some() || arguments.streams.is_some() {
         set.push("fleet.keep=true".to_owned());
     }
@@ -159,7 +168,7 @@ fn resume(dir: &Path) -> Result<(), Failure> {
         check_out_dir(dir)?;
         return versus::resume(&origin, dir, &mut journal);
     }
-    pools::end_left(journal.folders());
+    pools::end_left(journal.folders())?;
     check_out_dir(dir)?;
     carry_out(&origin, dir, &mut journal)
 }
@@ -180,11 +189,16 @@ fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Fai
     let own = OwnAgents::start(&file, origin, journal)?;
     let agents = own.as_ref().map_or(&origin.clients, OwnAgents::agents);
     let clients = link::greet(agents)?;
+    let progress = interruptible()?;
+    let ground = Ground {
+        is_loopback: clients.is_some(),
+        progress: &progress,
+    };
     let means = Means {
         stacks: &stacks,
-        services: &LocalServices::new(&stacks, origin.clients.serve_on),
+        services: &LocalServices::new(&stacks, origin.clients.serve_on, ground),
         clients: clients.as_ref(),
-        progress: &interruptible()?,
+        progress: &progress,
         journal,
     };
     let outcome = match origin.command {

@@ -3,6 +3,7 @@
 mod agents;
 #[path = "../common/mod.rs"]
 mod common;
+mod replicated;
 #[path = "../common/typed.rs"]
 mod typed;
 

@@ -304,6 +304,14 @@ impl Rig {
         });
     }
 
+    /// A node has so often changed the owner of the service's volumes, each time of both in one step.
+    fn took_both(&self, node: usize, times: usize) {
+        let log = self.path(["a.log", "b.log"][node]);
+        let text = std::fs::read_to_string(log).expect("a log");
+        let both = text.matches("in one transaction: Made").count();
+        assert_eq!(both, times, "{text}");
+    }
+
     /// A node with a stale copy of one volume of a service cannot have the service.
     fn await_all_in_sync(&self, node: usize) {
         for volume in ["tank/s", "tank/w"] {
@@ -452,6 +460,7 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     rig.ok(B, &["service", "move", "s"]);
     let moved = rig.becomes(B, "s", "running");
     assert!(moved["last_gap_seconds"].as_f64() > Some(0.0), "{moved}");
+    rig.took_both(B, 1);
     let left = rig.becomes(A, "s", "elsewhere");
     eventually("the other knows", || rig.show(A, "s")["node"] == "b");
     assert!(left["moves"].as_u64() >= Some(1), "{left}");
@@ -460,6 +469,7 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     // Its daemon is killed, and then the next one stands still: another node has it, and it ends where it was.
     rig.daemon(B).kill();
     rig.becomes(A, "s", "running");
+    rig.took_both(A, 1);
     rig.await_progress();
     rig.start(B);
     rig.becomes(B, "s", "elsewhere");
@@ -481,6 +491,7 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     // A daemon that ends gives it away in order.
     rig.daemon(B).end(Signal::TERM);
     rig.becomes(A, "s", "running");
+    rig.took_both(A, 2);
     rig.await_progress();
     let inside = rig.nodes[A].mounts.id();
     let inside = PathBuf::from(format!("/proc/{inside}/root{mount}/written"));

@@ -108,7 +108,7 @@ impl Etcd {
         wish: Wish<'_>,
         identity: Option<&Identity>,
     ) -> Result<Outcome, String> {
-        let is_once = matches!(wish, Wish::Swap { .. });
+        let is_once = matches!(wish, Wish::Swap { .. } | Wish::SwapAll(_));
         let (rounds, patience) = match is_once {
             true => (1, SWAP_TIMEOUT),
             // A deletion may be done twice: no two volumes have one UUID.

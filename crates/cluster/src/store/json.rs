@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Identity, Swap};
+use super::{Identity, Swap, SwapAll};
 
 /// Characters of a foreign message that are quoted.
 const QUOTED: usize = 200;
@@ -22,12 +22,37 @@ pub(super) enum Wish<'a> {
         revision: Revision,
         value: &'a [u8],
     },
+    /// All of them, or none.
+    SwapAll(&'a [KeySwap<'a>]),
     /// At this revision only, if it is named.
     Delete {
         at: Option<Revision>,
     },
     /// All keys that begin like this one.
     List,
+}
+
+/// One of several swaps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeySwap<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) revision: Revision,
+    pub(crate) value: &'a [u8],
+}
+
+impl KeySwap<'_> {
+    fn is_due(&self) -> Value {
+        is_still(&STANDARD.encode(self.key), self.revision)
+    }
+
+    fn put(&self) -> Value {
+        let (key, value) = (STANDARD.encode(self.key), STANDARD.encode(self.value));
+        json!({ "request_put": { "key": key, "value": value } })
+    }
+
+    fn range(&self) -> Value {
+        json!({ "request_range": { "key": STANDARD.encode(self.key) } })
+    }
 }
 
 /// As a transaction. Of another cluster's store it gets that store's identity, as the last answer.
@@ -40,20 +65,25 @@ pub(super) fn transaction(key: &str, wish: Wish<'_>, identity: Option<&Identity>
     let range = json!({ "request_range": { "key": key } });
     let mut compare = Vec::new();
     let (success, mut failure) = match wish {
-        Wish::Read => (range, Vec::new()),
+        Wish::Read => (vec![range], Vec::new()),
         Wish::List => (
-            json!({ "request_range": { "key": key, "range_end": end } }),
+            vec![json!({ "request_range": { "key": key, "range_end": end } })],
             Vec::new(),
         ),
+        Wish::SwapAll(swaps) => {
+            compare.extend(swaps.iter().map(KeySwap::is_due));
+            let puts = swaps.iter().map(KeySwap::put).collect();
+            (puts, swaps.iter().map(KeySwap::range).collect())
+        }
         Wish::Delete { at } => {
             compare.extend(at.map(|revision| is_still(&key, revision)));
             let delete = json!({ "request_delete_range": { "key": key } });
-            (delete, at.map(|_| range).into_iter().collect())
+            (vec![delete], at.map(|_| range).into_iter().collect())
         }
         Wish::Swap { revision, value } => {
             compare.push(is_still(&key, revision));
             let put = json!({ "request_put": { "key": key, "value": STANDARD.encode(value) } });
-            (put, vec![range])
+            (vec![put], vec![range])
         }
     };
     if let Some(identity) = identity {
@@ -62,7 +92,7 @@ pub(super) fn transaction(key: &str, wish: Wish<'_>, identity: Option<&Identity>
         compare.push(json!({ "key": key, "target": "VALUE", "result": "EQUAL", "value": value }));
         failure.push(json!({ "request_range": { "key": key } }));
     }
-    json!({ "compare": compare, "success": [success], "failure": failure })
+    json!({ "compare": compare, "success": success, "failure": failure })
 }
 
 /// Whether a key, in base64, is still of this revision.
@@ -110,6 +140,7 @@ struct Response {
 pub(super) enum Outcome {
     Held(Option<Held>),
     Swap(Swap),
+    SwapAll(SwapAll),
     Deleted,
     /// It was not deleted: the key holds this.
     Kept(Option<Held>),
@@ -147,10 +178,26 @@ pub(super) fn outcome(
         (Wish::List, true) => Err("the answer lacks what keys hold".into()),
         (Wish::Delete { .. }, true) => Ok(Outcome::Deleted),
         (Wish::Swap { .. }, true) => Ok(Outcome::Swap(Swap::Made(revision(&txn.header.revision)?))),
+        (Wish::SwapAll(_), true) => {
+            let revision = revision(&txn.header.revision)?;
+            Ok(Outcome::SwapAll(SwapAll::Made(revision)))
+        }
+        (Wish::SwapAll(swaps), false) => {
+            let found: Result<Vec<_>, String> = swaps.iter().map(|_| next()).collect();
+            let found = found?;
+            let foreign = match identity {
+                Some(identity) => identity.mismatch(next()?.as_ref()),
+                None => None,
+            };
+            Ok(match foreign {
+                Some(why) => Outcome::Foreign(why),
+                None => Outcome::SwapAll(SwapAll::NotMade(found)),
+            })
+        }
         (_, false) => {
             let found = match wish {
                 Wish::Swap { .. } | Wish::Delete { at: Some(_) } => Some(next()?),
-                Wish::Read | Wish::Delete { at: None } | Wish::List => None,
+                _ => None,
             };
             let foreign = match identity {
                 Some(identity) => identity.mismatch(next()?.as_ref()),
@@ -274,6 +321,33 @@ mod tests {
         let gone = br#"{"header":{"revision":"7"},"responses":[{"response_range":{}}]}"#;
         let swap = Outcome::Swap(Swap::NotMade(None));
         assert_eq!(outcome(gone, SWAP, None), Ok(swap));
+    }
+
+    #[test]
+    fn several_swaps_are_one_transaction() {
+        let swaps = [("a", 5), ("b", 6)].map(|(key, revision)| KeySwap {
+            key,
+            revision: Revision(revision),
+            value: b"v",
+        });
+        let all = Wish::SwapAll(&swaps);
+        let asked = transaction("a", all, None);
+        for part in ["compare", "success", "failure"] {
+            assert_eq!(asked[part].as_array().map(Vec::len), Some(2), "{asked}");
+        }
+        let made = br#"{"header":{"revision":"7"},"succeeded":true,"responses":[{"response_put":{}},{"response_put":{}}]}"#;
+        let swap = Outcome::SwapAll(SwapAll::Made(Revision(7)));
+        assert_eq!(outcome(made, all, None), Ok(swap));
+        let not = br#"{"header":{"revision":"7"},"responses":[{"response_range":{}},{"response_range":{"kvs":[
+            {"key":"Yg==","mod_revision":"6","value":"Yg=="}],"count":"1"}}]}"#;
+        let held = Held {
+            revision: Revision(6),
+            value: b"b".to_vec(),
+        };
+        let swap = Outcome::SwapAll(SwapAll::NotMade(vec![None, Some(held)]));
+        assert_eq!(outcome(not, all, None), Ok(swap));
+        let short = br#"{"header":{"revision":"7"},"responses":[{"response_range":{}}]}"#;
+        assert!(outcome(short, all, None).is_err());
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use ashlar_replica::Revision;
 use ashlar_replica::quorum::Held;
 
-use super::json::{Outcome, Wish};
-use super::{Identity, Swap};
+use super::json::{KeySwap, Outcome, Wish};
+use super::{Identity, Swap, SwapAll};
 use crate::lock;
 
 /// A store in this process, for tests. Clones are the same store.
@@ -81,6 +81,7 @@ impl Memory {
                 inner.keys.remove(key);
                 Outcome::Deleted
             }
+            Wish::SwapAll(swaps) => Outcome::SwapAll(inner.swap_all(swaps)),
             Wish::Swap { revision, value } => {
                 let is_same = held.as_ref().map_or(Revision(0), |held| held.revision) == revision;
                 Outcome::Swap(match is_same {
@@ -99,9 +100,30 @@ impl Memory {
 impl Inner {
     fn put(&mut self, key: &str, value: &[u8]) -> Revision {
         self.revision += 1;
+        self.hold(key, value)
+    }
+
+    fn hold(&mut self, key: &str, value: &[u8]) -> Revision {
         let revision = Revision(self.revision);
         let value = value.to_vec();
         self.keys.insert(key.into(), Held { revision, value });
         revision
+    }
+
+    /// As in etcd, all keys of a transaction have one revision.
+    fn swap_all(&mut self, swaps: &[KeySwap<'_>]) -> SwapAll {
+        let held = |swap: &KeySwap<'_>| self.keys.get(swap.key).cloned();
+        let found: Vec<Option<Held>> = swaps.iter().map(held).collect();
+        let is_same = |(swap, held): (&KeySwap<'_>, &Option<Held>)| {
+            held.as_ref().map_or(Revision(0), |held| held.revision) == swap.revision
+        };
+        if !swaps.iter().zip(&found).all(is_same) {
+            return SwapAll::NotMade(found);
+        }
+        self.revision += 1;
+        for swap in swaps {
+            self.hold(swap.key, swap.value);
+        }
+        SwapAll::Made(Revision(self.revision))
     }
 }

@@ -10,6 +10,7 @@ mod memory;
 mod tests;
 
 pub use endpoint::EtcdEndpoint;
+pub(crate) use json::KeySwap;
 pub(crate) use members::MemberInfo;
 pub use memory::Memory;
 
@@ -34,6 +35,17 @@ pub(crate) enum Swap {
     /// It was not: the key holds this.
     NotMade(Option<Held>),
     /// It may have been made, or may still be, or not.
+    Unknown(String),
+}
+
+/// What came of several swaps, all or none of which are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SwapAll {
+    /// They were made, and this is the revision of each key now.
+    Made(Revision),
+    /// None was: the keys hold this, in the order of the swaps.
+    NotMade(Vec<Option<Held>>),
+    /// They may have been made, or may still be, or not.
     Unknown(String),
 }
 
@@ -97,6 +109,11 @@ impl Store {
         Self::of(&config.quorum, caller)
     }
 
+    #[cfg(test)]
+    pub(crate) fn in_memory(memory: &Memory) -> Self {
+        Self::of(&QuorumConfig::Memory(memory.clone()), Caller::default())
+    }
+
     fn of(config: &QuorumConfig, caller: Caller) -> Self {
         let keeper = match config {
             QuorumConfig::Etcd(endpoints) => Keeper::Etcd(Etcd::new(endpoints, caller)),
@@ -129,6 +146,16 @@ impl Store {
             Ok(Outcome::Swap(swap)) => swap,
             Ok(other) => Swap::Unknown(unfit(&other)),
             Err(why) => Swap::Unknown(why),
+        }
+    }
+
+    /// Changes all of these keys if the revision of each is still what its swap says, or none. Done once at most.
+    pub(crate) async fn swap_all(&self, swaps: &[KeySwap<'_>]) -> SwapAll {
+        let first = swaps.first().map_or("", |swap| swap.key);
+        match self.ask(first, Wish::SwapAll(swaps)).await {
+            Ok(Outcome::SwapAll(swap)) => swap,
+            Ok(other) => SwapAll::Unknown(unfit(&other)),
+            Err(why) => SwapAll::Unknown(why),
         }
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Setup {
     pub(super) description: String,
     pub(super) file_system: Option<String>,
     pub(super) remote: bool,
+    /// Nodes that serve it.
+    pub(super) nodes: u32,
     /// Made for this run, or known to be.
     pub(super) fresh: bool,
     /// Bytes used.
@@ -118,6 +120,7 @@ impl Setup {
             description: prepared.description,
             file_system: prepared.file_system,
             remote: *remote || configuration.pool.is_some(),
+            nodes: configuration.nodes(plan),
             fresh: prepared.fresh || is_own,
             bytes,
             access: plan.access.on(configuration),

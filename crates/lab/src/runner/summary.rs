@@ -39,7 +39,7 @@ pub(super) fn cell(
     let iops = all(|r| r.iops);
     let cpu: Vec<f64> = repeats.iter().filter_map(|r| r.cpu_pct).collect();
     let cpu_pct = (!cpu.is_empty()).then(|| median(&cpu));
-    let nodes = run.plan.nodes;
+    let nodes = setup.nodes;
     let storage: Vec<f64> = repeats
         .iter()
         .filter_map(RepeatResult::storage_cpu_pct)

@@ -15,7 +15,7 @@ pub use file::{
     MeasureSection, PromiseSection, ScenarioFile,
 };
 pub use overrides::{FILE, refuse_changed, with_set};
-pub use pool::with_pools;
+pub use pool::{with_nodes, with_pools};
 pub use scale::Scale;
 
 use crate::published::Published;

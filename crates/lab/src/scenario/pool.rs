@@ -1,4 +1,5 @@
-//! `--pool CONFIGURATION=LAYOUT[,KEY=VALUE…]`: another pool than the scenario's under a configuration.
+//! `--pool CONFIGURATION=LAYOUT[,KEY=VALUE…]`: another pool than the scenario's under a configuration; `--nodes N`: a copy
+//! on each of so many nodes.
 
 use toml::{Table, Value};
 
@@ -6,8 +7,8 @@ use super::overrides::parse;
 use crate::LabError;
 
 /// Keys of a pool besides its layout: those that are numbers, and those that are words.
-const NUMBERS: [&str; 4] = ["drives", "fast", "full_pct", "hot_share"];
-const WORDS: [&str; 2] = ["media", "hot"];
+const NUMBERS: [&str; 5] = ["drives", "fast", "full_pct", "hot_share", "nodes"];
+const WORDS: [&str; 3] = ["media", "hot", "place"];
 
 /// A scenario's text with these pools under its configurations: what is not named of a pool stays as it is, a key
 /// without a value goes, and a stack that was measured instead goes as well.
@@ -24,6 +25,33 @@ pub fn with_pools(text: &str, pools: &[String]) -> Result<String, LabError> {
         put(&mut table, option).map_err(usage)?;
     }
     toml::to_string(&table).map_err(|error| LabError::caused("--pool", error))
+}
+
+/// A scenario's text with all pools on so many nodes, each with a copy.
+///
+/// # Errors
+/// A usage error that names a configuration without a pool.
+pub fn with_nodes(text: &str, nodes: Option<usize>) -> Result<String, LabError> {
+    let Some(nodes) = nodes else {
+        return Ok(text.to_owned());
+    };
+    let mut table = parse(text)?;
+    let usage = |why: String| LabError::usage(format!("--nodes {nodes}: {why}"));
+    let count = i64::try_from(nodes).map_err(|error| usage(error.to_string()))?;
+    let all = table.get_mut("configuration").and_then(Value::as_array_mut);
+    for of in all.into_iter().flatten() {
+        let name = of.get("name").and_then(Value::as_str).map(str::to_owned);
+        let has_stack = of.get("stack").is_some();
+        let pool = of.get_mut("pool").and_then(Value::as_table_mut);
+        let Some(pool) = pool.filter(|_| !has_stack) else {
+            let name = name.unwrap_or_default();
+            return Err(usage(format!(
+                "configuration {name:?} has no pool: give it one, --pool '{name}=mirror:1,drives=1'"
+            )));
+        };
+        pool.insert("nodes".to_owned(), Value::Integer(count));
+    }
+    toml::to_string(&table).map_err(|error| LabError::caused("--nodes", error))
 }
 
 fn put(table: &mut Table, option: &str) -> Result<(), String> {
@@ -164,6 +192,43 @@ mod tests {
         };
         assert_eq!(found[1], Some(wanted), "in the place of its stack");
         assert_eq!(with_pools(TEXT, &[]).as_deref(), Ok(TEXT), "comments stay");
+    }
+
+    #[test]
+    fn all_pools_are_on_as_many_nodes_and_what_is_none_is_named() {
+        let nodes = |text: &str, count| {
+            let file = ScenarioFile::parse(&with_nodes(text, Some(count))?)?;
+            file.plan()
+        };
+        let options = ["plain=mirror:2,drives=2,place=other".to_owned()];
+        let text = with_pools(TEXT, &options).expect("sound");
+        let plan = nodes(&text, 2).expect("a plan");
+        let usable = |at: usize| plan.configurations[at].pool.as_ref()?.usable_pct();
+        // Of 1.4 bytes for a byte, twice.
+        assert!(usable(0).is_some_and(|pct| (pct - 50.0 / 1.4).abs() < 0.1));
+        assert_eq!(usable(1), Some(25.0));
+        let words = |at: usize| {
+            let pool = plan.configurations[at].pool.as_ref();
+            pool.expect("a pool").words(1 << 30)
+        };
+        assert!(
+            words(0).contains("5 drives of each of 2 nodes, a copy on each, clients at the owner")
+        );
+        assert!(
+            words(1).contains("another node, which forwards"),
+            "{}",
+            words(1)
+        );
+        for (text, count, says) in [
+            (TEXT, 2, "\"plain\" has no pool"),
+            (&*text, 4, "nodes = 4: must be 1 to 3"),
+            (&*text, 0, "nodes = 0: must be 1 to 3"),
+            (&*text, 1, "place: at which"),
+        ] {
+            let error = nodes(text, count).expect_err(says);
+            let told = error.to_string();
+            assert!(error.exit_code() == 2 && told.contains(says), "{told}");
+        }
     }
 
     #[test]

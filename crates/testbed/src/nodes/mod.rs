@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use network::{MOST_ETCD, Network, Port, Ports, Seat};
 pub use status::{EtcdStatus, NodeLine, NodesStatus};
 
-/// The pool that every node has.
+/// The pool that a node with drives has.
 pub const POOL: &str = "tank";
 /// What a node's processes find in their environment: its name.
 pub const NODE: &str = "ASHLAR_LAB_NODE";
@@ -46,7 +46,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct NodesPlan {
     /// How many.
     pub nodes: usize,
-    /// Drives of each node.
+    /// Drives of each node's pool; without any it has none.
     pub drives: u32,
     /// Bytes of each drive; the files are sparse.
     pub drive_bytes: u64,
@@ -133,7 +133,9 @@ impl Nodes {
         }
         for name in &self.names {
             self.await_ready(name, progress)?;
-            self.make_pool(name)?;
+            if self.drives > 0 {
+                self.make_pool(name)?;
+            }
         }
         Ok(())
     }

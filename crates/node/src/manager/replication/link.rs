@@ -21,9 +21,10 @@ pub(super) struct Link {
 impl Outside for Link {
     fn ask(&self, ask: Ask, question: Question) {
         let (pool, number) = (self.pool.clone(), self.number);
-        self.cluster.ask(self.volume, question, move |reply| {
-            pool.post_to_replica(number, ReplicaMail::Answered { ask, reply });
-        });
+        self.cluster
+            .ask_with_group(self.volume, question, move |reply| {
+                pool.post_to_replica(number, ReplicaMail::Answered { ask, reply });
+            });
     }
 
     fn dial(&self, to: NodeId, peer: Position) {

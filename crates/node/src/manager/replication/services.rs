@@ -54,6 +54,19 @@ impl ClusterNodes {
         Some(epoch.0.into())
     }
 
+    /// Whoever takes one of them takes all, in one step.
+    fn keep_together(&self, volumes: &[VolumeName]) {
+        let copies = self.all_copies(volumes).filter(|all| all.len() > 1);
+        let (Some(copies), Ok(replication)) = (copies, self.replication()) else {
+            return;
+        };
+        let is_away = |copy: &&CopyPlace| self.serves(copy).is_none();
+        let id = |copy: &CopyPlace| copy.volume;
+        let away: Vec<_> = copies.iter().filter(is_away).map(id).collect();
+        let all: Vec<_> = copies.iter().map(id).collect();
+        replication.cluster.keep_together(&all, &away);
+    }
+
     fn names(&self, nodes: &[NodeId]) -> Vec<String> {
         let replication = self.replication();
         let name = |&node: &NodeId| replication.as_ref().ok().map(|known| known.node_name(node));
@@ -91,6 +104,7 @@ impl Ownership for ClusterNodes {
         if volumes.iter().all(|name| self.copy(name).is_none()) && self.is_here_alone(volumes) {
             return self.alone.owner(volumes);
         }
+        self.keep_together(volumes);
         let mut epochs = 0;
         for name in volumes {
             let Some(copy) = self.copy(name) else {
