@@ -86,6 +86,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("replica/mod", "Replicas"),
     ("reservations", "Reservations"),
     ("reserve", "Kept"),
+    ("segment_table", "SegmentTable"),
     ("space", "Segments"),
     ("space", "SegmentIds"),
     ("tier/mod", "Tiers"),
@@ -107,10 +108,11 @@ fn what_owns_its_fields_shows_none() {
         let body = bodies.next().expect(name).split("\n}").next();
         let fields = body.expect("its end").lines().skip(1);
         for field in fields {
+            let field = field.trim_start();
             assert!(
-                !field.trim_start().starts_with("pub"),
+                !field.starts_with("pub ") && !field.starts_with("pub("),
                 "{path}: {name} owns its fields, but shows `{}`",
-                field.trim()
+                field.trim_end()
             );
         }
     }
@@ -118,7 +120,7 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 45;
+const ENGINE_FIELDS: usize = 42;
 const ENGINE_FILES: usize = 42;
 
 #[test]

@@ -112,6 +112,10 @@ impl Content {
 impl Engine {
     /// Begins an append in each log that has something staged, no append on its way, and room.
     pub(super) fn seal_batches(&mut self) {
+        self.check_segments();
+        if self.failed.is_some() {
+            return;
+        }
         if !self.staged.is_empty() && self.ring.appending == 0 && self.ring.log.has_room() {
             self.seal_ring();
         }

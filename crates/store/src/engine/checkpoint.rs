@@ -437,13 +437,13 @@ impl Engine {
 
     fn free_slot(&mut self, location: u32) {
         let (segment, slot) = segment_and_slot(location);
-        if let Some(class) = self.segment_classes.get(&segment)
-            && let Some(segments) = self.homes.get_mut(class)
-        {
-            let class = *class;
-            segments.release(segment, slot);
-            self.slot_freed(segment, class);
-        }
+        let class = self.segments.release(segment, slot);
+        invariant!(
+            self,
+            class.is_some(),
+            "a slot of segment {segment} is free, which is not there"
+        );
+        self.slot_freed(segment);
     }
 
     /// Whether many short-lived engines have left their terms in a log: a root has room for only so

@@ -82,10 +82,7 @@ impl Engine {
     /// Columns that a drive's class must have drives for: those of the segments that lie on it, or that are
     /// about to, and of its volumes that have none yet.
     pub(super) fn widest_on(&self, media: Option<DriveClass>) -> usize {
-        let classes = self
-            .segment_classes
-            .values()
-            .chain(self.provisioning.keys());
+        let classes = self.segments.classes_on_drives();
         let classes = classes.filter(|class| class.media == media);
         let most = classes.map(|class| class.columns()).max();
         let live = self.volumes.iter();

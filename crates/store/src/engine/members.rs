@@ -7,12 +7,11 @@ use ashlar_block::{Durability, ErrorKind, Geometry, IoError, Request};
 use tracing::{debug, trace};
 use uuid::Uuid;
 
-use super::class::Class;
 use super::extents::Extents;
 use super::features::FeatureRoots;
 use super::invariant::invariant;
 use super::readmit::root_without;
-use super::space::{DriveStates, Segments};
+use super::space::DriveStates;
 use super::state::Drive;
 use super::{Engine, Owner};
 use crate::Canary;
@@ -362,7 +361,7 @@ impl Engine {
 
     /// Drives that segments of volumes have columns on.
     pub(super) fn homes_on(&self) -> BTreeSet<u16> {
-        self.homes.values().flat_map(Segments::drives).collect()
+        self.segments.drives().collect()
     }
 
     /// Drives that anything is on, or was until just now.
@@ -372,7 +371,7 @@ impl Engine {
         let chunks = chunks.flat_map(|chunk| &chunk.copies);
         let meta = self.metadata.segments().iter();
         let meta = meta.flat_map(|segment| &segment.columns);
-        let made = self.provisioning.values().flatten();
+        let made = self.segments.coming().flat_map(|(_, columns)| columns);
         let copies = chunks.chain(meta).chain(made).copied();
         let copies = copies.chain(self.upkeep.release().columns());
         let mut drives = self.homes_on();
@@ -466,27 +465,16 @@ impl Engine {
 
     /// Nothing more is put where too few columns are left to read it; whether there is such a place that is new.
     pub(super) fn close_lost_segments(&mut self) -> bool {
-        let ids: Vec<(u32, Class)> = self
-            .segment_classes
-            .iter()
-            .map(|(&id, &class)| (id, class))
-            .collect();
         let mut any = false;
-        for (id, class) in ids {
-            any |= self.close_if_lost(id, class);
+        for id in self.segments.ids() {
+            any |= self.close_if_lost(id);
         }
         any
     }
 
     /// The same of one segment.
-    pub(super) fn close_if_lost(&mut self, id: u32, class: Class) -> bool {
-        let is_lost = !self.is_readable(id);
-        let segments = self.homes.get_mut(&class).filter(|_| is_lost);
-        let Some(segments) = segments.filter(|segments| segments.is_open(id)) else {
-            return false;
-        };
-        segments.close(id);
-        true
+    pub(super) fn close_if_lost(&mut self, id: u32) -> bool {
+        !self.is_readable(id) && self.segments.close(id)
     }
 
     /// Drives have come, gone, or are to leave: what counts segments by their drives is told.
@@ -496,16 +484,13 @@ impl Engine {
             serving: all.map(|drive| self.in_service(drive)).collect(),
             staying: self.usable(),
         };
-        for segments in self.homes.values_mut() {
-            segments.set_drives(&states);
-        }
+        self.segments.set_drives(&states);
     }
 
     /// Segments that were looked at for whatever there was to do, since the import.
     #[doc(hidden)]
     pub fn segment_steps(&self) -> u64 {
-        let homes: u64 = self.homes.values().map(Segments::steps).sum();
-        homes + self.raw.steps()
+        self.segments.steps() + self.raw.steps()
     }
 
     /// What the pool cannot go on without and has no copy of any more.

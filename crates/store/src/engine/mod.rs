@@ -86,6 +86,7 @@ mod reserve;
 mod root_budget;
 mod salvage;
 mod scrub;
+mod segment_table;
 pub(crate) mod space;
 pub(crate) mod state;
 mod status;
@@ -432,6 +433,7 @@ impl Engine {
             // What one step has taken may be what a command was told to wait for: it is judged again.
             self.take_steps();
         }
+        self.check_segments();
         self.check_stall();
         if self.failed.is_some() {
             self.fail_waiting();

@@ -152,6 +152,12 @@ impl Engine {
         self.in_service(drive) || self.rebuild.returns.is(usize::from(drive))
     }
 
+    /// Columns of a mirror segment that a walk reads: what a drive that returns has may be good.
+    pub(super) fn walked_columns(&self, segment: u32) -> Vec<ChunkCopy> {
+        let columns = self.segment_columns(segment).iter().copied();
+        columns.filter(|copy| self.is_written(copy.drive)).collect()
+    }
+
     /// Whether a segment has a column on the drive that a walk is for.
     pub(super) fn has_returning_column(&self, segment: u32) -> bool {
         let mut columns = self.segment_columns(segment).iter();
@@ -326,20 +332,25 @@ impl Engine {
 
     /// Counts up to so many segments; whether there are no more.
     fn recount_segments(&self, count: &mut Recount, most: usize) -> bool {
-        let mut left = self.segment_classes.range(count.next..);
-        for (&id, _) in left.by_ref().take(most) {
-            let extents = self.shape(id).extents(self.identity.sizes());
+        let mut left = self.segments.iter_from(count.next);
+        for (id, _) in left.by_ref().take(most) {
             count.next = id + 1;
-            count.segment_changes(id, self.segment_columns(id), extents);
+            self.recount_segment(count, id);
         }
         left.next().is_none()
+    }
+
+    fn recount_segment(&self, count: &mut Recount, id: u32) {
+        if let Some(found) = self.segments.get(id) {
+            let extents = found.shape.extents(self.identity.sizes());
+            count.segment_changes(id, found.columns, extents);
+        }
     }
 
     /// A segment has come into being, or has other columns.
     pub(super) fn recount_changes(&mut self, id: u32) {
         if let Some(mut count) = self.rebuild.returns.recount.take() {
-            let extents = self.shape(id).extents(self.identity.sizes());
-            count.segment_changes(id, self.segment_columns(id), extents);
+            self.recount_segment(&mut count, id);
             self.rebuild.returns.recount = Some(count);
         }
     }
@@ -365,7 +376,7 @@ impl Engine {
         let raw = self.raw.all_columns();
         let whole = meta.copied().chain(raw);
         let whole = whole.map(|copy| (copy, sizes.segment_extents()));
-        let made = self.provisioning.iter().flat_map(|(class, columns)| {
+        let made = self.segments.coming().flat_map(|(class, columns)| {
             let extents = class.shape_of(columns.len()).extents(sizes);
             columns.iter().map(move |&copy| (copy, extents))
         });
@@ -388,19 +399,15 @@ impl Engine {
     }
 
     fn reopen_segments_from(&mut self, from: u32) {
-        let ids = self.segment_classes.range(from..).take(A_TURN);
-        let ids: Vec<u32> = ids.map(|(&id, _)| id).collect();
+        let ids = self.segments.iter_from(from).take(A_TURN);
+        let ids: Vec<u32> = ids.map(|(id, _)| id).collect();
         if let (Some(last), A_TURN) = (ids.last(), ids.len()) {
             self.rebuild.returns.reopens_from = Some(last + 1);
             self.again = true;
         }
         for id in ids {
-            if !self.is_readable(id) {
-                continue;
-            }
-            let class = self.segment_classes.get(&id);
-            if let Some(segments) = class.and_then(|class| self.homes.get_mut(class)) {
-                segments.reopen(id);
+            if self.is_readable(id) {
+                self.segments.reopen(id);
             }
         }
     }

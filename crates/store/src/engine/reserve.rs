@@ -9,7 +9,6 @@
 use ashlar_block::{ErrorKind, IoError};
 
 use super::Engine;
-use super::class::Class;
 use crate::format::{RepairReserve, Reserve, Root, VolumeState};
 use crate::{HotTier, Layout};
 
@@ -173,18 +172,16 @@ impl Engine {
     /// Extents that a repair will take for homes: until it has begun.
     fn owed_extents(&self) -> u64 {
         let staying = self.sizes_of_staying().len();
-        let owed = |(&id, _): (&u32, &Class)| {
-            let columns = self.segment_columns(id);
-            let there = columns.iter().filter(|copy| self.stays(copy.drive)).count();
-            let lacks = there < self.wanted_columns(id) && there < staying;
+        let owed = |id: u32| {
+            let found = self.segments.get(id)?;
+            let columns = found.columns.iter();
+            let there = columns.filter(|copy| self.stays(copy.drive)).count();
+            let lacks = there < found.wanted_columns() && there < staying;
             let waits = lacks && !self.rebuild.joining.contains_key(&id) && self.is_readable(id);
-            u64::from(if waits {
-                self.shape(id).extents(self.identity.sizes())
-            } else {
-                0
-            })
+            waits.then(|| u64::from(found.shape.extents(self.identity.sizes())))
         };
-        self.segment_classes.iter().map(owed).sum()
+        let ids = self.segments.ids().into_iter();
+        ids.filter_map(owed).sum()
     }
 
     /// Bytes kept for repair, of all drives.

@@ -28,6 +28,7 @@ use super::record::DriveRecord;
 use super::replica::{Copy, Replicas};
 use super::reservations::Reservations;
 use super::reserve::Kept;
+use super::segment_table::SegmentTable;
 use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
 use super::upkeep::Upkeep;
@@ -145,13 +146,8 @@ pub struct Engine {
     pub(super) access: Access,
 
     pub(super) extents: Vec<Extents>,
-    /// Segments of homes.
-    pub(super) homes: BTreeMap<Class, Segments>,
-    pub(super) segment_classes: BTreeMap<u32, Class>,
-    pub(super) segment_ids: SegmentIds,
+    pub(super) segments: SegmentTable,
     pub(super) raw: Raw,
-    /// Classes that a segment is being made for, and its columns: its record is on its way.
-    pub(super) provisioning: BTreeMap<Class, Vec<ChunkCopy>>,
     pub(super) metadata: Metadata,
     pub(super) reservations: Reservations,
 
@@ -244,11 +240,8 @@ impl Engine {
             map: parts.map,
             access: Access::default(),
             extents: parts.extents,
-            homes: parts.homes,
-            segment_classes: parts.segment_classes,
-            segment_ids: parts.segment_ids,
+            segments: SegmentTable::new(parts.homes, parts.segment_classes, parts.segment_ids),
             raw: parts.raw,
-            provisioning: BTreeMap::new(),
             metadata: Metadata::new(parts.meta, parts.meta_segments),
             reservations: Reservations::default(),
             volumes: VolumeTable::new(parts.volumes),
@@ -267,7 +260,7 @@ impl Engine {
             engine.drive_io.forget_generations();
         }
         if engine.identity.sings(Canary::FewSegments) {
-            engine.segment_ids.end_at(FEW_SEGMENTS);
+            engine.segments.end_ids_at(FEW_SEGMENTS);
         }
         engine.drives_changed();
         engine.know_tiers();

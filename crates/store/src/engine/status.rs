@@ -6,7 +6,6 @@ use uuid::Uuid;
 
 use super::class::Class;
 use super::map::LostBlocks;
-use super::space::Segments;
 use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
 use crate::format::{DriveClass, Features, Label, MemberState, Reserve};
@@ -197,9 +196,9 @@ impl Engine {
             .clone()
             .filter(|class| class.columns() <= drives)
             .collect();
-        let had: Vec<Class> = self.homes.keys().copied().collect();
+        let had = self.segments.home_classes();
         // A mirror for which drives are missing goes on with fewer copies: its space is shown.
-        classes.extend(had.into_iter().filter(|class| {
+        classes.extend(had.filter(|class| {
             let is_plain = mirrors.clone().any(|mirror| mirror == *class);
             !is_plain || class.columns() > drives && self.has_volume_of(*class)
         }));
@@ -222,7 +221,7 @@ impl Engine {
     }
 
     fn home_status(&self, class: Class) -> HomeStatus {
-        let segments = self.homes.get(&class);
+        let segments = self.segments.of_class(class);
         let slot = class.grain.bytes();
         // A new segment gives first what destage counts on.
         let owed = self.owed_slots(class) * slot;
@@ -269,6 +268,6 @@ impl Engine {
             let short = self.serving(&segment.columns).len() < copies;
             short && !self.metadata.is_emptied(segment.id)
         });
-        logs || maps || self.homes.values().any(Segments::are_short)
+        logs || maps || self.segments.are_short()
     }
 }

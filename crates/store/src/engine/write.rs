@@ -372,14 +372,14 @@ impl Engine {
 
     /// Free slots that nothing counts on.
     pub(super) fn spare_slots(&self, class: Class) -> u64 {
-        let free = self.homes.get(&class).map_or(0, |segments| segments.free());
+        let free = self.segments.free_slots(class);
         let reserved = self.reservations.of_class(class);
         free.saturating_sub(reserved + kept_slots(class))
     }
 
     /// Slots that those who count on them do not find yet.
     pub(super) fn owed_slots(&self, class: Class) -> u64 {
-        let free = self.homes.get(&class).map_or(0, |segments| segments.free());
+        let free = self.segments.free_slots(class);
         let reserved = self.reservations.of_class(class);
         (reserved + kept_slots(class)).saturating_sub(free)
     }
@@ -466,7 +466,7 @@ impl Engine {
 
     /// The same, up to `wanted` of them side by side: segment, first slot, and how many.
     fn take_slots(&mut self, class: Class, wanted: u32) -> Option<(u32, u32, u32)> {
-        self.homes.get_mut(&class)?.take_run(wanted)
+        self.segments.take_run(class, wanted)
     }
 
     /// Drops a reservation that a home has made needless.

@@ -374,6 +374,12 @@ impl Engine {
     /// Writes a run of granules to every copy of the home.
     fn write_run(&mut self, job: usize, run: std::ops::Range<usize>) {
         let (segment, slot) = segment_and_slot(self.destage.jobs[job].location);
+        let Some(shape) = self.shape(segment) else {
+            return invariant!(
+                self,
+                "a slot goes home to segment {segment}, which is not there"
+            );
+        };
         for copy in self.written_columns(segment) {
             let drive = usize::from(copy.drive);
             let Some(mut buffer) = self.buffer(run.len() * GRANULE) else {
@@ -381,10 +387,7 @@ impl Engine {
             };
             let from = run.start * GRANULE;
             buffer.copy_from_slice(&self.destage.jobs[job].buffer[from..run.end * GRANULE]);
-            let at = self
-                .shape(segment)
-                .strip_at(self.identity.sizes(), copy, slot)
-                + from as u64;
+            let at = shape.strip_at(self.identity.sizes(), copy, slot) + from as u64;
             self.destage.written.insert(copy.drive);
             let range = self.range(drive, at, buffer.len());
             self.destage.pending += 1;

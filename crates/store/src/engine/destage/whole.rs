@@ -83,7 +83,7 @@ impl Engine {
             return None;
         };
         let counted_on = self.reservations.of_class(class);
-        let free = self.homes.get(&class)?.free();
+        let free = self.segments.free_slots(class);
         if !self.reservations.has(key) && free <= counted_on {
             return None;
         }
@@ -159,11 +159,11 @@ impl Engine {
     /// Whether what the ring has of a slot can go to the home that it has.
     fn goes_in_place(&self, key: SlotKey, home: u32) -> bool {
         let segment = segment_and_slot(home).0;
-        let is_mirror = |class: &Class| !class.has_parity();
-        let has_mirrors = self.class_of(key.volume).as_ref().is_some_and(is_mirror);
+        let is_mirror = |class: Class| !class.has_parity();
+        let has_mirrors = self.class_of(key.volume).is_some_and(is_mirror);
         home != 0
             && self.is_readable(segment)
-            && self.segment_classes.get(&segment).is_some_and(is_mirror)
+            && self.segments.class(segment).is_some_and(is_mirror)
             && (has_mirrors || self.is_hot_home(home))
     }
 

@@ -203,8 +203,13 @@ impl Engine {
 
     fn begin_gather(&mut self, wish: Wish) {
         let segment = segment_and_slot(wish.location).0;
-        let shape = self.shape(segment);
-        let columns = self.all_columns(segment);
+        let Some(found) = self.segments.get(segment) else {
+            return invariant!(
+                self,
+                "a slot of segment {segment} is wanted, which is not there"
+            );
+        };
+        let (shape, columns) = (found.shape, found.columns.to_vec());
         let rows = match wish.who {
             For::Walk { .. } => 0..shape.rows(),
             _ => rows_of(shape, wish.granules),

@@ -118,7 +118,7 @@ impl Engine {
 
     /// Segments of so many columns that there is room for.
     pub(in crate::engine) fn raw_room(&self, columns: usize) -> u64 {
-        most_segments(&self.raw_rooms(), columns).min(self.segment_ids.left())
+        most_segments(&self.raw_rooms(), columns).min(self.segments.ids_left())
     }
 
     fn take_raw_segment(
@@ -137,7 +137,7 @@ impl Engine {
             .or_else(|| take_columns(&mut self.extents, &rooms, columns, extents));
         let mut found = found?;
         found.sort_by_key(|copy| copy.drive);
-        match self.segment_ids.take() {
+        match self.segments.take_id() {
             Some(id) => Some(RawSegment { id, columns: found }),
             None => {
                 self.give_extents(&found);
@@ -150,7 +150,7 @@ impl Engine {
     fn untake_raw(&mut self, segments: Vec<RawSegment>) {
         for segment in segments {
             self.give_extents(&segment.columns);
-            self.segment_ids.give(segment.id);
+            self.segments.give_id(segment.id);
         }
     }
 
@@ -283,7 +283,7 @@ impl Engine {
         if let Some((_, columns)) = self.raw.freeing.remove(&id) {
             self.raw.freeing_on.remove(&columns);
             self.give_extents(&columns);
-            self.segment_ids.give(id);
+            self.segments.give_id(id);
         }
     }
 

@@ -187,7 +187,7 @@ impl Engine {
     fn collect_move(&mut self, key: SlotKey, to: Class) -> bool {
         let home = self.map.location(key.volume, key.slot).unwrap_or(0);
         let segment = segment_and_slot(home).0;
-        let is_there = self.segment_classes.get(&segment) == Some(&to);
+        let is_there = self.segments.class(segment) == Some(to);
         if home == 0 || is_there || !self.is_readable(segment) {
             return false;
         }
