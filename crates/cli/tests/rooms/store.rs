@@ -76,6 +76,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("flights", "Flights"),
     ("guard", "Guards"),
     ("identity", "Identity"),
+    ("journal", "Journal"),
     ("locks", "Locks"),
     ("memory", "Memory"),
     ("mending", "Mending"),
@@ -120,7 +121,7 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 42;
+const ENGINE_FIELDS: usize = 38;
 const ENGINE_FILES: usize = 42;
 
 #[test]

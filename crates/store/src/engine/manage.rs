@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use ashlar_block::{ErrorKind, IoError};
 
-use super::append::{StagedChange, Then};
 use super::class::{Class, Shape};
 use super::extents::{Extents, most_segments, take_columns};
 use super::invariant::invariant;
+use super::journal::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
 use super::members::NewDrive;
 use super::replica::NewReplica;
@@ -260,7 +260,7 @@ impl Engine {
     pub(super) fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
         let mut bytes = vec![0; VolumeEntry::BYTES];
         entry.encode(&mut bytes);
-        self.staged_changes.push_back(StagedChange {
+        self.journal.stage(StagedChange {
             change: Change::Entry {
                 table: VOLUMES,
                 index: number - FIRST_VOLUME,
@@ -273,9 +273,7 @@ impl Engine {
 
     /// What was staged last, and what is staged next, become durable in one step.
     pub(super) fn join_staged(&mut self) {
-        if let Some(last) = self.staged_changes.back_mut() {
-            last.more = true;
-        }
+        self.journal.join_last();
     }
 
     /// A volume's entry is durable: it is what the table says.
@@ -471,7 +469,7 @@ impl Engine {
         let entry = class.entry(&columns, class.shape_of(columns.len()));
         self.segments.begin(class, columns);
         let change = segment_change(id, &entry, Then::Segment(id, class));
-        self.staged_changes.push_front(change);
+        self.journal.stage_first(change);
     }
 
     pub(super) fn segment_published(&mut self, id: u32, class: Class) {

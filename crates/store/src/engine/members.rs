@@ -545,7 +545,7 @@ impl Engine {
         }
         if std::mem::take(&mut self.roots.members_due) {
             let root = Root {
-                next_sequence: self.sequence,
+                next_sequence: self.journal.next_sequence(),
                 members: self.members.clone(),
                 reserve: self.upkeep.kept().wish(),
                 scrub: self.scrub_at(),
@@ -558,14 +558,14 @@ impl Engine {
             self.write_root(root, Purpose::Checkpoint);
         } else if std::mem::take(&mut self.roots.scrub_due) {
             let root = Root {
-                next_sequence: self.sequence,
+                next_sequence: self.journal.next_sequence(),
                 scrub: self.scrub_at(),
                 ..self.roots.durable.clone()
             };
             self.write_root(root, Purpose::Scrub);
         } else if self.roots.features.are_due() {
             let root = Root {
-                next_sequence: self.sequence,
+                next_sequence: self.journal.next_sequence(),
                 ..self.roots.durable.clone()
             };
             self.write_root(root, Purpose::Features);

@@ -60,6 +60,7 @@ pub(crate) mod flights;
 pub(crate) mod guard;
 mod identity;
 mod invariant;
+mod journal;
 pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;

@@ -183,7 +183,7 @@ impl Engine {
         }
         let mut since = self.rebuild.returns.since();
         if self.identity.sings(Canary::ReadmitSinceNow) {
-            since = since.map(|_| self.sequence);
+            since = since.map(|_| self.journal.next_sequence());
         }
         since.is_some_and(|since| !self.map.has_changed_since(leaf, since))
     }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoError, Moment, Request};
 use tracing::trace;
 
-use super::append::Then;
 use super::class::{Class, Redundancy};
 use super::invariant::invariant;
+use super::journal::Then;
 use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
@@ -744,7 +744,7 @@ impl Engine {
             };
             self.rebuild.unpublished += 1;
             let change = segment_change(segment, &entry, Then::Columns(segment));
-            self.staged_changes.push_front(change);
+            self.journal.stage_first(change);
         }
         self.end_walk_if_recorded();
     }

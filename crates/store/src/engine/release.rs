@@ -14,9 +14,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use super::append::Then;
 use super::class::Class;
 use super::invariant::invariant;
+use super::journal::Then;
 use super::manage::segment_change;
 use super::write::MAP_LIMIT;
 use crate::Canary;
@@ -143,7 +143,7 @@ impl Engine {
             return;
         }
         let change = segment_change(id, &SegmentEntry::free(), Then::Released(id));
-        self.staged_changes.push_back(change);
+        self.journal.stage(change);
     }
 
     /// Extents of a segment are free.

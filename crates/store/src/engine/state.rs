@@ -1,6 +1,6 @@
 //! The engine's state, and what can be asked of it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
@@ -9,13 +9,13 @@ use tracing::warn;
 
 use super::access::Access;
 use super::add_log_copies::AddLogCopies;
-use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
 use super::drive_io::DriveIo;
 use super::extents::Extents;
 use super::identity::Identity;
+use super::journal::Journal;
 use super::locks::SlotKey;
 use super::map::{LostBlocks, Map};
 use super::members::Roots;
@@ -130,15 +130,9 @@ pub struct Engine {
 
     /// There is more to do at once than one turn may take.
     pub(super) again: bool,
-    /// The next sequence to be assigned; everything below `published` is published.
-    pub(super) sequence: u64,
-    pub(super) published: u64,
+    pub(super) journal: Journal,
     pub(super) ring: Ring,
     pub(super) map_log: Ring,
-    pub(super) staged: VecDeque<Staged>,
-    pub(super) staged_changes: VecDeque<StagedChange>,
-    /// Sealed batches of both logs, in the order of their sequences.
-    pub(super) sealed: VecDeque<Sealed>,
     pub(super) recent: Recent,
 
     pub(super) index: Index,
@@ -228,13 +222,9 @@ impl Engine {
             failed: None,
             // What a crash has left to be done begins by itself.
             again: true,
-            sequence: parts.sequence,
-            published: parts.sequence,
+            journal: Journal::new(parts.sequence),
             ring: parts.ring,
             map_log: parts.map_log,
-            staged: VecDeque::new(),
-            staged_changes: VecDeque::new(),
-            sealed: VecDeque::new(),
             recent: Recent::default(),
             index: parts.index,
             map: parts.map,

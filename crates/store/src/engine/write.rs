@@ -9,9 +9,9 @@ use std::ops::Range;
 use ashlar_block::{ErrorKind, IoError, Request};
 
 use super::admission::Wanting;
-use super::append::Staged;
 use super::class::Class;
 use super::invariant::invariant;
+use super::journal::Staged;
 use super::locks::SlotKey;
 use super::map::leaf_id;
 use super::space::segment_and_slot;
@@ -409,7 +409,7 @@ impl Engine {
                     self.reserve(key);
                 }
             }
-            self.staged.push_back(Staged {
+            self.journal.stage_piece(Staged {
                 op,
                 volume,
                 first: piece.first,
@@ -542,7 +542,7 @@ impl Engine {
         waiting.append(&mut self.rebuild.scrub.asked_by);
         waiting.append(&mut self.roots.waiting);
         waiting.append(&mut self.rebuild.returns.take_asked());
-        waiting.append(&mut self.take_asked());
+        waiting.append(&mut self.journal.take_asked());
         waiting.append(&mut self.take_asked_of_replicas());
         waiting.append(&mut self.take_held_for_discard());
         waiting.append(&mut self.roots.features.take_asked());

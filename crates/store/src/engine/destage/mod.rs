@@ -12,10 +12,10 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
 use tracing::{trace, warn};
 
-use super::append::{StagedChange, Then};
 use super::class::Class;
 use super::guard::Guard;
 use super::invariant::invariant;
+use super::journal::{StagedChange, Then};
 use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot};
@@ -415,7 +415,7 @@ impl Engine {
             crcs,
         };
         self.destage.unpublished += 1;
-        self.staged_changes.push_front(StagedChange {
+        self.journal.stage_first(StagedChange {
             change,
             then: Then::Destage,
             more: false,

@@ -6,9 +6,9 @@ use ashlar_block::{Durability, IoBuffer};
 
 use super::{Engine, Job};
 use crate::Canary;
-use crate::engine::append::{StagedChange, Then};
 use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
+use crate::engine::journal::{StagedChange, Then};
 use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::parity::{For, Gathered, Wish};
@@ -215,7 +215,7 @@ impl Engine {
                 crcs: whole.crcs,
             };
             self.destage.unpublished += 1;
-            self.staged_changes.push_front(StagedChange {
+            self.journal.stage_first(StagedChange {
                 change,
                 then: Then::Destage,
                 more: false,

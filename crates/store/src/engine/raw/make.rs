@@ -10,9 +10,9 @@ use ashlar_block::{Durability, ErrorKind, IoError, Operation};
 
 use super::io::Whom;
 use super::{Raw, RawSegment, RawSegments};
-use crate::engine::append::{StagedChange, Then};
 use crate::engine::extents::{most_segments, take_columns};
 use crate::engine::invariant::invariant;
+use crate::engine::journal::{StagedChange, Then};
 use crate::engine::manage::segment_change;
 use crate::engine::map::{Change, FIRST_VOLUME, VOLUMES};
 use crate::engine::write::MAP_LIMIT;
@@ -269,7 +269,7 @@ impl Engine {
             };
             let counts = matches!(staged.then, Then::RawSegment | Then::RawFreed(_));
             self.raw.unpublished += usize::from(counts);
-            self.staged_changes.push_back(staged);
+            self.journal.stage(staged);
         }
     }
 

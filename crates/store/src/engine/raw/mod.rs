@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ashlar_block::{BlockSize, Geometry};
 
 use super::Engine;
-use super::append::StagedChange;
+use super::journal::StagedChange;
 use super::space::DriveCounts;
 use crate::Layout;
 use crate::format::{ChunkCopy, VolumeEntry};

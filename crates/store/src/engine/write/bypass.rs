@@ -6,9 +6,9 @@ use std::ops::Range;
 use ashlar_block::{Durability, IoError};
 
 use crate::Canary;
-use crate::engine::append::{StagedChange, Then};
 use crate::engine::class::{Class, Shape};
 use crate::engine::invariant::invariant;
+use crate::engine::journal::{StagedChange, Then};
 use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::space::{location, segment_and_slot};
@@ -246,7 +246,7 @@ impl Engine {
             }
             let old = self.map.location(volume, slot).unwrap_or(0);
             let ends_unit = grain.first(slot + 1) % UNIT_GRANULES == 0;
-            self.staged_changes.push_back(StagedChange {
+            self.journal.stage(StagedChange {
                 change: Change::Place {
                     moved: false,
                     volume,
