@@ -71,6 +71,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("checkpoint", "Checkpoint"),
     ("discard", "Discards"),
     ("drive_io", "DriveIo"),
+    ("drives", "Drives"),
     ("extents", "Extents"),
     ("features", "FeatureRoots"),
     ("flights", "Flights"),
@@ -121,7 +122,7 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 38;
+const ENGINE_FIELDS: usize = 34;
 const ENGINE_FILES: usize = 42;
 
 #[test]

@@ -132,7 +132,7 @@ impl Engine {
         let stamp = Stamp {
             log,
             salt: self.identity.salt(),
-            term: self.term,
+            term: self.drives.term(),
             first_sequence,
         };
         let spans = content.spans();

@@ -383,11 +383,11 @@ impl Engine {
         Root {
             features: self.roots.features.wanted(),
             pool: self.identity.label().pool,
-            generation: self.generation,
-            term: self.term,
+            generation: self.drives.generation(),
+            term: self.drives.term(),
             next_sequence: self.journal.next_sequence(),
             map_sequence,
-            members: self.members.clone(),
+            members: self.drives.members().to_vec(),
             reserve: self.upkeep.kept().wish(),
             ring: self.ring.state(self.ring.tail_at()),
             map: self.map_log.state(self.map_tail()),
@@ -535,7 +535,7 @@ impl Engine {
         let (segment, _) = segment_and_unit(self.map.entry(id).place);
         let places = self.meta_columns(segment);
         let places = places.iter().map(|copy| {
-            let member = self.members.get(usize::from(copy.drive));
+            let member = self.drives.member(copy.drive.into());
             member.map_or_else(String::new, |member| format!("drive {}", member.drive))
         });
         let lost = lost_page(id, places);

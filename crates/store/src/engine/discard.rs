@@ -85,10 +85,8 @@ impl Engine {
     }
 
     fn discard_later(&mut self, drive: usize, first: u32, count: u32) {
-        let can = self
-            .drives
-            .get(drive)
-            .is_some_and(|drive| drive.geometry.deallocates);
+        let geometry = self.drives.geometry(drive);
+        let can = geometry.is_some_and(|geometry| geometry.deallocates);
         if !can || !self.in_service(drive as u16) {
             return;
         }
@@ -180,7 +178,7 @@ impl Engine {
     fn send_discard(&mut self, run: Run) {
         let at = self.identity.sizes().extent_at(run.first);
         let bytes = u64::from(run.count) * self.identity.sizes().extent_bytes();
-        let shift = self.drives[run.drive].geometry.block_size.shift();
+        let shift = self.drives.shift(run.drive);
         let range = BlockRange::new(at >> shift, (bytes >> shift) as u32);
         self.send(run.drive, Owner::Discard, |tag| Request {
             tag,

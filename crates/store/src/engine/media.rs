@@ -13,7 +13,7 @@ use crate::format::{ChunkCopy, DriveClass, VolumeState};
 impl Engine {
     /// The class of a drive.
     pub(super) fn media_of(&self, drive: usize) -> Option<DriveClass> {
-        self.drives.get(drive).and_then(|drive| drive.class)
+        self.drives.class(drive)
     }
 
     /// Whether a drive may hold what is to lie on this class; anything may be anywhere without one.

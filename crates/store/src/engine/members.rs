@@ -7,6 +7,7 @@ use ashlar_block::{Durability, ErrorKind, Geometry, IoError, Request};
 use tracing::{debug, trace};
 use uuid::Uuid;
 
+use super::drives::put;
 use super::extents::Extents;
 use super::features::FeatureRoots;
 use super::invariant::invariant;
@@ -116,14 +117,6 @@ pub(super) struct NewDrive {
     pub(super) class: DriveClass,
 }
 
-/// Puts something in a place, which may be the next one.
-fn put<T>(list: &mut Vec<T>, at: usize, what: T) {
-    match list.get_mut(at) {
-        Some(place) => *place = what,
-        None => list.push(what),
-    }
-}
-
 /// Whether a root names copies on a drive.
 fn names(root: &Root, drive: u16) -> bool {
     let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
@@ -154,9 +147,9 @@ impl Engine {
     /// The drives that the next root names.
     fn next_membership(&self) -> Membership {
         Membership {
-            generation: self.generation + 1,
+            generation: self.drives.generation() + 1,
             ..Membership::of(&Root {
-                members: self.members.clone(),
+                members: self.drives.members().to_vec(),
                 ..self.roots.durable.clone()
             })
         }
@@ -188,8 +181,7 @@ impl Engine {
     }
 
     pub(super) fn in_service(&self, drive: u16) -> bool {
-        let member = self.members.get(usize::from(drive));
-        member.is_some_and(|member| member.state.in_service())
+        self.drives.in_service(drive)
     }
 
     /// Whether a drive may still be asked for something: one that was let go is, until that is durable.
@@ -210,8 +202,7 @@ impl Engine {
 
     /// Whether a drive is in service and not being emptied.
     pub(super) fn stays(&self, drive: u16) -> bool {
-        let member = self.members.get(usize::from(drive));
-        member.is_some_and(|member| member.state == MemberState::Active)
+        self.drives.stays(drive)
     }
 
     /// Those copies whose drives stay.
@@ -227,12 +218,12 @@ impl Engine {
             return;
         }
         self.counters.bad_copies += 1;
-        self.drive_record.note_bad(drive);
+        self.drives.record_mut().note_bad(drive);
     }
 
     /// Copies on a drive that did not verify, or could not be read, since the import.
     pub fn bad_copies(&self, member: usize) -> u64 {
-        self.drive_record.bad_copies(member)
+        self.drives.record().bad_copies(member)
     }
 
     /// The number that the next drive gets: one more than there are, and when all have been given, that of a drive
@@ -242,7 +233,7 @@ impl Engine {
             true => FEW_MEMBERS,
             false => MAX_MEMBERS,
         };
-        let count = self.members.len();
+        let count = self.drives.count();
         if count < most {
             return Some(count as u16);
         }
@@ -268,7 +259,8 @@ impl Engine {
             class,
         } = new;
         let refuse = |why: String| Err(IoError::new(ErrorKind::InvalidRequest, why));
-        if self.members.iter().any(|member| member.drive == drive) {
+        let mut members = self.drives.members().iter();
+        if members.any(|member| member.drive == drive) {
             return refuse(format!("drive {drive} is in the pool already"));
         }
         if self.next_member() != Some(number) {
@@ -281,16 +273,14 @@ impl Engine {
         let extents = self.identity.sizes().drive_extents(geometry.bytes());
         debug!(member = number, %drive, "drive joins");
         let index = usize::from(number);
-        self.drive_record.is_another(index);
         let member = Member {
             drive,
             state: MemberState::Active,
             extents,
         };
-        put(&mut self.members, index, member);
         put(&mut self.extents, index, Extents::new(extents));
         let class = Some(class);
-        put(&mut self.drives, index, Drive { geometry, class });
+        self.drives.join(index, member, Drive { geometry, class });
         self.drives_changed();
         self.restore_reserve(extents);
         self.judge_stops();
@@ -309,7 +299,7 @@ impl Engine {
     pub(super) fn remove_drive(&mut self, id: u64, member: usize) -> Result<(), IoError> {
         let refuse = |why: String| Err(IoError::new(ErrorKind::InvalidRequest, why));
         let drive = member as u16;
-        if member >= self.members.len() {
+        if member >= self.drives.count() {
             return refuse(format!("the pool has no drive {member}"));
         }
         if let Some(volume) = self.raw.volume_on(drive) {
@@ -319,9 +309,8 @@ impl Engine {
                  delete the volume first"
             ));
         }
-        let staying = (0..self.members.len() as u16)
-            .filter(|&d| d != drive && self.stays(d))
-            .count();
+        let others = self.drives.numbers().filter(|&one| one != drive);
+        let staying = others.filter(|&one| self.stays(one)).count();
         let needed = self.widest_on(None).max(self.log_copies());
         let media = self.media_of(member).filter(|_| self.in_service(drive));
         let own = media.map_or(0, |_| self.widest_on(media));
@@ -344,7 +333,7 @@ impl Engine {
             self.check_move_budget(0)?;
             // Goes on after a restart, so it is answered when the root says so.
             debug!(member, "drive is to leave");
-            self.members[member].state = MemberState::Leaving;
+            self.drives.set_state(member, MemberState::Leaving);
             self.drives_changed();
             self.members_changed(id);
             self.spread_reserve();
@@ -377,16 +366,17 @@ impl Engine {
         let mut drives = self.homes_on();
         drives.extend(copies.map(|copy| copy.drive));
         drives.extend(self.rebuild.joining.values().map(|join| join.column.drive));
-        let raw = (0..self.members.len() as u16).filter(|&drive| self.raw.is_on(drive));
+        let all = self.drives.numbers();
+        let raw = all.filter(|&drive| self.raw.is_on(drive));
         drives.extend(raw);
         drives
     }
 
     /// Drives that hold nothing any more leave the pool.
     pub(super) fn let_go_emptied(&mut self) {
-        let mut leaving: Vec<u16> = (0..self.members.len() as u16)
-            .filter(|&drive| self.in_service(drive) && !self.stays(drive))
-            .collect();
+        let all = self.drives.numbers();
+        let leaves = |&drive: &u16| self.in_service(drive) && !self.stays(drive);
+        let mut leaving: Vec<u16> = all.filter(leaves).collect();
         if leaving.is_empty() {
             return;
         }
@@ -395,12 +385,11 @@ impl Engine {
         for drive in leaving {
             debug!(member = drive, "drive is emptied and leaves");
             let why = "it was emptied and removed";
-            self.drive_record.left_out(drive.into(), why.to_owned());
-            self.destage.drive_went(drive.into());
-            if let Some(member) = self.members.get_mut(usize::from(drive)) {
-                member.state = MemberState::Excluded;
-            }
-            self.roots.parting.push(usize::from(drive));
+            let drive = usize::from(drive);
+            self.drives.record_mut().left_out(drive, why.to_owned());
+            self.destage.drive_went(drive);
+            self.drives.set_state(drive, MemberState::Excluded);
+            self.roots.parting.push(drive);
             self.roots.members_due = true;
         }
         self.drives_changed();
@@ -419,7 +408,7 @@ impl Engine {
 
     /// A drive did not do what it was told: it is out.
     pub(super) fn drive_failed(&mut self, drive: usize, error: &IoError) {
-        let Some(member) = self.members.get_mut(drive) else {
+        let Some(&member) = self.drives.member(drive) else {
             return invariant!(self, "member {drive} has failed, but there is none");
         };
         self.destage.drive_went(drive);
@@ -429,10 +418,10 @@ impl Engine {
         }
         let (id, stayed) = (member.drive, member.state == MemberState::Active);
         let extents = if stayed { member.extents } else { 0 };
-        member.state = MemberState::Excluded;
+        self.drives.set_state(drive, MemberState::Excluded);
         debug!(member = drive, %error, "drive fails and is left out");
         self.drives_changed();
-        self.drive_record.left_out(drive, error.to_string());
+        self.drives.record_mut().left_out(drive, error.to_string());
         if let Some(what) = self.lost_for_good() {
             return self.fail(format!(
                 "drive {id} failed ({error}), and it held the last copy of {what}: once it can be used again, \
@@ -479,7 +468,7 @@ impl Engine {
 
     /// Drives have come, gone, or are to leave: what counts segments by their drives is told.
     pub(super) fn drives_changed(&mut self) {
-        let all = 0..self.members.len() as u16;
+        let all = self.drives.numbers();
         let states = DriveStates {
             serving: all.map(|drive| self.in_service(drive)).collect(),
             staying: self.usable(),
@@ -546,7 +535,7 @@ impl Engine {
         if std::mem::take(&mut self.roots.members_due) {
             let root = Root {
                 next_sequence: self.journal.next_sequence(),
-                members: self.members.clone(),
+                members: self.drives.members().to_vec(),
                 reserve: self.upkeep.kept().wish(),
                 scrub: self.scrub_at(),
                 ..self.roots.durable.clone()
@@ -578,10 +567,10 @@ impl Engine {
     }
 
     fn write_root(&mut self, mut root: Root, purpose: Purpose) {
-        self.generation += 1;
+        let generation = self.drives.next_generation();
         self.counters.roots += 1;
-        trace!(generation = self.generation, ?purpose, "root written");
-        root.generation = self.generation;
+        trace!(generation, ?purpose, "root written");
+        root.generation = generation;
         root.features = self.roots.features.wanted();
         let bytes = match root.encode(self.identity.salt()) {
             Ok(bytes) => bytes,
@@ -589,7 +578,7 @@ impl Engine {
         };
         let mut drives = self.active();
         drives.extend(&self.roots.parting);
-        let at = ROOT_AT[(self.generation % 2) as usize];
+        let at = ROOT_AT[(generation % 2) as usize];
         self.roots.writing = Some(Writing {
             root,
             purpose,
@@ -645,9 +634,9 @@ impl Engine {
     }
 
     pub(super) fn active(&self) -> Vec<usize> {
-        (0..self.members.len())
-            .filter(|&drive| self.in_service(drive as u16))
-            .collect()
+        let all = self.drives.numbers();
+        let active = all.filter(|&drive| self.in_service(drive));
+        active.map(usize::from).collect()
     }
 
     /// Whether logs should be emptied and rooted, so that their chunks get back the copies they

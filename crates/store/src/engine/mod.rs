@@ -53,6 +53,7 @@ mod deadline;
 mod destage;
 mod discard;
 mod drive_io;
+mod drives;
 pub(crate) mod evict;
 pub(crate) mod extents;
 mod features;

@@ -195,12 +195,11 @@ impl Engine {
         };
         let member = returning.member;
         trace!(member, since = returning.since, "drive returns");
-        if let Some(drive) = self.drives.get_mut(member) {
-            *drive = Drive {
-                geometry: returning.geometry,
-                class: Some(returning.class),
-            };
-        }
+        let drive = Drive {
+            geometry: returning.geometry,
+            class: Some(returning.class),
+        };
+        self.drives.is_here(member, drive);
         self.rebuild.returns.walking = Some((returning, id));
         self.begin_walk_at(None);
     }
@@ -226,7 +225,7 @@ impl Engine {
         };
         self.destage.drive_went(drive);
         debug!(member = drive, %error, "drive fails on its way back");
-        self.drive_record.left_out(drive, error.to_string());
+        self.drives.record_mut().left_out(drive, error.to_string());
         if let Some(id) = asked {
             let kind = error.kind();
             let why = IoError::new(
@@ -267,11 +266,11 @@ impl Engine {
         self.rebuild.returns.log_copies = self.log_copies();
         self.give_up_copies(member as u16);
         self.extents[member] = self.free_extents(count);
-        let extents = self.members[member].extents;
-        self.members[member].state = MemberState::Active;
+        let extents = self.drives.extents(member);
+        self.drives.set_state(member, MemberState::Active);
         debug!(member, "drive takes part again");
         self.raw_returned(member as u16);
-        self.drive_record.is_back(member);
+        self.drives.record_mut().is_back(member);
         self.drives_changed();
         self.rebuild.returns.reopens_from = Some(0);
         self.restore_reserve(extents);
@@ -384,7 +383,7 @@ impl Engine {
         for (copy, extents) in chunks.chain(whole).chain(made).chain(freed) {
             count.take(copy, extents);
         }
-        let mut extents = Extents::new(self.members[usize::from(count.drive)].extents);
+        let mut extents = Extents::new(self.drives.extents(usize::from(count.drive)));
         for (first, length) in count.taken {
             extents.claim(first, length);
         }

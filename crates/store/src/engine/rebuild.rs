@@ -143,7 +143,7 @@ impl Engine {
 
     /// Takes up the repairs there are room for by now. A drive that is being emptied goes on with that.
     pub(super) fn look_for_repairs(&mut self) {
-        let mut drives = 0..self.members.len() as u16;
+        let mut drives = self.drives.numbers();
         if drives.any(|d| self.in_service(d) && !self.stays(d)) {
             self.repair_now();
         } else if self.is_degraded() {

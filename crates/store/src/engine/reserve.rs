@@ -47,7 +47,7 @@ impl Engine {
     pub(super) fn map_extents(&self, drive: usize) -> u32 {
         let segment = self.identity.sizes().segment_extents();
         let has = self.metadata.columns_on(drive) * segment;
-        let all = self.members[drive].extents / 64 + 3 * segment;
+        let all = self.drives.extents(drive) / 64 + 3 * segment;
         all.saturating_sub(has).max(self.least_map_extents())
     }
 
@@ -102,7 +102,7 @@ impl Engine {
 
     /// Extents of the drives that stay, largest first.
     fn sizes_of_staying(&self) -> Vec<u32> {
-        let members = self.members.iter().enumerate();
+        let members = self.drives.members().iter().enumerate();
         let staying = members.filter(|(drive, _)| self.stays(*drive as u16));
         let mut sizes: Vec<u32> = staying.map(|(_, member)| member.extents).collect();
         sizes.sort_unstable_by_key(|&size| u32::MAX - size);
@@ -159,14 +159,14 @@ impl Engine {
         // Columns are taken whole, and a few at a time are one too many for a drive.
         let column = u64::from(self.identity.sizes().segment_extents());
         let share = |drive: usize| {
-            let size = u64::from(self.members[drive].extents);
+            let size = u64::from(self.drives.extents(drive));
             if kept == 0 || !self.stays(drive as u16) {
                 return 0;
             }
             let share = (size * kept).div_ceil(all.max(1)).next_multiple_of(column);
             (share + column).min(size) as u32
         };
-        self.upkeep.kept_mut().extents = (0..self.members.len()).map(share).collect();
+        self.upkeep.kept_mut().extents = (0..self.drives.count()).map(share).collect();
     }
 
     /// Extents that a repair will take for homes: until it has begun.

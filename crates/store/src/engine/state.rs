@@ -13,6 +13,7 @@ use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
 use super::drive_io::DriveIo;
+use super::drives::Drives;
 use super::extents::Extents;
 use super::identity::Identity;
 use super::journal::Journal;
@@ -24,7 +25,6 @@ use super::mending::Mending;
 use super::metadata::Metadata;
 use super::raw::Raw;
 use super::rebuild::Rebuild;
-use super::record::DriveRecord;
 use super::replica::{Copy, Replicas};
 use super::reservations::Reservations;
 use super::reserve::Kept;
@@ -112,10 +112,7 @@ pub struct Engine {
     pub(super) now: Moment,
     pub(super) out: Outbox,
     pub(super) identity: Identity,
-    pub(super) drives: Vec<Drive>,
-    pub(super) members: Vec<Member>,
-    pub(super) generation: u64,
-    pub(super) term: u64,
+    pub(super) drives: Drives,
     pub(super) memory: Memory,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
@@ -149,7 +146,6 @@ pub struct Engine {
     pub(super) waiting: Waiting,
     pub(super) mending: Mending,
     pub(super) counters: Counters,
-    pub(super) drive_record: DriveRecord,
     pub(super) destage: Destage,
     pub(super) tiers: Tiers,
     pub(super) checkpoint: Checkpoint,
@@ -206,10 +202,7 @@ impl Engine {
             now: parts.now,
             out: Outbox::default(),
             identity: Identity::new(parts.label, parts.cage),
-            drives: parts.drives,
-            members: parts.members,
-            generation: parts.generation,
-            term: parts.term,
+            drives: Drives::new(parts.drives, parts.members).at_root(parts.generation, parts.term),
             memory: Memory::new(parts.buffer_bytes, parts.leaf_bytes, parts.buffers),
             upkeep: Upkeep::new(Kept::new(&parts.root)),
             roots: Roots::new(parts.root, parts.remembered),
@@ -241,7 +234,6 @@ impl Engine {
                 repaired: parts.repaired,
                 ..Counters::default()
             },
-            drive_record: DriveRecord::default(),
             destage: Destage::default(),
             tiers: Tiers::default(),
             checkpoint: Checkpoint::default(),
@@ -334,12 +326,12 @@ impl Engine {
 
     /// Drives that were left out since the import, and why.
     pub fn losses(&self) -> &[(usize, String)] {
-        self.drive_record.losses()
+        self.drives.record().losses()
     }
 
     /// The pool's drives.
     pub fn members(&self) -> &[Member] {
-        &self.members
+        self.drives.members()
     }
 
     /// What has happened since the import.
@@ -406,9 +398,8 @@ impl Engine {
 
     /// Members that may be given more.
     pub(super) fn usable(&self) -> Vec<bool> {
-        (0..self.members.len() as u16)
-            .map(|drive| self.stays(drive))
-            .collect()
+        let all = self.drives.numbers();
+        all.map(|drive| self.stays(drive)).collect()
     }
 
     /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
@@ -425,7 +416,7 @@ impl Engine {
 
     /// A byte range of a drive in the drive's own blocks.
     pub(super) fn range(&self, drive: usize, at: u64, bytes: usize) -> ashlar_block::BlockRange {
-        let shift = self.drives[drive].geometry.block_size.shift();
+        let shift = self.drives.shift(drive);
         debug_assert!(at.is_multiple_of(GRANULE as u64) && bytes.is_multiple_of(GRANULE));
         ashlar_block::BlockRange::new(at >> shift, (bytes >> shift) as u32)
     }

@@ -311,10 +311,8 @@ impl Engine {
 
     /// Whether too few drives are left under a home to read it: what the ring has of its slot goes to another.
     pub(super) fn is_lost_home(&self, home: u32) -> bool {
-        let mut members = self.members.iter();
         // Mostly there is nothing to look up.
-        let all_serve = members.all(|member| member.state.in_service());
-        !all_serve && !self.is_readable(segment_and_slot(home).0)
+        !self.drives.all_serve() && !self.is_readable(segment_and_slot(home).0)
     }
 
     /// What the ring has of a slot counts on a home: the one it has, or a reserved one. Space that nothing
