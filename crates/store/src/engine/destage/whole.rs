@@ -53,8 +53,15 @@ impl Engine {
         let granules = self.recorded(key);
         let mut crcs = [0; UNIT_GRANULES as usize];
         for (crc, granule) in crcs.iter_mut().zip(self.granules_of(key)) {
-            let known = self.map.granule(key.volume, granule);
-            *crc = known.map_or(0, |(_, crc)| crc);
+            let Some((_, known)) = self.map.granule(key.volume, granule) else {
+                return invariant!(
+                    self,
+                    "slot {} of volume {} moves, but its leaf is not here",
+                    key.slot,
+                    key.volume
+                );
+            };
+            *crc = known;
         }
         for (i, newest) in &granules {
             crcs[*i] = newest.crc;

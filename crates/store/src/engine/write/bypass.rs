@@ -244,7 +244,12 @@ impl Engine {
             for (crc, granule) in crcs.iter_mut().zip(bytes.chunks(GRANULE)) {
                 *crc = self.identity.salt().crc(granule);
             }
-            let old = self.map.location(volume, slot).unwrap_or(0);
+            let Some(old) = self.map.location(volume, slot) else {
+                return invariant!(
+                    self,
+                    "slot {slot} of volume {volume} is placed, but its leaf is not here"
+                );
+            };
             let ends_unit = grain.first(slot + 1) % UNIT_GRANULES == 0;
             self.journal.stage(StagedChange {
                 change: Change::Place {
