@@ -122,7 +122,7 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 34;
+const ENGINE_FIELDS: usize = 33;
 const ENGINE_FILES: usize = 42;
 
 #[test]

@@ -1,16 +1,19 @@
-//! The pool's drives: each as a member of the pool and as what requests go to, and the numbers of the roots that they
-//! hold.
+//! The pool's drives: each as a member of the pool and as what requests go to, what is free on it, and the numbers of
+//! the roots that they hold.
 
 use ashlar_block::Geometry;
 
+use super::extents::{Extents, take_columns};
 use super::record::DriveRecord;
 use super::state::Drive;
-use crate::format::{DriveClass, Member, MemberState};
+use crate::format::{ChunkCopy, DriveClass, Member, MemberState};
 
 /// Drives by member number.
 pub(super) struct Drives {
     drives: Vec<Drive>,
     members: Vec<Member>,
+    /// Free extents of each.
+    free: Vec<Extents>,
     /// Of the last root that was written.
     generation: u64,
     /// Of this import.
@@ -19,11 +22,12 @@ pub(super) struct Drives {
 }
 
 impl Drives {
-    /// As an import has found them: `drives` and `members` are in the same order.
-    pub(super) fn new(drives: Vec<Drive>, members: Vec<Member>) -> Self {
+    /// As an import has found them, in the order of their numbers.
+    pub(super) fn new(drives: Vec<Drive>, members: Vec<Member>, free: Vec<Extents>) -> Self {
         Self {
             drives,
             members,
+            free,
             generation: 0,
             term: 0,
             record: DriveRecord::default(),
@@ -86,6 +90,7 @@ impl Drives {
     /// A drive becomes the member of this number, which may be the next one, or that of another drive.
     pub(super) fn join(&mut self, number: usize, member: Member, drive: Drive) {
         self.record.is_another(number);
+        put(&mut self.free, number, Extents::new(member.extents));
         put(&mut self.members, number, member);
         put(&mut self.drives, number, drive);
     }
@@ -108,6 +113,46 @@ impl Drives {
 
     pub(super) fn class(&self, drive: usize) -> Option<DriveClass> {
         self.drives.get(drive).and_then(|drive| drive.class)
+    }
+
+    /// The free extents of each drive.
+    pub(super) fn all_free(&self) -> &[Extents] {
+        &self.free
+    }
+
+    pub(super) fn free(&self, drive: usize) -> &Extents {
+        &self.free[drive]
+    }
+
+    /// What a drive that is back has free.
+    pub(super) fn set_free(&mut self, drive: usize, free: Extents) {
+        self.free[drive] = free;
+    }
+
+    /// Takes so many extents of a drive side by side.
+    pub(super) fn take(&mut self, drive: usize, extents: u32) -> Option<u32> {
+        self.free[drive].take(extents)
+    }
+
+    /// Takes these very extents of a drive; false when one is not free.
+    pub(super) fn claim(&mut self, drive: usize, first: u32, count: u32) -> bool {
+        self.free[drive].claim(first, count)
+    }
+
+    /// Extents of a drive are free; false if there is no such drive.
+    pub(super) fn give(&mut self, drive: usize, first: u32, count: u32) -> bool {
+        let free = self.free.get_mut(drive);
+        free.map(|free| free.give(first, count)).is_some()
+    }
+
+    /// Takes columns of so many extents on distinct drives, by what each has room for.
+    pub(super) fn take_columns(
+        &mut self,
+        rooms: &[u32],
+        columns: usize,
+        extents: u32,
+    ) -> Option<Vec<ChunkCopy>> {
+        take_columns(&mut self.free, rooms, columns, extents)
     }
 
     /// The generation of the last root that was written.
@@ -136,7 +181,7 @@ impl Drives {
 }
 
 /// Puts something in a place, which may be the next one.
-pub(super) fn put<T>(list: &mut Vec<T>, at: usize, what: T) {
+fn put<T>(list: &mut Vec<T>, at: usize, what: T) {
     match list.get_mut(at) {
         Some(place) => *place = what,
         None => list.push(what),

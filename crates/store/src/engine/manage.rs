@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ashlar_block::{ErrorKind, IoError};
 
 use super::class::{Class, Shape};
-use super::extents::{Extents, most_segments, take_columns};
+use super::extents::{Extents, most_segments};
 use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
@@ -444,7 +444,7 @@ impl Engine {
     }
 
     fn room_of_drives(&self, columns: impl Fn(usize, &Extents) -> u32) -> Vec<u32> {
-        let drives = self.extents.iter().enumerate();
+        let drives = self.drives.all_free().iter().enumerate();
         let room = drives.map(|(drive, free)| match self.stays(drive as u16) {
             true => columns(drive, free),
             false => 0,
@@ -463,7 +463,7 @@ impl Engine {
         let Some(id) = self.segments.take_id() else {
             return;
         };
-        let Some(columns) = take_columns(&mut self.extents, &rooms, columns, extents) else {
+        let Some(columns) = self.drives.take_columns(&rooms, columns, extents) else {
             return self.segments.give_id(id);
         };
         let entry = class.entry(&columns, class.shape_of(columns.len()));

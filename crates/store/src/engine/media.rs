@@ -7,7 +7,6 @@
 
 use super::Engine;
 use super::class::Class;
-use super::extents::take_columns;
 use crate::format::{ChunkCopy, DriveClass, VolumeState};
 
 impl Engine {
@@ -56,12 +55,12 @@ impl Engine {
     ) -> Option<Vec<ChunkCopy>> {
         for class in DriveClass::ALL {
             let rooms = self.only(rooms.to_vec(), Some(class));
-            let found = take_columns(&mut self.extents, &rooms, copies, extents);
+            let found = self.drives.take_columns(&rooms, copies, extents);
             if found.is_some() {
                 return found;
             }
         }
-        take_columns(&mut self.extents, rooms, copies, extents)
+        self.drives.take_columns(rooms, copies, extents)
     }
 
     /// The better of the drives that could take a copy of a log: of the class that logs are to lie on, else
@@ -74,7 +73,7 @@ impl Engine {
             (
                 is_wanted,
                 std::cmp::Reverse(class),
-                self.extents[drive].free(),
+                self.drives.free(drive).free(),
             )
         })
     }
@@ -119,7 +118,7 @@ impl Engine {
         let fits = there.filter(|&class| staying(class).count() >= drives);
         let room = |class: DriveClass| -> u64 {
             staying(class)
-                .map(|drive| u64::from(self.extents[drive].free()))
+                .map(|drive| u64::from(self.drives.free(drive).free()))
                 .sum()
         };
         fits.max_by_key(|&class| (room(class), std::cmp::Reverse(class)))

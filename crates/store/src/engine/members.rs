@@ -7,8 +7,6 @@ use ashlar_block::{Durability, ErrorKind, Geometry, IoError, Request};
 use tracing::{debug, trace};
 use uuid::Uuid;
 
-use super::drives::put;
-use super::extents::Extents;
 use super::features::FeatureRoots;
 use super::invariant::invariant;
 use super::readmit::root_without;
@@ -278,7 +276,6 @@ impl Engine {
             state: MemberState::Active,
             extents,
         };
-        put(&mut self.extents, index, Extents::new(extents));
         let class = Some(class);
         self.drives.join(index, member, Drive { geometry, class });
         self.drives_changed();
@@ -661,8 +658,8 @@ impl Engine {
         let extents = self.identity.sizes().chunk_extents;
         let free = |&drive: &usize| {
             self.stays(drive as u16)
-                && self.extents[drive].free() >= self.map_extents(drive) + extents
-                && self.extents[drive].has_run(extents)
+                && self.drives.free(drive).free() >= self.map_extents(drive) + extents
+                && self.drives.free(drive).has_run(extents)
                 && !copies.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         self.best_for_logs(self.active().into_iter().filter(free))
@@ -709,7 +706,7 @@ impl Engine {
             let Some(drive) = self.spare_for(&copies) else {
                 break;
             };
-            let Some(extent) = self.extents[drive].take(self.identity.sizes().chunk_extents) else {
+            let Some(extent) = self.drives.take(drive, self.identity.sizes().chunk_extents) else {
                 break;
             };
             copies.push(ChunkCopy {

@@ -265,7 +265,8 @@ impl Engine {
         };
         self.rebuild.returns.log_copies = self.log_copies();
         self.give_up_copies(member as u16);
-        self.extents[member] = self.free_extents(count);
+        let free = self.free_extents(count);
+        self.drives.set_free(member, free);
         let extents = self.drives.extents(member);
         self.drives.set_state(member, MemberState::Active);
         debug!(member, "drive takes part again");

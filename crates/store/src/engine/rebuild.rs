@@ -291,7 +291,9 @@ impl Engine {
             let shape = self.segments.get(segment).map(|found| found.shape);
             if let Some((drive, at)) = self.drive_for_column(segment)
                 && let Some(shape) = shape
-                && let Some(extent) = self.extents[drive].take(shape.extents(self.identity.sizes()))
+                && let Some(extent) = self
+                    .drives
+                    .take(drive, shape.extents(self.identity.sizes()))
             {
                 let drive = drive as u16;
                 let column = ChunkCopy { drive, extent };
@@ -324,12 +326,13 @@ impl Engine {
         let fits = |&drive: &usize| {
             self.stays(drive as u16)
                 && self.is_of(drive, media)
-                && self.extents[drive].free() + returns(drive) >= self.map_extents(drive) + extents
-                && (self.extents[drive].has_run(extents) || returns(drive) >= extents)
+                && self.drives.free(drive).free() + returns(drive)
+                    >= self.map_extents(drive) + extents
+                && (self.drives.free(drive).has_run(extents) || returns(drive) >= extents)
                 && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         let drives = self.active().into_iter().filter(fits);
-        let drive = drives.max_by_key(|&drive| self.extents[drive].free())?;
+        let drive = drives.max_by_key(|&drive| self.drives.free(drive).free())?;
         Some((drive, at))
     }
 

@@ -136,7 +136,6 @@ pub struct Engine {
     pub(super) map: Map,
     pub(super) access: Access,
 
-    pub(super) extents: Vec<Extents>,
     pub(super) segments: SegmentTable,
     pub(super) raw: Raw,
     pub(super) metadata: Metadata,
@@ -202,7 +201,8 @@ impl Engine {
             now: parts.now,
             out: Outbox::default(),
             identity: Identity::new(parts.label, parts.cage),
-            drives: Drives::new(parts.drives, parts.members).at_root(parts.generation, parts.term),
+            drives: Drives::new(parts.drives, parts.members, parts.extents)
+                .at_root(parts.generation, parts.term),
             memory: Memory::new(parts.buffer_bytes, parts.leaf_bytes, parts.buffers),
             upkeep: Upkeep::new(Kept::new(&parts.root)),
             roots: Roots::new(parts.root, parts.remembered),
@@ -222,7 +222,6 @@ impl Engine {
             index: parts.index,
             map: parts.map,
             access: Access::default(),
-            extents: parts.extents,
             segments: SegmentTable::new(parts.homes, parts.segment_classes, parts.segment_ids),
             raw: parts.raw,
             metadata: Metadata::new(parts.meta, parts.meta_segments),

@@ -136,7 +136,7 @@ impl Engine {
             .iter()
             .enumerate()
             .map(|(index, member)| {
-                let free = self.extents.get(index).map_or(0, |extents| extents.free());
+                let free = self.drives.free(index).free();
                 let free = free + self.upkeep.discards().taken(index);
                 MemberStatus {
                     drive: member.drive,

@@ -10,7 +10,7 @@ use ashlar_block::{Durability, ErrorKind, IoError, Operation};
 
 use super::io::Whom;
 use super::{Raw, RawSegment, RawSegments};
-use crate::engine::extents::{most_segments, take_columns};
+use crate::engine::extents::most_segments;
 use crate::engine::invariant::invariant;
 use crate::engine::journal::{StagedChange, Then};
 use crate::engine::manage::segment_change;
@@ -133,8 +133,8 @@ impl Engine {
             false => 0,
         };
         let at_home: Vec<u32> = rooms.iter().enumerate().map(at_home).collect();
-        let found = take_columns(&mut self.extents, &at_home, columns, extents)
-            .or_else(|| take_columns(&mut self.extents, &rooms, columns, extents));
+        let found = self.drives.take_columns(&at_home, columns, extents);
+        let found = found.or_else(|| self.drives.take_columns(&rooms, columns, extents));
         let mut found = found?;
         found.sort_by_key(|copy| copy.drive);
         match self.segments.take_id() {
