@@ -297,7 +297,7 @@ impl Engine {
         self.want_copies_of_volumes();
         self.spread_reserve();
         self.look_at_empty();
-        self.judge_stops();
+        self.stops_admission_check();
         if self.is_raw(number) {
             self.raw_published(number, state);
         } else if state == VolumeState::Deleting {
@@ -497,7 +497,7 @@ impl Engine {
             if self.could_have_column(id) {
                 self.rebuild_wanted();
             }
-            self.judge_stop_for(id, class);
+            self.stop_admission_check_for(id, class);
         }
     }
 }

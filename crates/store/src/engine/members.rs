@@ -280,7 +280,7 @@ impl Engine {
         self.drives.join(index, member, Drive { geometry, class });
         self.drives_changed();
         self.restore_reserve(extents);
-        self.judge_stops();
+        self.stops_admission_check();
         self.members_changed(id);
         self.repair_now();
         Ok(())
@@ -435,7 +435,7 @@ impl Engine {
         }
         self.rebuild_wanted();
         self.spend_reserve(extents);
-        self.judge_stops();
+        self.stops_admission_check();
     }
 
     /// Whether an import of the drives that have gone, without those that are left, would be let

@@ -275,7 +275,7 @@ impl Engine {
         self.drives_changed();
         self.rebuild.returns.reopens_from = Some(0);
         self.restore_reserve(extents);
-        self.judge_stops();
+        self.stops_admission_check();
         match id {
             Some(id) => self.members_changed(id),
             None => self.roots.change_members(),

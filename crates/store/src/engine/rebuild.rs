@@ -253,7 +253,7 @@ impl Engine {
             self.rebuild.due = None;
             self.choose_columns();
             self.spread_reserve();
-            self.judge_stops();
+            self.stops_admission_check();
         }
         if self.rebuild.joining.is_empty() && !self.rebuild.scrub.is_wanted() {
             return;
@@ -790,7 +790,7 @@ impl Engine {
         } else if !segments.iter().any(|&segment| self.lacks_column(segment)) {
             self.rebuild.filled = 0;
         }
-        self.judge_stops();
+        self.stops_admission_check();
         self.again = true;
     }
 }

@@ -168,7 +168,7 @@ impl Engine {
         if self.upkeep.release().freeing.is_empty() && self.is_degraded() {
             // What found no room before may find it now.
             self.rebuild_wanted();
-            self.judge_stops();
+            self.stops_admission_check();
         }
     }
 }

@@ -269,7 +269,7 @@ impl Engine {
         engine.want_copies_of_volumes();
         engine.begin_repairs();
         engine.look_for_empty();
-        engine.judge_stops();
+        engine.stops_admission_check();
         engine.discard_all_free();
         engine
     }

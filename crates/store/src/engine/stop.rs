@@ -42,7 +42,7 @@ impl Engine {
     }
 
     /// Works out anew which volumes take no writes: drives or segments have come or gone.
-    pub(super) fn judge_stops(&mut self) {
+    pub(super) fn stops_admission_check(&mut self) {
         let wishes = self.volumes.iter();
         let wishes = wishes.filter(|(_, entry)| entry.stops && entry.state == VolumeState::Live);
         let wishes: Vec<(u32, Vec<Class>)> = wishes
@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// A segment has come that lacks a column: whether volumes of its class stop for it.
-    pub(super) fn judge_stop_for(&mut self, id: u32, class: Class) {
+    pub(super) fn stop_admission_check_for(&mut self, id: u32, class: Class) {
         if self.rebuild.joining.contains_key(&id) || self.could_have_column(id) {
             return;
         }

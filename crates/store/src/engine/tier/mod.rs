@@ -160,7 +160,7 @@ impl Engine {
     }
 
     /// Begins to demote when a tier is too full, and ends when it is not any more.
-    fn judge_tier(&mut self, volume: u32) {
+    fn tier_admission_check(&mut self, volume: u32) {
         let (slots, limit) = (self.hot_slots(volume), self.hot_limit(volume));
         if let Some(tier) = self.tiers.of.get_mut(&volume) {
             let percent = slots.saturating_sub(tier.leaving) * 100;
@@ -173,7 +173,7 @@ impl Engine {
 
     /// Whether a volume's tier is below where it begins to give slots up.
     fn has_hot_room(&mut self, volume: u32) -> bool {
-        self.judge_tier(volume);
+        self.tier_admission_check(volume);
         let tier = self.tiers.of.get(&volume);
         tier.is_some_and(|tier| !tier.is_demoting)
     }

@@ -51,7 +51,7 @@ impl Engine {
             return false;
         }
         for volume in self.tiers.of.keys().copied().collect::<Vec<_>>() {
-            self.judge_tier(volume);
+            self.tier_admission_check(volume);
         }
         let asked = self.waiting.is_settling() || self.is_healing() || self.has_many_terms();
         let is_full = self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory();
@@ -135,7 +135,7 @@ impl Engine {
         };
         let end = self.volumes.get(&volume).map_or(0, |entry| entry.granules);
         for _ in 0..LOOKS {
-            self.judge_tier(volume);
+            self.tier_admission_check(volume);
             let room = *budget >= bytes && self.spare_slots(all) > 0;
             let Some(tier) = self.tiers.of.get_mut(&volume) else {
                 return invariant!(self, "volume {volume} has no tier to be relieved");
