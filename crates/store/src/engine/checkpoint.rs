@@ -122,7 +122,7 @@ impl Engine {
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
         let droppable = self.checkpoint.droppable;
-        let asked = self.waiting.is_settling() || self.checkpoint.clearing;
+        let asked = self.waiting.is_draining() || self.checkpoint.clearing;
         let wanted = asked || droppable || self.map.has_changed_losses();
         if wanted || healing || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
@@ -564,18 +564,18 @@ impl Engine {
     }
 
     /// Answers those who asked for everything to be home.
-    pub(super) fn answer_settled(&mut self) {
-        if !self.waiting.is_settling() || !self.is_settled() {
+    pub(super) fn answer_drained(&mut self) {
+        if !self.waiting.is_draining() || !self.has_drained() {
             return;
         }
-        for id in self.waiting.take_settling() {
+        for id in self.waiting.take_draining() {
             self.out
                 .managed
                 .push((id, Ok(crate::manage::Managed::Done)));
         }
     }
 
-    fn is_settled(&self) -> bool {
+    fn has_drained(&self) -> bool {
         let quiet = self.replica_hold() == u64::MAX && self.journal.is_quiet();
         quiet
             && self.waiting.writes().is_empty()

@@ -29,8 +29,8 @@ impl Engine {
         }
         let outcome = match (&self.failed, what) {
             (Some(why), _) => Err(IoError::new(ErrorKind::Latched, why.clone())),
-            (None, Manage::Settle) => {
-                self.waiting.push_settle(id);
+            (None, Manage::Drain) => {
+                self.waiting.push_drain(id);
                 Ok(())
             }
             (None, Manage::Scrub) => {

@@ -466,7 +466,7 @@ impl Engine {
         self.provision();
         // What was staged since must not wait for an event that may never come.
         self.seal_batches();
-        self.answer_settled();
+        self.answer_drained();
         self.evict();
     }
 

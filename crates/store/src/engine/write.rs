@@ -536,7 +536,7 @@ impl Engine {
                 self.fail_read(op);
             }
         }
-        let mut waiting = self.waiting.take_settling();
+        let mut waiting = self.waiting.take_draining();
         waiting.append(&mut self.rebuild.scrub.asked_by);
         waiting.append(&mut self.roots.waiting);
         waiting.append(&mut self.rebuild.returns.take_asked());

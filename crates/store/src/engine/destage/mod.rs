@@ -128,7 +128,7 @@ impl Engine {
         }
         let idle = self.now >= self.destage.last_write + IDLE;
         let filling = self.ring.log.fill() > LOW || self.ring_holds_map();
-        let asked = self.waiting.is_settling() || self.is_healing() || self.has_many_terms();
+        let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
         if self.may_move() {
             self.collect_moves();
         }

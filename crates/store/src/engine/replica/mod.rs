@@ -417,7 +417,7 @@ impl Engine {
         }
         let waits = seen.0.is_some() || seen.1;
         let is_idle = waits && self.now >= self.replicas.since + IDLE;
-        let all = is_idle || waits && self.waiting.is_settling();
+        let all = is_idle || waits && self.waiting.is_draining();
         let has_room = self.map_log.log.fill() <= MAP_LIMIT;
         let held = |copy: &Copy| {
             let holds = copy.holds();

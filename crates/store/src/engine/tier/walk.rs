@@ -53,7 +53,7 @@ impl Engine {
         for volume in self.tiers.of.keys().copied().collect::<Vec<_>>() {
             self.tier_admission_check(volume);
         }
-        let asked = self.waiting.is_settling() || self.is_healing() || self.has_many_terms();
+        let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
         let is_full = self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory();
         let rests = self.now < self.tiers.rests_until;
         self.has_moves() && !asked && !is_full && !rests
