@@ -28,11 +28,11 @@ const SILENCE: &[(&str, usize, usize)] = &[
     ("else {return false;}", 17, 0),
     ("else {return None;}", 5, 0),
     ("else {return Vec::new();}", 3, 0),
-    ("else {continue;}", 11, 10),
+    ("else {continue;}", 10, 10),
     ("else {break;}", 8, 0),
-    (".unwrap_or_default()", 17, 4),
-    (".unwrap_or(0)", 21, 3),
-    (".map_or(0,", 28, 0),
+    (".unwrap_or_default()", 16, 4),
+    (".unwrap_or(0)", 19, 3),
+    (".map_or(0,", 24, 0),
 ];
 
 #[test]
