@@ -72,7 +72,7 @@ pub enum Manage {
         change: ReplicaChange,
     },
     /// Move everything home and write a root; answered when both logs are empty.
-    Settle,
+    Drain,
     /// A drive that has been given this pool's label takes part from now on.
     AddDrive {
         /// Its identity.

@@ -105,7 +105,7 @@ pub(crate) fn measure(
     let volume_bytes = (drive_bytes / 2) >> 20 << 20;
     let volume = pool.volume(Layout::Mirror { copies: 2 }, None, volume_bytes)?;
     pool.load(volume, 8, sequential(volume_bytes / 4096, 256, 1))?;
-    pool.manage(Manage::Settle)?;
+    pool.manage(Manage::Drain)?;
     let mut bare = Bare {
         devices: rig.devices()?,
         buffers: rig.handle.buffers(),

@@ -117,7 +117,7 @@ pub(crate) fn measure() -> Result<(Vec<Recovery>, Memory), Failure> {
     let volume = pool.volume(Layout::Mirror { copies: 2 }, None, VOLUME)?;
     let granules = VOLUME / 4096;
     pool.load(volume, 8, sequential(granules, 256, 1))?;
-    pool.manage(Manage::Settle)?;
+    pool.manage(Manage::Drain)?;
     drop(pool);
     let (mapped, mut pool) = crashed.measure("mapped, logs empty", 0, ("mapped TiB", 1.0))?;
     let memory = memory(&mut pool, volume)?;
@@ -134,7 +134,7 @@ pub(crate) fn measure() -> Result<(Vec<Recovery>, Memory), Failure> {
     drop(pool);
     let (ring, mut pool) =
         crashed.measure("4 KiB records in the ring", log, ("GiB of log", 1.0))?;
-    pool.manage(Manage::Settle)?;
+    pool.manage(Manage::Drain)?;
     pool.load(
         volume,
         32,

@@ -28,11 +28,11 @@ const SILENCE: &[(&str, usize, usize)] = &[
     ("else {return false;}", 17, 0),
     ("else {return None;}", 5, 0),
     ("else {return Vec::new();}", 3, 0),
-    ("else {continue;}", 11, 10),
+    ("else {continue;}", 10, 10),
     ("else {break;}", 8, 0),
-    (".unwrap_or_default()", 17, 4),
-    (".unwrap_or(0)", 21, 3),
-    (".map_or(0,", 28, 0),
+    (".unwrap_or_default()", 16, 4),
+    (".unwrap_or(0)", 19, 3),
+    (".map_or(0,", 24, 0),
 ];
 
 #[test]
@@ -71,11 +71,13 @@ const OWNERS: &[(&str, &str)] = &[
     ("checkpoint", "Checkpoint"),
     ("discard", "Discards"),
     ("drive_io", "DriveIo"),
+    ("drives", "Drives"),
     ("extents", "Extents"),
     ("features", "FeatureRoots"),
     ("flights", "Flights"),
     ("guard", "Guards"),
     ("identity", "Identity"),
+    ("journal", "Journal"),
     ("locks", "Locks"),
     ("memory", "Memory"),
     ("mending", "Mending"),
@@ -86,6 +88,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("replica/mod", "Replicas"),
     ("reservations", "Reservations"),
     ("reserve", "Kept"),
+    ("segment_table", "SegmentTable"),
     ("space", "Segments"),
     ("space", "SegmentIds"),
     ("tier/mod", "Tiers"),
@@ -107,10 +110,11 @@ fn what_owns_its_fields_shows_none() {
         let body = bodies.next().expect(name).split("\n}").next();
         let fields = body.expect("its end").lines().skip(1);
         for field in fields {
+            let field = field.trim_start();
             assert!(
-                !field.trim_start().starts_with("pub"),
+                !field.starts_with("pub ") && !field.starts_with("pub("),
                 "{path}: {name} owns its fields, but shows `{}`",
-                field.trim()
+                field.trim_end()
             );
         }
     }
@@ -118,7 +122,7 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 45;
+const ENGINE_FIELDS: usize = 33;
 const ENGINE_FILES: usize = 42;
 
 #[test]

@@ -18,7 +18,7 @@ use crate::pool::{CreatedFiles, HowToImport, create, import, open_drives, reserv
 use crate::{DriveEntry, PoolEntry};
 
 /// How long a pool that is let go of by force may take to empty its logs.
-const SETTLE_BY_FORCE: Duration = Duration::from_secs(10);
+const DRAIN_BY_FORCE: Duration = Duration::from_secs(10);
 
 impl PoolManager {
     /// Imports a pool, puts it on a core and serves its volumes.
@@ -266,8 +266,8 @@ impl PoolManager {
         }
         self.unsettle_caches(pool);
         let settled = match force {
-            true => pool.link.settle_within(SETTLE_BY_FORCE),
-            false => pool.link.manage(Manage::Settle).map(drop),
+            true => pool.link.drain_within(DRAIN_BY_FORCE),
+            false => pool.link.manage(Manage::Drain).map(drop),
         };
         match settled {
             // What it has acknowledged is in its logs: the next import finds it there.

@@ -51,7 +51,7 @@ impl PoolManager {
         first = first.and(self.target.quiesce().map_err(served));
         for (name, pool) in &pools {
             self.unsettle_caches(pool);
-            let settled = pool.link.manage(Manage::Settle);
+            let settled = pool.link.manage(Manage::Drain);
             let settled = settled.map(drop).map_err(|error| {
                 ControlError::environment(format!("pool {name} did not settle: {error}"))
             });
@@ -86,7 +86,7 @@ fn fill(pools: &BTreeMap<String, LivePool>) -> f64 {
 /// Empties logs as far as that goes while hosts write: the less is left, the shorter is the pause that
 /// they see.
 fn settle_beside_hosts(pools: &BTreeMap<String, LivePool>) {
-    let asked = pools.values().map(|pool| pool.link.begin(Manage::Settle));
+    let asked = pools.values().map(|pool| pool.link.begin(Manage::Drain));
     let mut answers: Vec<_> = asked.collect();
     let start = Instant::now();
     let (mut least, mut since) = (f64::INFINITY, start);

@@ -216,12 +216,12 @@ impl PoolLink {
     ///
     /// # Errors
     /// The engine's, or [`ErrorKind::Timeout`].
-    pub fn settle_within(&self, time: Duration) -> Result<(), IoError> {
+    pub fn drain_within(&self, time: Duration) -> Result<(), IoError> {
         let own = Self {
             patience: time,
             ..self.clone()
         };
-        own.manage(Manage::Settle).map(drop)
+        own.manage(Manage::Drain).map(drop)
     }
 
     /// Has the engine begin something that takes long; the answer comes in the channel.

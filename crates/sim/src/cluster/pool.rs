@@ -334,7 +334,7 @@ impl PoolStore {
     /// Lets its records go.
     pub(crate) fn spill(&mut self) {
         self.orders += 1;
-        let (id, what) = (self.orders, Manage::Settle);
+        let (id, what) = (self.orders, Manage::Drain);
         let now = self.rig.now();
         self.engine
             .post(now, PoolEvent::Manage { id, what }, &mut self.out);

@@ -221,7 +221,7 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// Empties the logs, unless a crash comes between.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
-        self.order(Order::Settle, Manage::Settle);
+        self.order(Order::Settle, Manage::Drain);
         self.until("the logs are empty", |w| w.volumes.is_idle())
     }
 
@@ -458,7 +458,7 @@ impl<'a, S: Subject> World<'a, S> {
                 self.rig.set_fuse(after, cut);
             }
             Fate::Settle if !self.is_settling() => {
-                self.order(Order::Settle, Manage::Settle);
+                self.order(Order::Settle, Manage::Drain);
             }
             Fate::Settle => {}
             Fate::Create => self.create_next(),

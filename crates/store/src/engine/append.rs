@@ -6,134 +6,40 @@
 use ashlar_block::{Durability, IoBuffer, IoError, Request};
 use tracing::trace;
 
-use super::class::Class;
 use super::invariant::invariant;
+use super::journal::{Changes, Content, Cut, Pieces, Sealed, Staged, StagedChange, Then};
 use super::locks::SlotKey;
-use super::map::{Change, Relogged};
+use super::map::Change;
 use super::replica::Published;
 use super::state::Retired;
 use super::{Engine, Op, Owner};
-use crate::format::{Descriptor, Kind, LogId, MAX_CRCS, MAX_RECORDS, metadata_bytes};
-use crate::ring::{Composer, GranuleKey, Newest, Span, Stamp, batch_bytes};
+use crate::format::{Descriptor, Kind, LogId, metadata_bytes};
+use crate::ring::{Composer, GranuleKey, Newest, Stamp, batch_bytes};
 use crate::sizes::GRANULE;
 use crate::{Canary, ReplicaTag};
-
-/// Part of a write on its way into the ring: granules of one unit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Staged {
-    /// The write.
-    pub(crate) op: usize,
-    pub(crate) volume: u32,
-    pub(crate) first: u64,
-    pub(crate) granules: u16,
-    /// Where its bytes begin in the write's buffer.
-    pub(crate) offset: usize,
-}
-
-/// Who cares that a change is published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// A bypass write.
-    Bypass(usize),
-    /// The running destage.
-    Destage,
-    /// A clear, and which slot.
-    Clear(usize, u64),
-    /// A segment has come into being.
-    Segment(u32, Class),
-    /// A segment has other columns.
-    Columns(u32),
-    /// A segment is free.
-    Released(u32),
-    /// A segment of a pass-through volume is recorded.
-    RawSegment,
-    /// A segment of a pass-through volume is free.
-    RawFreed(u32),
-    /// A volume's entry has changed, and the order that asked for it, if one did.
-    Volume(u32, Option<u64>),
-    /// A page of a replica's plane; what relies on it comes behind it.
-    Plane,
-    /// A replica's entry has changed, and the order that asked for it, if one did.
-    Replica(u32, Option<u64>),
-}
-
-/// A change of the map on its way into the map log.
-#[derive(Clone, Debug)]
-pub(crate) struct StagedChange {
-    pub(crate) change: Change,
-    pub(crate) then: Then,
-    /// It and the next one happen together: they are in one batch.
-    pub(crate) more: bool,
-}
-
-impl StagedChange {
-    /// The order that it is the answer to, if any.
-    pub(super) fn asked_by(&self) -> Option<u64> {
-        match self.then {
-            Then::Volume(_, id) | Then::Replica(_, id) => id,
-            _ => None,
-        }
-    }
-}
-
-enum Content {
-    Ring {
-        pieces: Vec<Staged>,
-        crcs: Vec<u32>,
-        /// Position of the first data block.
-        data_at: u64,
-    },
-    Map {
-        changes: Vec<StagedChange>,
-        relogged: Vec<Relogged>,
-    },
-}
-
-/// A batch between its sealing and its publication.
-pub(crate) struct Sealed {
-    log: LogId,
-    at: u64,
-    first_sequence: u64,
-    records: u64,
-    durable: bool,
-    content: Content,
-}
-
-impl Content {
-    /// The granules that it has records of.
-    fn spans(&self) -> Vec<Span> {
-        match self {
-            Self::Ring { pieces, .. } => pieces.iter().map(Staged::span).collect(),
-            Self::Map { .. } => Vec::new(),
-        }
-    }
-}
 
 impl Engine {
     /// Begins an append in each log that has something staged, no append on its way, and room.
     pub(super) fn seal_batches(&mut self) {
-        if !self.staged.is_empty() && self.ring.appending == 0 && self.ring.log.has_room() {
+        self.check_segments();
+        if self.failed.is_some() {
+            return;
+        }
+        if self.journal.has_pieces() && self.ring.appending == 0 && self.ring.log.has_room() {
             self.seal_ring();
         }
         // A place may name a slot whose copy on a drive that has just failed is torn. Should that
         // drive come back, it must be known to be out before the place can be found.
-        let changes = !self.staged_changes.is_empty() && self.membership_is_durable();
+        let changes = self.journal.has_changes() && self.membership_is_durable();
         if changes && self.map_log.appending == 0 && self.map_log.log.has_room() {
             self.seal_map();
         }
     }
 
     fn seal_ring(&mut self) {
-        let (mut records, mut granules) = (0, 0);
-        for staged in &self.staged {
-            let more = granules + usize::from(staged.granules);
-            let bytes = batch_bytes(records + 1, more);
-            if records + 1 > MAX_RECORDS || bytes > self.identity.sizes().batch_bytes as usize {
-                break;
-            }
-            (records, granules) = (records + 1, more);
-        }
-        let pieces: Vec<Staged> = self.staged.drain(..records).collect();
+        let most = self.identity.sizes().batch_bytes as usize;
+        let Pieces { pieces, granules } = self.journal.take_pieces(most);
+        let records = pieces.len();
         let is_there = |piece: &Staged| matches!(self.ops.get(piece.op), Some(Op::Write(_)));
         if !pieces.iter().all(is_there) {
             return invariant!(self, "a write has ended before its data was in the ring");
@@ -170,27 +76,15 @@ impl Engine {
     }
 
     fn seal_map(&mut self) {
-        let (mut records, mut crcs, mut blocks) = (0, 0, 0);
-        // Up to the last change that nothing has to be together with: a unit's fit any batch.
-        let mut whole = (0, 0, 0);
-        for staged in &self.staged_changes {
-            let (more_crcs, more_blocks) = staged.change.weight();
-            (records, crcs, blocks) = (records + 1, crcs + more_crcs, blocks + more_blocks);
-            let bytes = metadata_bytes(records, crcs) + blocks * GRANULE;
-            let full = records > MAX_RECORDS || crcs > MAX_CRCS;
-            if full || bytes > self.identity.sizes().batch_bytes as usize {
-                break;
-            }
-            let split = self.identity.sings(Canary::SplitUnit);
-            if !staged.more || split {
-                whole = (records, crcs, blocks);
-            }
-            if staged.more && split {
-                break;
-            }
-        }
-        let (records, crcs, blocks) = whole;
-        let changes: Vec<StagedChange> = self.staged_changes.drain(..records).collect();
+        let Changes {
+            changes,
+            crcs,
+            blocks,
+        } = self.journal.take_changes(Cut {
+            bytes: self.identity.sizes().batch_bytes as usize,
+            splits: self.identity.sings(Canary::SplitUnit),
+        });
+        let records = changes.len();
         let metadata = metadata_bytes(records, crcs);
         let Some(mut buffer) = self.buffer(metadata + blocks * GRANULE) else {
             return;
@@ -233,13 +127,12 @@ impl Engine {
         mut buffer: IoBuffer,
         content: Content,
     ) {
-        let first_sequence = self.sequence;
         let count = records.len() as u64;
-        self.sequence += count;
+        let first_sequence = self.journal.assign(count);
         let stamp = Stamp {
             log,
             salt: self.identity.salt(),
-            term: self.term,
+            term: self.drives.term(),
             first_sequence,
         };
         let spans = content.spans();
@@ -247,7 +140,7 @@ impl Engine {
             .side(log)
             .append(stamp, (records, crcs), spans, &mut buffer);
         trace!(?log, at, first_sequence, records = count, "batch sealed");
-        self.sealed.push_back(Sealed {
+        self.journal.push(Sealed {
             log,
             at,
             first_sequence,
@@ -301,10 +194,7 @@ impl Engine {
         if !last && !early {
             return;
         }
-        let on_its_way = |sealed: &&mut Sealed| sealed.log == log && !sealed.durable;
-        if let Some(sealed) = self.sealed.iter_mut().find(on_its_way) {
-            sealed.durable = true;
-            let at = sealed.at;
+        if let Some(at) = self.journal.is_durable(log) {
             trace!(?log, at, "batch durable");
             if let (LogId::Ring, Some(mut buffer)) = (log, buffer) {
                 if self.identity.sings(Canary::TrustMemory)
@@ -322,31 +212,20 @@ impl Engine {
     /// Publishes what is durable, in order; but nothing while a drive has left without the others
     /// knowing it durably.
     pub(super) fn publish_durable(&mut self) {
-        while self.sealed.front().is_some_and(|sealed| sealed.durable)
+        while self.journal.has_durable()
             && (self.membership_is_durable()
                 || self.identity.sings(Canary::AcknowledgeBeforeExclusion))
             && self.failed.is_none()
         {
-            if let Some(sealed) = self.sealed.pop_front() {
+            if let Some(sealed) = self.journal.publish() {
                 self.publish(sealed);
             }
         }
     }
 
-    /// The engine has stopped, so nothing more is published: who asked for changes that have not been.
-    pub(super) fn take_asked(&mut self) -> Vec<u64> {
-        let sealed = std::mem::take(&mut self.sealed).into_iter();
-        let on_their_way = sealed.flat_map(|sealed| match sealed.content {
-            Content::Map { changes, .. } => changes,
-            Content::Ring { .. } => Vec::new(),
-        });
-        let changes = on_their_way.chain(self.staged_changes.drain(..));
-        changes.filter_map(|staged| staged.asked_by()).collect()
-    }
-
     fn publish(&mut self, sealed: Sealed) {
-        self.published = sealed.first_sequence + sealed.records;
-        trace!(log = ?sealed.log, at = sealed.at, until = self.published, "batch published");
+        let until = self.journal.published();
+        trace!(log = ?sealed.log, at = sealed.at, until, "batch published");
         let mut sequence = sealed.first_sequence;
         match sealed.content {
             Content::Ring {
@@ -455,12 +334,6 @@ impl Engine {
         }
     }
 
-    /// Whether a batch of the map log is not published yet.
-    pub(super) fn has_sealed_changes(&self) -> bool {
-        let is_map = |sealed: &Sealed| matches!(sealed.content, Content::Map { .. });
-        self.sealed.iter().any(is_map)
-    }
-
     /// Whether records of a slot are staged or being appended.
     pub(super) fn is_on_its_way(&self, key: SlotKey) -> bool {
         let slot = self.map.grain(key.volume).range(key.slot);
@@ -468,24 +341,16 @@ impl Engine {
             let (piece, volume) = (piece.range(), piece.volume);
             volume == key.volume && piece.start < slot.end && slot.start < piece.end
         };
-        self.pieces_on_their_way().any(is_it)
+        self.journal.pieces_on_their_way().any(is_it)
     }
 
     /// Slots of which records are staged or being appended.
     pub(super) fn slots_on_their_way(&self) -> impl Iterator<Item = SlotKey> {
-        self.pieces_on_their_way().flat_map(|piece| {
+        self.journal.pieces_on_their_way().flat_map(|piece| {
             let volume = piece.volume;
             let slots = self.map.grain(volume).slots_of(piece.range());
             slots.map(move |slot| SlotKey { volume, slot })
         })
-    }
-
-    fn pieces_on_their_way(&self) -> impl Iterator<Item = &Staged> {
-        let sealed = self.sealed.iter().flat_map(|sealed| match &sealed.content {
-            Content::Ring { pieces, .. } => &pieces[..],
-            Content::Map { .. } => &[],
-        });
-        sealed.chain(&self.staged)
     }
 
     fn supersede(&mut self, volume: u32, first: u64, granules: u16, sequence: u64) {
@@ -513,23 +378,9 @@ fn published(first: u64, granules: u16, sequence: u64, tag: Option<ReplicaTag>) 
     }
 }
 
-impl Staged {
-    fn range(&self) -> std::ops::Range<u64> {
-        self.first..self.first + u64::from(self.granules)
-    }
-
-    fn span(&self) -> Span {
-        Span {
-            volume: self.volume,
-            first: self.first,
-            granules: self.granules,
-        }
-    }
-}
-
 impl Change {
     /// Checksums and data blocks that its record needs.
-    fn weight(&self) -> (usize, usize) {
+    pub(super) fn weight(&self) -> (usize, usize) {
         match self {
             Self::Place { granules, .. } => (usize::from(*granules), 0),
             Self::Clear { .. } => (0, 0),

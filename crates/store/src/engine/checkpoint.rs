@@ -122,12 +122,13 @@ impl Engine {
     fn checkpoint_due(&self) -> Option<Due> {
         let healing = self.is_healing();
         let droppable = self.checkpoint.droppable;
-        let asked = self.waiting.is_settling() || self.checkpoint.clearing;
+        let asked = self.waiting.is_draining() || self.checkpoint.clearing;
         let wanted = asked || droppable || self.map.has_changed_losses();
         if wanted || healing || self.has_many_terms() {
             let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
             let useless = clean && self.checkpoint.rooted == Some(self.tails());
-            return (!useless || healing || droppable).then_some(Due::Pages(self.published + 1));
+            return (!useless || healing || droppable)
+                .then_some(Due::Pages(self.journal.published() + 1));
         }
         // Only whole chunks are any use.
         let frees = |side: &Ring, rooted: Option<u64>, tail: u64| {
@@ -137,7 +138,7 @@ impl Engine {
         };
         let rooted = self.checkpoint.rooted;
         if self.has_many_dirty_leaves() {
-            return Some(Due::Pages(self.published + 1));
+            return Some(Due::Pages(self.journal.published() + 1));
         }
         if self.map_log.log.fill() > self.map_high() {
             let until = self.map_cut();
@@ -151,7 +152,7 @@ impl Engine {
             return Some(Due::Pages(until));
         }
         if self.now >= self.checkpoint.since + IDLE && self.is_idle_worth_a_checkpoint() {
-            return Some(Due::Pages(self.published + 1));
+            return Some(Due::Pages(self.journal.published() + 1));
         }
         // A record of the ring goes with its home and the map log's record of it: no page is needed.
         let ring = self.ring.log.fill() > LOW
@@ -170,7 +171,7 @@ impl Engine {
 
     /// Whether nothing is on its way to a log, and one has more than a root would leave in it.
     fn is_idle_worth_a_checkpoint(&self) -> bool {
-        let quiet = self.index.is_empty() && self.sealed.is_empty() && self.staged.is_empty();
+        let quiet = self.index.is_empty() && self.journal.is_quiet();
         let used = |side: &Ring, tail: u64| {
             (side.log.head.at - tail) as f64 / side.log.shape.bytes() as f64
         };
@@ -179,7 +180,7 @@ impl Engine {
             .rooted
             .unwrap_or((self.ring.log.free_below, self.map_log.log.free_below));
         let worth = used(&self.ring, ring) > WORTH || used(&self.map_log, map) > WORTH;
-        quiet && worth && self.staged_changes.is_empty()
+        quiet && worth
     }
 
     /// When a checkpoint of an idle pool begins, if one will.
@@ -201,8 +202,8 @@ impl Engine {
         let kept = (shape.bytes() as f64 * (self.map_high() - step)) as u64;
         let from = self.map_log.log.head.at.saturating_sub(kept);
         let first = self.map_log.batch_from(from);
-        first.map_or(self.published, |batch| {
-            batch.first_sequence.min(self.published)
+        first.map_or(self.journal.published(), |batch| {
+            batch.first_sequence.min(self.journal.published())
         })
     }
 
@@ -221,7 +222,8 @@ impl Engine {
 
     /// Drops batches from the front whose granules all have newer records or homes.
     fn trim_ring(&mut self) {
-        self.ring.trim(self.published.min(self.replica_hold()));
+        self.ring
+            .trim(self.journal.published().min(self.replica_hold()));
         self.recent.forget_below(self.ring.tail_at());
     }
 
@@ -230,7 +232,7 @@ impl Engine {
     pub(super) fn map_sequence(&self) -> u64 {
         let dirty = self.map.oldest_dirty().unwrap_or(u64::MAX);
         let kept = self.ring_sequence().min(self.replica_hold());
-        self.published.min(kept).min(dirty)
+        self.journal.published().min(kept).min(dirty)
     }
 
     fn map_tail(&self) -> u64 {
@@ -248,7 +250,7 @@ impl Engine {
             if self.map.oldest_dirty().is_none_or(|oldest| oldest >= until) {
                 break;
             }
-            let sequence = self.map.sequence_of_next(self.published);
+            let sequence = self.map.sequence_of_next(self.journal.published());
             let Some((id, bytes)) = self.map.take_dirty() else {
                 break;
             };
@@ -349,7 +351,7 @@ impl Engine {
             self.checkpoint.phase = Phase::Pages(level + 1);
             trace!(phase = ?self.checkpoint.phase, "checkpoint");
             for (id, bytes) in self.map.take_dirty_tables(level + 1) {
-                self.write_page(id, bytes, self.published);
+                self.write_page(id, bytes, self.journal.published());
             }
         }
     }
@@ -381,11 +383,11 @@ impl Engine {
         Root {
             features: self.roots.features.wanted(),
             pool: self.identity.label().pool,
-            generation: self.generation,
-            term: self.term,
-            next_sequence: self.sequence,
+            generation: self.drives.generation(),
+            term: self.drives.term(),
+            next_sequence: self.journal.next_sequence(),
             map_sequence,
-            members: self.members.clone(),
+            members: self.drives.members().to_vec(),
             reserve: self.upkeep.kept().wish(),
             ring: self.ring.state(self.ring.tail_at()),
             map: self.map_log.state(self.map_tail()),
@@ -437,13 +439,13 @@ impl Engine {
 
     fn free_slot(&mut self, location: u32) {
         let (segment, slot) = segment_and_slot(location);
-        if let Some(class) = self.segment_classes.get(&segment)
-            && let Some(segments) = self.homes.get_mut(class)
-        {
-            let class = *class;
-            segments.release(segment, slot);
-            self.slot_freed(segment, class);
-        }
+        let class = self.segments.release(segment, slot);
+        invariant!(
+            self,
+            class.is_some(),
+            "a slot of segment {segment} is free, which is not there"
+        );
+        self.slot_freed(segment);
     }
 
     /// Whether many short-lived engines have left their terms in a log: a root has room for only so
@@ -533,7 +535,7 @@ impl Engine {
         let (segment, _) = segment_and_unit(self.map.entry(id).place);
         let places = self.meta_columns(segment);
         let places = places.iter().map(|copy| {
-            let member = self.members.get(usize::from(copy.drive));
+            let member = self.drives.member(copy.drive.into());
             member.map_or_else(String::new, |member| format!("drive {}", member.drive))
         });
         let lost = lost_page(id, places);
@@ -562,22 +564,19 @@ impl Engine {
     }
 
     /// Answers those who asked for everything to be home.
-    pub(super) fn answer_settled(&mut self) {
-        if !self.waiting.is_settling() || !self.is_settled() {
+    pub(super) fn answer_drained(&mut self) {
+        if !self.waiting.is_draining() || !self.has_drained() {
             return;
         }
-        for id in self.waiting.take_settling() {
+        for id in self.waiting.take_draining() {
             self.out
                 .managed
                 .push((id, Ok(crate::manage::Managed::Done)));
         }
     }
 
-    fn is_settled(&self) -> bool {
-        let quiet = self.replica_hold() == u64::MAX
-            && self.staged.is_empty()
-            && self.staged_changes.is_empty()
-            && self.sealed.is_empty();
+    fn has_drained(&self) -> bool {
+        let quiet = self.replica_hold() == u64::MAX && self.journal.is_quiet();
         quiet
             && self.waiting.writes().is_empty()
             && self.waiting.clears().is_empty()

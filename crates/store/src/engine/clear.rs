@@ -3,8 +3,8 @@
 
 use ashlar_block::{ErrorKind, IoError, Request};
 
-use super::append::{StagedChange, Then};
 use super::invariant::invariant;
+use super::journal::{StagedChange, Then};
 use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
 use super::write::{MAP_LIMIT, Piece};
@@ -214,7 +214,7 @@ impl Engine {
             granules: piece.granules,
             old: if frees { home } else { 0 },
         };
-        self.staged_changes.push_back(StagedChange {
+        self.journal.stage(StagedChange {
             change,
             then: Then::Clear(op, slot),
             more: false,

@@ -156,17 +156,13 @@ impl Engine {
 
     /// Whether the pool can go on without a drive. What only that drive has is not reached either way.
     fn can_do_without(&mut self, drive: usize) -> bool {
-        let Some(member) = self.members.get_mut(drive) else {
+        // As if it were out.
+        let Some(state) = self.drives.set_state(drive, MemberState::Excluded) else {
             return true;
         };
-        if member.state == MemberState::Excluded {
-            return true;
-        }
-        let state = std::mem::replace(&mut member.state, MemberState::Excluded);
-        let can = self.lost_for_good().is_none() && !self.is_minority();
-        if let Some(member) = self.members.get_mut(drive) {
-            member.state = state;
-        }
+        let can =
+            state == MemberState::Excluded || self.lost_for_good().is_none() && !self.is_minority();
+        self.drives.set_state(drive, state);
         can
     }
 }

@@ -68,8 +68,7 @@ impl Engine {
     /// Extents are free.
     pub(super) fn give_extents_of(&mut self, copy: ChunkCopy, count: u32) {
         let drive = usize::from(copy.drive);
-        if let Some(extents) = self.extents.get_mut(drive) {
-            extents.give(copy.extent, count);
+        if self.drives.give(drive, copy.extent, count) {
             self.recount_gives(copy);
             self.discard_later(drive, copy.extent, count);
         }
@@ -77,18 +76,16 @@ impl Engine {
 
     /// After an import: all that is free.
     pub(super) fn discard_all_free(&mut self) {
-        for drive in 0..self.extents.len() {
-            for (first, count) in self.extents[drive].runs() {
+        for drive in 0..self.drives.count() {
+            for (first, count) in self.drives.free(drive).runs() {
                 self.discard_later(drive, first, count);
             }
         }
     }
 
     fn discard_later(&mut self, drive: usize, first: u32, count: u32) {
-        let can = self
-            .drives
-            .get(drive)
-            .is_some_and(|drive| drive.geometry.deallocates);
+        let geometry = self.drives.geometry(drive);
+        let can = geometry.is_some_and(|geometry| geometry.deallocates);
         if !can || !self.in_service(drive as u16) {
             return;
         }
@@ -146,7 +143,7 @@ impl Engine {
                 self.send_discard(run);
                 return;
             }
-            if self.extents[run.drive].claim(run.first, run.count) {
+            if self.drives.claim(run.drive, run.first, run.count) {
                 self.discard(run);
             } else if run.count > 1 {
                 // A part of it is in use again.
@@ -180,7 +177,7 @@ impl Engine {
     fn send_discard(&mut self, run: Run) {
         let at = self.identity.sizes().extent_at(run.first);
         let bytes = u64::from(run.count) * self.identity.sizes().extent_bytes();
-        let shift = self.drives[run.drive].geometry.block_size.shift();
+        let shift = self.drives.shift(run.drive);
         let range = BlockRange::new(at >> shift, (bytes >> shift) as u32);
         self.send(run.drive, Owner::Discard, |tag| Request {
             tag,
@@ -204,7 +201,7 @@ impl Engine {
         }
         // The defect takes none.
         if let Some(run) = self.upkeep.discards_mut().on_way.take() {
-            self.extents[run.drive].give(run.first, run.count);
+            self.drives.give(run.drive, run.first, run.count);
         }
         for (id, what) in std::mem::take(&mut self.upkeep.discards_mut().held) {
             self.manage(id, what);

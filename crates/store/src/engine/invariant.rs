@@ -5,6 +5,7 @@
 //! One is a stall: commands wait for what is under way: an I/O, a moment, another turn. When nothing is, no event
 //! will ever come, and what still waits would wait for ever.
 
+use super::segment_table::Missed;
 use super::{Engine, Op};
 
 /// Asserts what must hold. Without a condition: this place cannot be reached.
@@ -36,6 +37,12 @@ impl Engine {
         self.stop_as_impossible(&format!("{what} ({at})"));
     }
 
+    /// As if a home named this segment.
+    #[doc(hidden)]
+    pub fn look_for_segment(&self, segment: u32) {
+        self.segments.get(segment);
+    }
+
     /// What production does: stops with a message that names the state.
     #[doc(hidden)]
     pub fn stop_as_impossible(&mut self, what: &str) {
@@ -43,6 +50,16 @@ impl Engine {
             "the engine is in a state that cannot be: {what}. Nothing is written any more; import the pool \
              again, and report this"
         ));
+    }
+
+    /// A segment was looked for, by a home that is in it or by a list that has it, and is not there.
+    pub(super) fn check_segments(&mut self) {
+        if let Some(Missed { segment, at }) = self.segments.missed() {
+            invariant!(
+                self,
+                "segment {segment} is not there, and was looked for at {at}"
+            );
+        }
     }
 
     /// Whether commands wait although no I/O is on its way and no other turn is due.

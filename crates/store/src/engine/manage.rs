@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use ashlar_block::{ErrorKind, IoError};
 
-use super::append::{StagedChange, Then};
-use super::class::{Class, Redundancy, Shape};
-use super::extents::{Extents, most_segments, take_columns};
+use super::class::{Class, Shape};
+use super::extents::{Extents, most_segments};
+use super::invariant::invariant;
+use super::journal::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
 use super::members::NewDrive;
 use super::replica::NewReplica;
-use super::space::Segments;
+use super::segment_table::Columns;
 use super::stop::check_stops;
 use super::{Engine, Op, Retired};
 use crate::Layout;
@@ -28,8 +29,8 @@ impl Engine {
         }
         let outcome = match (&self.failed, what) {
             (Some(why), _) => Err(IoError::new(ErrorKind::Latched, why.clone())),
-            (None, Manage::Settle) => {
-                self.waiting.push_settle(id);
+            (None, Manage::Drain) => {
+                self.waiting.push_drain(id);
                 Ok(())
             }
             (None, Manage::Scrub) => {
@@ -259,7 +260,7 @@ impl Engine {
     pub(super) fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
         let mut bytes = vec![0; VolumeEntry::BYTES];
         entry.encode(&mut bytes);
-        self.staged_changes.push_back(StagedChange {
+        self.journal.stage(StagedChange {
             change: Change::Entry {
                 table: VOLUMES,
                 index: number - FIRST_VOLUME,
@@ -272,9 +273,7 @@ impl Engine {
 
     /// What was staged last, and what is staged next, become durable in one step.
     pub(super) fn join_staged(&mut self) {
-        if let Some(last) = self.staged_changes.back_mut() {
-            last.more = true;
-        }
+        self.journal.join_last();
     }
 
     /// A volume's entry is durable: it is what the table says.
@@ -298,7 +297,7 @@ impl Engine {
         self.want_copies_of_volumes();
         self.spread_reserve();
         self.look_at_empty();
-        self.judge_stops();
+        self.stops_admission_check();
         if self.is_raw(number) {
             self.raw_published(number, state);
         } else if state == VolumeState::Deleting {
@@ -316,11 +315,6 @@ impl Engine {
         }
     }
 
-    /// Columns of a segment that are in service.
-    pub(super) fn columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        self.serving(self.segment_columns(segment))
-    }
-
     /// Columns of a mirror segment that must be written: those, and one that is being filled, or whose drive returns.
     pub(super) fn written_columns(&self, segment: u32) -> Vec<ChunkCopy> {
         let columns = self.segment_columns(segment).iter().copied();
@@ -332,79 +326,41 @@ impl Engine {
         columns
     }
 
-    /// Columns of a segment, also on drives that are out.
-    pub(super) fn all_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        self.segment_columns(segment).to_vec()
-    }
-
-    /// The same, without a copy of the list.
+    /// Columns of a segment, also on drives that are out. Of one that is not there, none: the pool stops.
+    #[track_caller]
     pub(super) fn segment_columns(&self, segment: u32) -> &[ChunkCopy] {
-        let segments = self.segments_with(segment);
-        let columns = segments.and_then(|segments| segments.columns(segment));
-        columns.unwrap_or_default()
-    }
-
-    /// Shape and columns of a mirror segment; none of one with parity.
-    pub(super) fn mirror(&self, segment: u32) -> Option<(Shape, &[ChunkCopy])> {
-        let class = self.segment_classes.get(&segment)?;
-        let columns = self.homes.get(class)?.columns(segment)?;
-        (!class.has_parity()).then(|| (Shape::mirror(class.grain), columns))
-    }
-
-    /// The segments that one is among.
-    fn segments_with(&self, segment: u32) -> Option<&Segments> {
-        self.homes.get(self.segment_classes.get(&segment)?)
+        let found = self.segments.get(segment);
+        found.map_or(&[], |found| found.columns)
     }
 
     /// How slots lie in a segment.
-    pub(super) fn shape(&self, segment: u32) -> Shape {
-        let Some(class) = self.segment_classes.get(&segment) else {
-            return Shape::mirror(Grain::K64);
-        };
-        let grain = class.grain;
-        if !class.has_parity() {
-            return Shape::mirror(grain);
-        }
-        let segments = self.homes.get(class);
-        let parity = segments.map_or(0, |segments| segments.parity(segment));
-        let columns = segments.and_then(|segments| segments.columns(segment));
-        let columns = columns.map_or(0, |columns| columns.len() as u8);
-        Shape {
-            data: columns.saturating_sub(parity),
-            parity,
-            grain,
-        }
+    #[track_caller]
+    pub(super) fn shape(&self, segment: u32) -> Option<Shape> {
+        self.segments.get(segment).map(|found| found.shape)
     }
 
     /// Whether enough columns are in service to read a segment.
+    #[track_caller]
     pub(super) fn is_readable(&self, segment: u32) -> bool {
-        let columns = self.segment_columns(segment).iter();
-        let serving = columns.filter(|copy| self.in_service(copy.drive)).count();
-        serving >= usize::from(self.shape(segment).data)
-    }
-
-    /// Columns that a segment should have.
-    pub(super) fn wanted_columns(&self, segment: u32) -> usize {
-        let Some(class) = self.segment_classes.get(&segment) else {
-            return 1;
-        };
-        match class.redundancy {
-            Redundancy::Parity(_, parity) => usize::from(self.shape(segment).data + parity),
-            Redundancy::Mirror(copies) => usize::from(copies),
-        }
+        let found = self.segments.get(segment);
+        found.is_some_and(|found| {
+            let columns = found.columns.iter();
+            let serving = columns.filter(|copy| self.in_service(copy.drive)).count();
+            serving >= usize::from(found.shape.data)
+        })
     }
 
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
         let low = |class: Class| u64::from(self.identity.sizes().slots(class.grain)) / 2;
-        let known = self.homes.keys().copied();
+        let known = self.segments.home_classes();
         let low: Vec<Class> = known
             .filter(|&class| class.hot_of.is_none() && self.spare_slots(class) < low(class))
             .chain(self.short_of())
             .collect();
         for class in low {
             // There may be thousands of volumes: they are not looked through in every turn.
-            if !self.provisioning.contains_key(&class) && self.has_volume_of(class) {
+            if !self.segments.is_coming(class) && self.has_volume_of(class) {
                 self.add_segment(class);
             }
         }
@@ -432,7 +388,7 @@ impl Engine {
 
     /// Whether slots of this class are on their way or can be made.
     pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
-        self.provisioning.contains_key(&class)
+        self.segments.is_coming(class)
             || self.growth(class) > 0
             || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
@@ -443,7 +399,7 @@ impl Engine {
 
     /// Whether segments of this class cannot be read, or take no new slots for another reason.
     fn has_closed_segments(&self, class: Class) -> bool {
-        let segments = self.homes.get(&class);
+        let segments = self.segments.of_class(class);
         segments.is_some_and(|segments| segments.has_closed())
     }
 
@@ -479,7 +435,7 @@ impl Engine {
             free.columns_with_run(extents, self.kept_extents(drive), run(drive))
         });
         let rooms = self.only(rooms, class.media);
-        most_segments(&rooms, columns).min(self.segment_ids.left())
+        most_segments(&rooms, columns).min(self.segments.ids_left())
     }
 
     /// Columns of so many extents that each drive can give, beside what it keeps.
@@ -488,7 +444,7 @@ impl Engine {
     }
 
     fn room_of_drives(&self, columns: impl Fn(usize, &Extents) -> u32) -> Vec<u32> {
-        let drives = self.extents.iter().enumerate();
+        let drives = self.drives.all_free().iter().enumerate();
         let room = drives.map(|(drive, free)| match self.stays(drive as u16) {
             true => columns(drive, free),
             false => 0,
@@ -504,50 +460,44 @@ impl Engine {
         if columns == 0 {
             return;
         }
-        let Some(id) = self.segment_ids.take() else {
+        let Some(id) = self.segments.take_id() else {
             return;
         };
-        let Some(columns) = take_columns(&mut self.extents, &rooms, columns, extents) else {
-            return self.segment_ids.give(id);
+        let Some(columns) = self.drives.take_columns(&rooms, columns, extents) else {
+            return self.segments.give_id(id);
         };
         let entry = class.entry(&columns, class.shape_of(columns.len()));
-        self.provisioning.insert(class, columns);
+        self.segments.begin(class, columns);
         let change = segment_change(id, &entry, Then::Segment(id, class));
-        self.staged_changes.push_front(change);
+        self.journal.stage_first(change);
     }
 
     pub(super) fn segment_published(&mut self, id: u32, class: Class) {
-        self.provisioning.remove(&class);
+        self.segments.end_coming(class);
         let bytes = self.map.entry_bytes(SEGMENTS, id);
         let Some(Ok(entry)) = bytes.map(SegmentEntry::decode) else {
             return self.fail(format!("the entry of segment {id} did not take"));
         };
-        let columns = entry
-            .columns
-            .iter()
-            .map(|&(drive, extent)| ChunkCopy { drive, extent });
-        self.segment_classes.insert(id, class);
-        let segments = self.homes.entry(class);
-        segments
-            .or_insert_with(|| {
-                Segments::wanting(self.identity.sizes().slots(class.grain), class.wanted())
-            })
-            .add_with_parity(id, columns.collect(), entry.parity);
+        let sizes = self.identity.sizes();
+        self.segments.add(sizes, id, class, Columns::of(&entry));
         self.recount_changes(id);
         self.drives_changed();
-        self.close_if_lost(id, class);
+        self.close_if_lost(id);
         // A drive may have gone since the segment was made, or is to go and waits only for this.
-        let columns = self.all_columns(id);
-        let (serving, staying) = (self.serving(&columns).len(), self.staying(&columns).len());
+        let Some(found) = self.segments.get(id) else {
+            return invariant!(self, "segment {id} is not there right after it was made");
+        };
+        let (columns, wanted) = (found.columns, found.wanted_columns());
+        let (serving, staying) = (self.serving(columns).len(), self.staying(columns).len());
         if staying < serving {
             self.repair_now();
         }
-        if staying < self.wanted_columns(id) {
+        if staying < wanted {
             // Where no drive could take one, looking for it would pass over all segments, for each that is made.
             if self.could_have_column(id) {
                 self.rebuild_wanted();
             }
-            self.judge_stop_for(id, class);
+            self.stop_admission_check_for(id, class);
         }
     }
 }

@@ -7,13 +7,12 @@
 
 use super::Engine;
 use super::class::Class;
-use super::extents::take_columns;
 use crate::format::{ChunkCopy, DriveClass, VolumeState};
 
 impl Engine {
     /// The class of a drive.
     pub(super) fn media_of(&self, drive: usize) -> Option<DriveClass> {
-        self.drives.get(drive).and_then(|drive| drive.class)
+        self.drives.class(drive)
     }
 
     /// Whether a drive may hold what is to lie on this class; anything may be anywhere without one.
@@ -56,12 +55,12 @@ impl Engine {
     ) -> Option<Vec<ChunkCopy>> {
         for class in DriveClass::ALL {
             let rooms = self.only(rooms.to_vec(), Some(class));
-            let found = take_columns(&mut self.extents, &rooms, copies, extents);
+            let found = self.drives.take_columns(&rooms, copies, extents);
             if found.is_some() {
                 return found;
             }
         }
-        take_columns(&mut self.extents, rooms, copies, extents)
+        self.drives.take_columns(rooms, copies, extents)
     }
 
     /// The better of the drives that could take a copy of a log: of the class that logs are to lie on, else
@@ -74,7 +73,7 @@ impl Engine {
             (
                 is_wanted,
                 std::cmp::Reverse(class),
-                self.extents[drive].free(),
+                self.drives.free(drive).free(),
             )
         })
     }
@@ -82,10 +81,7 @@ impl Engine {
     /// Columns that a drive's class must have drives for: those of the segments that lie on it, or that are
     /// about to, and of its volumes that have none yet.
     pub(super) fn widest_on(&self, media: Option<DriveClass>) -> usize {
-        let classes = self
-            .segment_classes
-            .values()
-            .chain(self.provisioning.keys());
+        let classes = self.segments.classes_on_drives();
         let classes = classes.filter(|class| class.media == media);
         let most = classes.map(|class| class.columns()).max();
         let live = self.volumes.iter();
@@ -122,7 +118,7 @@ impl Engine {
         let fits = there.filter(|&class| staying(class).count() >= drives);
         let room = |class: DriveClass| -> u64 {
             staying(class)
-                .map(|drive| u64::from(self.extents[drive].free()))
+                .map(|drive| u64::from(self.drives.free(drive).free()))
                 .sum()
         };
         fits.max_by_key(|&class| (room(class), std::cmp::Reverse(class)))

@@ -7,12 +7,10 @@ use ashlar_block::{Durability, ErrorKind, Geometry, IoError, Request};
 use tracing::{debug, trace};
 use uuid::Uuid;
 
-use super::class::Class;
-use super::extents::Extents;
 use super::features::FeatureRoots;
 use super::invariant::invariant;
 use super::readmit::root_without;
-use super::space::{DriveStates, Segments};
+use super::space::DriveStates;
 use super::state::Drive;
 use super::{Engine, Owner};
 use crate::Canary;
@@ -117,14 +115,6 @@ pub(super) struct NewDrive {
     pub(super) class: DriveClass,
 }
 
-/// Puts something in a place, which may be the next one.
-fn put<T>(list: &mut Vec<T>, at: usize, what: T) {
-    match list.get_mut(at) {
-        Some(place) => *place = what,
-        None => list.push(what),
-    }
-}
-
 /// Whether a root names copies on a drive.
 fn names(root: &Root, drive: u16) -> bool {
     let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
@@ -155,9 +145,9 @@ impl Engine {
     /// The drives that the next root names.
     fn next_membership(&self) -> Membership {
         Membership {
-            generation: self.generation + 1,
+            generation: self.drives.generation() + 1,
             ..Membership::of(&Root {
-                members: self.members.clone(),
+                members: self.drives.members().to_vec(),
                 ..self.roots.durable.clone()
             })
         }
@@ -189,8 +179,7 @@ impl Engine {
     }
 
     pub(super) fn in_service(&self, drive: u16) -> bool {
-        let member = self.members.get(usize::from(drive));
-        member.is_some_and(|member| member.state.in_service())
+        self.drives.in_service(drive)
     }
 
     /// Whether a drive may still be asked for something: one that was let go is, until that is durable.
@@ -211,8 +200,7 @@ impl Engine {
 
     /// Whether a drive is in service and not being emptied.
     pub(super) fn stays(&self, drive: u16) -> bool {
-        let member = self.members.get(usize::from(drive));
-        member.is_some_and(|member| member.state == MemberState::Active)
+        self.drives.stays(drive)
     }
 
     /// Those copies whose drives stay.
@@ -228,12 +216,12 @@ impl Engine {
             return;
         }
         self.counters.bad_copies += 1;
-        self.drive_record.note_bad(drive);
+        self.drives.record_mut().note_bad(drive);
     }
 
     /// Copies on a drive that did not verify, or could not be read, since the import.
     pub fn bad_copies(&self, member: usize) -> u64 {
-        self.drive_record.bad_copies(member)
+        self.drives.record().bad_copies(member)
     }
 
     /// The number that the next drive gets: one more than there are, and when all have been given, that of a drive
@@ -243,7 +231,7 @@ impl Engine {
             true => FEW_MEMBERS,
             false => MAX_MEMBERS,
         };
-        let count = self.members.len();
+        let count = self.drives.count();
         if count < most {
             return Some(count as u16);
         }
@@ -269,7 +257,8 @@ impl Engine {
             class,
         } = new;
         let refuse = |why: String| Err(IoError::new(ErrorKind::InvalidRequest, why));
-        if self.members.iter().any(|member| member.drive == drive) {
+        let mut members = self.drives.members().iter();
+        if members.any(|member| member.drive == drive) {
             return refuse(format!("drive {drive} is in the pool already"));
         }
         if self.next_member() != Some(number) {
@@ -282,19 +271,16 @@ impl Engine {
         let extents = self.identity.sizes().drive_extents(geometry.bytes());
         debug!(member = number, %drive, "drive joins");
         let index = usize::from(number);
-        self.drive_record.is_another(index);
         let member = Member {
             drive,
             state: MemberState::Active,
             extents,
         };
-        put(&mut self.members, index, member);
-        put(&mut self.extents, index, Extents::new(extents));
         let class = Some(class);
-        put(&mut self.drives, index, Drive { geometry, class });
+        self.drives.join(index, member, Drive { geometry, class });
         self.drives_changed();
         self.restore_reserve(extents);
-        self.judge_stops();
+        self.stops_admission_check();
         self.members_changed(id);
         self.repair_now();
         Ok(())
@@ -310,7 +296,7 @@ impl Engine {
     pub(super) fn remove_drive(&mut self, id: u64, member: usize) -> Result<(), IoError> {
         let refuse = |why: String| Err(IoError::new(ErrorKind::InvalidRequest, why));
         let drive = member as u16;
-        if member >= self.members.len() {
+        if member >= self.drives.count() {
             return refuse(format!("the pool has no drive {member}"));
         }
         if let Some(volume) = self.raw.volume_on(drive) {
@@ -320,9 +306,8 @@ impl Engine {
                  delete the volume first"
             ));
         }
-        let staying = (0..self.members.len() as u16)
-            .filter(|&d| d != drive && self.stays(d))
-            .count();
+        let others = self.drives.numbers().filter(|&one| one != drive);
+        let staying = others.filter(|&one| self.stays(one)).count();
         let needed = self.widest_on(None).max(self.log_copies());
         let media = self.media_of(member).filter(|_| self.in_service(drive));
         let own = media.map_or(0, |_| self.widest_on(media));
@@ -345,7 +330,7 @@ impl Engine {
             self.check_move_budget(0)?;
             // Goes on after a restart, so it is answered when the root says so.
             debug!(member, "drive is to leave");
-            self.members[member].state = MemberState::Leaving;
+            self.drives.set_state(member, MemberState::Leaving);
             self.drives_changed();
             self.members_changed(id);
             self.spread_reserve();
@@ -362,7 +347,7 @@ impl Engine {
 
     /// Drives that segments of volumes have columns on.
     pub(super) fn homes_on(&self) -> BTreeSet<u16> {
-        self.homes.values().flat_map(Segments::drives).collect()
+        self.segments.drives().collect()
     }
 
     /// Drives that anything is on, or was until just now.
@@ -372,22 +357,23 @@ impl Engine {
         let chunks = chunks.flat_map(|chunk| &chunk.copies);
         let meta = self.metadata.segments().iter();
         let meta = meta.flat_map(|segment| &segment.columns);
-        let made = self.provisioning.values().flatten();
+        let made = self.segments.coming().flat_map(|(_, columns)| columns);
         let copies = chunks.chain(meta).chain(made).copied();
         let copies = copies.chain(self.upkeep.release().columns());
         let mut drives = self.homes_on();
         drives.extend(copies.map(|copy| copy.drive));
         drives.extend(self.rebuild.joining.values().map(|join| join.column.drive));
-        let raw = (0..self.members.len() as u16).filter(|&drive| self.raw.is_on(drive));
+        let all = self.drives.numbers();
+        let raw = all.filter(|&drive| self.raw.is_on(drive));
         drives.extend(raw);
         drives
     }
 
     /// Drives that hold nothing any more leave the pool.
     pub(super) fn let_go_emptied(&mut self) {
-        let mut leaving: Vec<u16> = (0..self.members.len() as u16)
-            .filter(|&drive| self.in_service(drive) && !self.stays(drive))
-            .collect();
+        let all = self.drives.numbers();
+        let leaves = |&drive: &u16| self.in_service(drive) && !self.stays(drive);
+        let mut leaving: Vec<u16> = all.filter(leaves).collect();
         if leaving.is_empty() {
             return;
         }
@@ -396,12 +382,11 @@ impl Engine {
         for drive in leaving {
             debug!(member = drive, "drive is emptied and leaves");
             let why = "it was emptied and removed";
-            self.drive_record.left_out(drive.into(), why.to_owned());
-            self.destage.drive_went(drive.into());
-            if let Some(member) = self.members.get_mut(usize::from(drive)) {
-                member.state = MemberState::Excluded;
-            }
-            self.roots.parting.push(usize::from(drive));
+            let drive = usize::from(drive);
+            self.drives.record_mut().left_out(drive, why.to_owned());
+            self.destage.drive_went(drive);
+            self.drives.set_state(drive, MemberState::Excluded);
+            self.roots.parting.push(drive);
             self.roots.members_due = true;
         }
         self.drives_changed();
@@ -420,7 +405,7 @@ impl Engine {
 
     /// A drive did not do what it was told: it is out.
     pub(super) fn drive_failed(&mut self, drive: usize, error: &IoError) {
-        let Some(member) = self.members.get_mut(drive) else {
+        let Some(&member) = self.drives.member(drive) else {
             return invariant!(self, "member {drive} has failed, but there is none");
         };
         self.destage.drive_went(drive);
@@ -430,10 +415,10 @@ impl Engine {
         }
         let (id, stayed) = (member.drive, member.state == MemberState::Active);
         let extents = if stayed { member.extents } else { 0 };
-        member.state = MemberState::Excluded;
+        self.drives.set_state(drive, MemberState::Excluded);
         debug!(member = drive, %error, "drive fails and is left out");
         self.drives_changed();
-        self.drive_record.left_out(drive, error.to_string());
+        self.drives.record_mut().left_out(drive, error.to_string());
         if let Some(what) = self.lost_for_good() {
             return self.fail(format!(
                 "drive {id} failed ({error}), and it held the last copy of {what}: once it can be used again, \
@@ -450,7 +435,7 @@ impl Engine {
         }
         self.rebuild_wanted();
         self.spend_reserve(extents);
-        self.judge_stops();
+        self.stops_admission_check();
     }
 
     /// Whether an import of the drives that have gone, without those that are left, would be let
@@ -466,46 +451,32 @@ impl Engine {
 
     /// Nothing more is put where too few columns are left to read it; whether there is such a place that is new.
     pub(super) fn close_lost_segments(&mut self) -> bool {
-        let ids: Vec<(u32, Class)> = self
-            .segment_classes
-            .iter()
-            .map(|(&id, &class)| (id, class))
-            .collect();
         let mut any = false;
-        for (id, class) in ids {
-            any |= self.close_if_lost(id, class);
+        for id in self.segments.ids() {
+            any |= self.close_if_lost(id);
         }
         any
     }
 
     /// The same of one segment.
-    pub(super) fn close_if_lost(&mut self, id: u32, class: Class) -> bool {
-        let is_lost = !self.is_readable(id);
-        let segments = self.homes.get_mut(&class).filter(|_| is_lost);
-        let Some(segments) = segments.filter(|segments| segments.is_open(id)) else {
-            return false;
-        };
-        segments.close(id);
-        true
+    pub(super) fn close_if_lost(&mut self, id: u32) -> bool {
+        !self.is_readable(id) && self.segments.close(id)
     }
 
     /// Drives have come, gone, or are to leave: what counts segments by their drives is told.
     pub(super) fn drives_changed(&mut self) {
-        let all = 0..self.members.len() as u16;
+        let all = self.drives.numbers();
         let states = DriveStates {
             serving: all.map(|drive| self.in_service(drive)).collect(),
             staying: self.usable(),
         };
-        for segments in self.homes.values_mut() {
-            segments.set_drives(&states);
-        }
+        self.segments.set_drives(&states);
     }
 
     /// Segments that were looked at for whatever there was to do, since the import.
     #[doc(hidden)]
     pub fn segment_steps(&self) -> u64 {
-        let homes: u64 = self.homes.values().map(Segments::steps).sum();
-        homes + self.raw.steps()
+        self.segments.steps() + self.raw.steps()
     }
 
     /// What the pool cannot go on without and has no copy of any more.
@@ -560,8 +531,8 @@ impl Engine {
         }
         if std::mem::take(&mut self.roots.members_due) {
             let root = Root {
-                next_sequence: self.sequence,
-                members: self.members.clone(),
+                next_sequence: self.journal.next_sequence(),
+                members: self.drives.members().to_vec(),
                 reserve: self.upkeep.kept().wish(),
                 scrub: self.scrub_at(),
                 ..self.roots.durable.clone()
@@ -573,14 +544,14 @@ impl Engine {
             self.write_root(root, Purpose::Checkpoint);
         } else if std::mem::take(&mut self.roots.scrub_due) {
             let root = Root {
-                next_sequence: self.sequence,
+                next_sequence: self.journal.next_sequence(),
                 scrub: self.scrub_at(),
                 ..self.roots.durable.clone()
             };
             self.write_root(root, Purpose::Scrub);
         } else if self.roots.features.are_due() {
             let root = Root {
-                next_sequence: self.sequence,
+                next_sequence: self.journal.next_sequence(),
                 ..self.roots.durable.clone()
             };
             self.write_root(root, Purpose::Features);
@@ -593,10 +564,10 @@ impl Engine {
     }
 
     fn write_root(&mut self, mut root: Root, purpose: Purpose) {
-        self.generation += 1;
+        let generation = self.drives.next_generation();
         self.counters.roots += 1;
-        trace!(generation = self.generation, ?purpose, "root written");
-        root.generation = self.generation;
+        trace!(generation, ?purpose, "root written");
+        root.generation = generation;
         root.features = self.roots.features.wanted();
         let bytes = match root.encode(self.identity.salt()) {
             Ok(bytes) => bytes,
@@ -604,7 +575,7 @@ impl Engine {
         };
         let mut drives = self.active();
         drives.extend(&self.roots.parting);
-        let at = ROOT_AT[(self.generation % 2) as usize];
+        let at = ROOT_AT[(generation % 2) as usize];
         self.roots.writing = Some(Writing {
             root,
             purpose,
@@ -660,9 +631,9 @@ impl Engine {
     }
 
     pub(super) fn active(&self) -> Vec<usize> {
-        (0..self.members.len())
-            .filter(|&drive| self.in_service(drive as u16))
-            .collect()
+        let all = self.drives.numbers();
+        let active = all.filter(|&drive| self.in_service(drive));
+        active.map(usize::from).collect()
     }
 
     /// Whether logs should be emptied and rooted, so that their chunks get back the copies they
@@ -687,8 +658,8 @@ impl Engine {
         let extents = self.identity.sizes().chunk_extents;
         let free = |&drive: &usize| {
             self.stays(drive as u16)
-                && self.extents[drive].free() >= self.map_extents(drive) + extents
-                && self.extents[drive].has_run(extents)
+                && self.drives.free(drive).free() >= self.map_extents(drive) + extents
+                && self.drives.free(drive).has_run(extents)
                 && !copies.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         self.best_for_logs(self.active().into_iter().filter(free))
@@ -735,7 +706,7 @@ impl Engine {
             let Some(drive) = self.spare_for(&copies) else {
                 break;
             };
-            let Some(extent) = self.extents[drive].take(self.identity.sizes().chunk_extents) else {
+            let Some(extent) = self.drives.take(drive, self.identity.sizes().chunk_extents) else {
                 break;
             };
             copies.push(ChunkCopy {

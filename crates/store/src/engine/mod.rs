@@ -53,6 +53,7 @@ mod deadline;
 mod destage;
 mod discard;
 mod drive_io;
+mod drives;
 pub(crate) mod evict;
 pub(crate) mod extents;
 mod features;
@@ -60,6 +61,7 @@ pub(crate) mod flights;
 pub(crate) mod guard;
 mod identity;
 mod invariant;
+mod journal;
 pub(crate) mod locks;
 mod manage;
 pub(crate) mod map;
@@ -86,6 +88,7 @@ mod reserve;
 mod root_budget;
 mod salvage;
 mod scrub;
+mod segment_table;
 pub(crate) mod space;
 pub(crate) mod state;
 mod status;
@@ -432,6 +435,7 @@ impl Engine {
             // What one step has taken may be what a command was told to wait for: it is judged again.
             self.take_steps();
         }
+        self.check_segments();
         self.check_stall();
         if self.failed.is_some() {
             self.fail_waiting();
@@ -462,7 +466,7 @@ impl Engine {
         self.provision();
         // What was staged since must not wait for an event that may never come.
         self.seal_batches();
-        self.answer_settled();
+        self.answer_drained();
         self.evict();
     }
 

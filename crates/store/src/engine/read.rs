@@ -14,12 +14,13 @@ use super::guard::Guard;
 use super::invariant::invariant;
 use super::locks::SlotKey;
 use super::parity::{For, Gathered, Wish};
+use super::segment_table::HomeSegment;
 use super::space::segment_and_slot;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
 use crate::format::{ChunkCopy, Salt};
 use crate::ring::GranuleKey;
-use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
+use crate::sizes::{GRANULE, UNIT_GRANULES};
 
 /// Where a granule's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,7 +283,7 @@ impl Engine {
     /// Start and length of runs that are contiguous where they lie.
     fn runs(&self, wanted: &[Wanted]) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
-        let mut last = (0, Shape::mirror(Grain::K64));
+        let mut last = (0, None);
         for (i, granule) in wanted.iter().enumerate() {
             if let Source::Home(location, _) = granule.source
                 && let (segment, _) = segment_and_slot(location)
@@ -301,14 +302,14 @@ impl Engine {
     }
 
     /// Whether one lies right behind the other, whose segment has this shape.
-    fn follows(&self, before: Source, after: Source, shape: Shape) -> bool {
+    fn follows(&self, before: Source, after: Source, shape: Option<Shape>) -> bool {
         match (before, after) {
             (Source::Zero, Source::Zero) => true,
             (Source::Ring(a), Source::Ring(b)) => {
                 let shape = &self.ring.log.shape;
                 b == a + GRANULE as u64 && shape.chunk_number(a) == shape.chunk_number(b)
             }
-            (Source::Home(a, i), Source::Home(b, j)) => {
+            (Source::Home(a, i), Source::Home(b, j)) => shape.is_some_and(|shape| {
                 if !shape.is_mirror() {
                     let same = shape.place(i as usize).0 == shape.place(j as usize).0;
                     return a == b && j == i + 1 && same;
@@ -318,7 +319,7 @@ impl Engine {
                         && a >> 12 == b >> 12
                         && j == 0
                         && i as usize + 1 == shape.granules())
-            }
+            }),
             _ => false,
         }
     }
@@ -338,31 +339,37 @@ impl Engine {
                     .collect()
             }
             Source::Home(location, inner) => {
-                let (segment, slot) = segment_and_slot(location);
-                let shape = self.shape(segment);
-                if !shape.is_mirror() {
-                    let place = self.granule_at(location, inner);
-                    let place = place.filter(|(column, _)| self.in_service(column.drive));
-                    let place = place.map(|(column, at)| (usize::from(column.drive), at));
-                    return place.into_iter().collect();
-                }
-                let offset = u64::from(inner) * GRANULE as u64;
-                let place =
-                    |copy: &ChunkCopy| shape.strip_at(self.identity.sizes(), *copy, slot) + offset;
-                let copies = self.segment_columns(segment).iter();
-                copies
-                    .filter(|copy| self.in_service(copy.drive))
-                    .map(|copy| (usize::from(copy.drive), place(copy)))
-                    .collect()
+                let found = self.segments.get(segment_and_slot(location).0);
+                found.map_or_else(Vec::new, |found| self.copies_in(found, location, inner))
             }
         }
+    }
+
+    /// The same of a granule in a segment.
+    fn copies_in(&self, found: HomeSegment<'_>, location: u32, inner: u32) -> Vec<(usize, u64)> {
+        let HomeSegment { shape, columns, .. } = found;
+        if !shape.is_mirror() {
+            let place = self.granule_at(location, inner);
+            let place = place.filter(|(column, _)| self.in_service(column.drive));
+            let place = place.map(|(column, at)| (usize::from(column.drive), at));
+            return place.into_iter().collect();
+        }
+        let (_, slot) = segment_and_slot(location);
+        let offset = u64::from(inner) * GRANULE as u64;
+        let place = |copy: &ChunkCopy| shape.strip_at(self.identity.sizes(), *copy, slot) + offset;
+        let copies = columns.iter();
+        copies
+            .filter(|copy| self.in_service(copy.drive))
+            .map(|copy| (usize::from(copy.drive), place(copy)))
+            .collect()
     }
 
     /// The copy to read next: copies share the reads between them, and none is read twice.
     fn choose_copy(&self, source: Source, tried: u64) -> Option<(usize, u64)> {
         if let Source::Home(location, inner) = source
             && let (segment, slot) = segment_and_slot(location)
-            && let Some((shape, columns)) = self.mirror(segment)
+            && let Some(HomeSegment { shape, columns, .. }) = self.segments.get(segment)
+            && shape.is_mirror()
         {
             // Nearly every read: nothing is allocated for it.
             let offset = u64::from(inner) * GRANULE as u64;
@@ -634,9 +641,9 @@ impl Engine {
             slot: self.map.grain(read.volume).slot_of(granule),
         };
         let shape = self.shape(segment);
-        if shape.is_mirror() {
+        let Some(shape) = shape.filter(|shape| !shape.is_mirror()) else {
             return self.lose_unless_slow(op, at, part);
-        }
+        };
         let mut wish = Wish {
             who: For::Read { op, at },
             key,

@@ -152,6 +152,12 @@ impl Engine {
         self.in_service(drive) || self.rebuild.returns.is(usize::from(drive))
     }
 
+    /// Columns of a mirror segment that a walk reads: what a drive that returns has may be good.
+    pub(super) fn walked_columns(&self, segment: u32) -> Vec<ChunkCopy> {
+        let columns = self.segment_columns(segment).iter().copied();
+        columns.filter(|copy| self.is_written(copy.drive)).collect()
+    }
+
     /// Whether a segment has a column on the drive that a walk is for.
     pub(super) fn has_returning_column(&self, segment: u32) -> bool {
         let mut columns = self.segment_columns(segment).iter();
@@ -177,7 +183,7 @@ impl Engine {
         }
         let mut since = self.rebuild.returns.since();
         if self.identity.sings(Canary::ReadmitSinceNow) {
-            since = since.map(|_| self.sequence);
+            since = since.map(|_| self.journal.next_sequence());
         }
         since.is_some_and(|since| !self.map.has_changed_since(leaf, since))
     }
@@ -189,12 +195,11 @@ impl Engine {
         };
         let member = returning.member;
         trace!(member, since = returning.since, "drive returns");
-        if let Some(drive) = self.drives.get_mut(member) {
-            *drive = Drive {
-                geometry: returning.geometry,
-                class: Some(returning.class),
-            };
-        }
+        let drive = Drive {
+            geometry: returning.geometry,
+            class: Some(returning.class),
+        };
+        self.drives.is_here(member, drive);
         self.rebuild.returns.walking = Some((returning, id));
         self.begin_walk_at(None);
     }
@@ -220,7 +225,7 @@ impl Engine {
         };
         self.destage.drive_went(drive);
         debug!(member = drive, %error, "drive fails on its way back");
-        self.drive_record.left_out(drive, error.to_string());
+        self.drives.record_mut().left_out(drive, error.to_string());
         if let Some(id) = asked {
             let kind = error.kind();
             let why = IoError::new(
@@ -260,16 +265,17 @@ impl Engine {
         };
         self.rebuild.returns.log_copies = self.log_copies();
         self.give_up_copies(member as u16);
-        self.extents[member] = self.free_extents(count);
-        let extents = self.members[member].extents;
-        self.members[member].state = MemberState::Active;
+        let free = self.free_extents(count);
+        self.drives.set_free(member, free);
+        let extents = self.drives.extents(member);
+        self.drives.set_state(member, MemberState::Active);
         debug!(member, "drive takes part again");
         self.raw_returned(member as u16);
-        self.drive_record.is_back(member);
+        self.drives.record_mut().is_back(member);
         self.drives_changed();
         self.rebuild.returns.reopens_from = Some(0);
         self.restore_reserve(extents);
-        self.judge_stops();
+        self.stops_admission_check();
         match id {
             Some(id) => self.members_changed(id),
             None => self.roots.change_members(),
@@ -326,20 +332,25 @@ impl Engine {
 
     /// Counts up to so many segments; whether there are no more.
     fn recount_segments(&self, count: &mut Recount, most: usize) -> bool {
-        let mut left = self.segment_classes.range(count.next..);
-        for (&id, _) in left.by_ref().take(most) {
-            let extents = self.shape(id).extents(self.identity.sizes());
+        let mut left = self.segments.iter_from(count.next);
+        for (id, _) in left.by_ref().take(most) {
             count.next = id + 1;
-            count.segment_changes(id, self.segment_columns(id), extents);
+            self.recount_segment(count, id);
         }
         left.next().is_none()
+    }
+
+    fn recount_segment(&self, count: &mut Recount, id: u32) {
+        if let Some(found) = self.segments.get(id) {
+            let extents = found.shape.extents(self.identity.sizes());
+            count.segment_changes(id, found.columns, extents);
+        }
     }
 
     /// A segment has come into being, or has other columns.
     pub(super) fn recount_changes(&mut self, id: u32) {
         if let Some(mut count) = self.rebuild.returns.recount.take() {
-            let extents = self.shape(id).extents(self.identity.sizes());
-            count.segment_changes(id, self.segment_columns(id), extents);
+            self.recount_segment(&mut count, id);
             self.rebuild.returns.recount = Some(count);
         }
     }
@@ -365,7 +376,7 @@ impl Engine {
         let raw = self.raw.all_columns();
         let whole = meta.copied().chain(raw);
         let whole = whole.map(|copy| (copy, sizes.segment_extents()));
-        let made = self.provisioning.iter().flat_map(|(class, columns)| {
+        let made = self.segments.coming().flat_map(|(class, columns)| {
             let extents = class.shape_of(columns.len()).extents(sizes);
             columns.iter().map(move |&copy| (copy, extents))
         });
@@ -373,7 +384,7 @@ impl Engine {
         for (copy, extents) in chunks.chain(whole).chain(made).chain(freed) {
             count.take(copy, extents);
         }
-        let mut extents = Extents::new(self.members[usize::from(count.drive)].extents);
+        let mut extents = Extents::new(self.drives.extents(usize::from(count.drive)));
         for (first, length) in count.taken {
             extents.claim(first, length);
         }
@@ -388,19 +399,15 @@ impl Engine {
     }
 
     fn reopen_segments_from(&mut self, from: u32) {
-        let ids = self.segment_classes.range(from..).take(A_TURN);
-        let ids: Vec<u32> = ids.map(|(&id, _)| id).collect();
+        let ids = self.segments.iter_from(from).take(A_TURN);
+        let ids: Vec<u32> = ids.map(|(id, _)| id).collect();
         if let (Some(last), A_TURN) = (ids.last(), ids.len()) {
             self.rebuild.returns.reopens_from = Some(last + 1);
             self.again = true;
         }
         for id in ids {
-            if !self.is_readable(id) {
-                continue;
-            }
-            let class = self.segment_classes.get(&id);
-            if let Some(segments) = class.and_then(|class| self.homes.get_mut(class)) {
-                segments.reopen(id);
+            if self.is_readable(id) {
+                self.segments.reopen(id);
             }
         }
     }

@@ -13,18 +13,19 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoError, Moment, Request};
 use tracing::trace;
 
-use super::append::Then;
 use super::class::{Class, Redundancy};
 use super::invariant::invariant;
+use super::journal::Then;
 use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
 use super::pace::Pace;
-use super::parity::{For, Gathered, Wish};
+use super::parity::{For, Gathered, Wish, strips_with};
 use super::readmit::Returns;
 use super::renew::Renewal;
 use super::salvage::{Reader, Strip};
 use super::scrub::Scrub;
+use super::segment_table::{Columns, HomeSegment};
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
@@ -142,7 +143,7 @@ impl Engine {
 
     /// Takes up the repairs there are room for by now. A drive that is being emptied goes on with that.
     pub(super) fn look_for_repairs(&mut self) {
-        let mut drives = 0..self.members.len() as u16;
+        let mut drives = self.drives.numbers();
         if drives.any(|d| self.in_service(d) && !self.stays(d)) {
             self.repair_now();
         } else if self.is_degraded() {
@@ -252,7 +253,7 @@ impl Engine {
             self.rebuild.due = None;
             self.choose_columns();
             self.spread_reserve();
-            self.judge_stops();
+            self.stops_admission_check();
         }
         if self.rebuild.joining.is_empty() && !self.rebuild.scrub.is_wanted() {
             return;
@@ -281,16 +282,18 @@ impl Engine {
     /// New columns for segments that have lost one, on drives that have none of it: of as many as one walk
     /// fills.
     fn choose_columns(&mut self) {
-        let segments = self.segment_classes.keys().copied();
-        let segments: Vec<u32> = segments.filter(|&id| self.could_have_column(id)).collect();
-        let classes = self.segment_classes.keys();
-        let lacking = classes.filter(|&&id| self.lacks_column(id)).count();
+        let mut segments = self.segments.ids();
+        let lacking = segments.iter().filter(|&&id| self.lacks_column(id)).count();
+        segments.retain(|&id| self.could_have_column(id));
         self.rebuild.wanted = self.rebuild.filled + lacking;
         let most = SEGMENTS_AT_A_TIME.max(segments.len().div_ceil(WALKS));
         for segment in segments.into_iter().take(most) {
-            let extents = self.shape(segment).extents(self.identity.sizes());
+            let shape = self.segments.get(segment).map(|found| found.shape);
             if let Some((drive, at)) = self.drive_for_column(segment)
-                && let Some(extent) = self.extents[drive].take(extents)
+                && let Some(shape) = shape
+                && let Some(extent) = self
+                    .drives
+                    .take(drive, shape.extents(self.identity.sizes()))
             {
                 let drive = drive as u16;
                 let column = ChunkCopy { drive, extent };
@@ -315,29 +318,30 @@ impl Engine {
         if !self.lacks_column(segment) || self.rebuild.joining.contains_key(&segment) {
             return None;
         }
-        let columns = self.all_columns(segment);
+        let found = self.segments.get(segment)?;
+        let (columns, media) = (found.columns, found.class.media);
         let leaves = |copy: &ChunkCopy| !self.stays(copy.drive);
         let at = columns.iter().position(leaves).unwrap_or(columns.len());
-        let extents = self.shape(segment).extents(self.identity.sizes());
-        let class = self.segment_classes.get(&segment);
-        let media = class.and_then(|class| class.media);
+        let extents = found.shape.extents(self.identity.sizes());
         let fits = |&drive: &usize| {
             self.stays(drive as u16)
                 && self.is_of(drive, media)
-                && self.extents[drive].free() + returns(drive) >= self.map_extents(drive) + extents
-                && (self.extents[drive].has_run(extents) || returns(drive) >= extents)
+                && self.drives.free(drive).free() + returns(drive)
+                    >= self.map_extents(drive) + extents
+                && (self.drives.free(drive).has_run(extents) || returns(drive) >= extents)
                 && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
         };
         let drives = self.active().into_iter().filter(fits);
-        let drive = drives.max_by_key(|&drive| self.extents[drive].free())?;
+        let drive = drives.max_by_key(|&drive| self.drives.free(drive).free())?;
         Some((drive, at))
     }
 
     /// Whether a segment lacks a column that could be made of the others.
     fn lacks_column(&self, segment: u32) -> bool {
-        let columns = self.all_columns(segment);
-        let enough = self.staying(&columns).len() >= self.wanted_columns(segment);
-        self.is_readable(segment) && !enough
+        let found = self.segments.get(segment);
+        let enough =
+            |found: HomeSegment<'_>| self.staying(found.columns).len() >= found.wanted_columns();
+        self.is_readable(segment) && !found.is_some_and(enough)
     }
 
     /// Whether a segment that lacks a column could have one, if not before a discard has ended.
@@ -348,9 +352,9 @@ impl Engine {
 
     /// The columns that can be read and a new one, less those on leaving drives that are now one too
     /// many.
-    fn columns_with(&self, segment: u32, joining: Joining) -> Vec<ChunkCopy> {
-        let wanted = self.wanted_columns(segment);
-        let mut columns = self.columns(segment);
+    fn columns_with(&self, found: HomeSegment<'_>, joining: Joining) -> Vec<ChunkCopy> {
+        let wanted = found.wanted_columns();
+        let mut columns = self.serving(found.columns);
         columns.push(joining.column);
         while columns.len() > wanted {
             let Some(leaving) = columns.iter().position(|copy| !self.stays(copy.drive)) else {
@@ -479,7 +483,12 @@ impl Engine {
 
     fn read_slot(&mut self, key: SlotKey, location: u32) {
         let (segment, slot) = segment_and_slot(location);
-        let shape = self.shape(segment);
+        let Some(shape) = self.shape(segment) else {
+            return invariant!(
+                self,
+                "a walk has come to a slot of segment {segment}, which is not there"
+            );
+        };
         let is_cut = !shape.is_mirror();
         let columns = if is_cut {
             Vec::new()
@@ -519,12 +528,6 @@ impl Engine {
         if columns.is_empty() {
             self.end_job(place);
         }
-    }
-
-    /// Columns of a mirror segment that a walk reads: what a drive that returns has may be good.
-    fn walked_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        let columns = self.segment_columns(segment).iter().copied();
-        columns.filter(|copy| self.is_written(copy.drive)).collect()
     }
 
     pub(super) fn copy_read(&mut self, (job, copy): (usize, usize), strip: Option<Strip>) {
@@ -572,7 +575,12 @@ impl Engine {
         self.rebuild.unmended += lost;
         let bad = found.bad().count() as u64;
         self.counters.repaired += bad;
-        let mends = self.mends_of(found);
+        let Some(mends) = self.mends_of(found) else {
+            return invariant!(
+                self,
+                "a slot was put together of a segment that is not there"
+            );
+        };
         self.write_mended(place, mends);
     }
 
@@ -584,7 +592,12 @@ impl Engine {
         let (key, location) = (job.key, job.location);
         let copies = std::mem::take(&mut job.copies);
         let (segment, slot) = segment_and_slot(location);
-        let shape = self.shape(segment);
+        let Some(shape) = self.shape(segment) else {
+            return invariant!(
+                self,
+                "a slot of segment {segment} is to be mended, which is not there"
+            );
+        };
         let salt = self.identity.salt();
         let mut whole = vec![0; shape.strip_bytes()];
         let mut bad: Vec<(ChunkCopy, usize)> = Vec::new();
@@ -716,21 +729,25 @@ impl Engine {
                 self.rebuild.joining.remove(&segment);
                 continue;
             }
-            let Some(&class) = self.segment_classes.get(&segment) else {
-                continue;
+            let Some(found) = self.segments.get(segment) else {
+                return invariant!(
+                    self,
+                    "segment {segment} is given a column, but is not there"
+                );
             };
-            let entry = match class.redundancy {
+            let entry = match found.class.redundancy {
                 Redundancy::Mirror(_) => {
-                    class.entry(&self.columns_with(segment, join), self.shape(segment))
+                    let columns = self.columns_with(found, join);
+                    found.class.entry(&columns, found.shape)
                 }
                 Redundancy::Parity(..) => {
-                    let (columns, shape) = self.strips_with(segment, join);
-                    class.entry(&columns, shape)
+                    let (columns, shape) = strips_with(found, join);
+                    found.class.entry(&columns, shape)
                 }
             };
             self.rebuild.unpublished += 1;
             let change = segment_change(segment, &entry, Then::Columns(segment));
-            self.staged_changes.push_front(change);
+            self.journal.stage_first(change);
         }
         self.end_walk_if_recorded();
     }
@@ -746,15 +763,8 @@ impl Engine {
         let Some(Ok(entry)) = bytes else {
             return self.fail(format!("the entry of segment {segment} did not take"));
         };
-        let columns = entry
-            .columns
-            .iter()
-            .map(|&(drive, extent)| ChunkCopy { drive, extent });
-        let columns: Vec<ChunkCopy> = columns.collect();
         // One that is being given a column is not given back before that is done.
-        let class = self.segment_classes.get(&segment);
-        let segments = class.and_then(|class| self.homes.get_mut(class));
-        let is_there = segments.is_some_and(|all| all.set_columns(segment, columns, entry.parity));
+        let is_there = self.segments.set_columns(segment, Columns::of(&entry));
         invariant!(
             self,
             is_there,
@@ -771,7 +781,7 @@ impl Engine {
         self.rebuild.phase = Phase::Idle;
         trace!(phase = ?self.rebuild.phase, "rebuild");
         self.scrub_walked();
-        let segments: Vec<u32> = self.segment_classes.keys().copied().collect();
+        let segments = self.segments.ids();
         if segments
             .iter()
             .any(|&segment| self.drive_for_column(segment).is_some())
@@ -780,7 +790,7 @@ impl Engine {
         } else if !segments.iter().any(|&segment| self.lacks_column(segment)) {
             self.rebuild.filled = 0;
         }
-        self.judge_stops();
+        self.stops_admission_check();
         self.again = true;
     }
 }

@@ -14,11 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use super::append::Then;
 use super::class::Class;
 use super::invariant::invariant;
+use super::journal::Then;
 use super::manage::segment_change;
-use super::space::Segments;
 use super::write::MAP_LIMIT;
 use crate::Canary;
 use crate::format::{ChunkCopy, SegmentEntry};
@@ -60,19 +59,15 @@ impl Release {
 impl Engine {
     /// After an import: what a crash has left empty, or what was never used.
     pub(super) fn look_for_empty(&mut self) {
-        let all = self.segment_classes.iter();
-        let empty = all.filter(|(id, class)| {
-            let segments = self.homes.get(class);
-            segments.is_some_and(|segments| segments.is_empty(**id))
-        });
-        self.upkeep.release_mut().empty = empty.map(|(&id, _)| id).collect();
+        let all = self.segments.ids().into_iter();
+        let empty = all.filter(|&id| self.segments.is_empty(id));
+        self.upkeep.release_mut().empty = empty.collect();
         self.upkeep.release_mut().look = true;
     }
 
     /// A slot of a segment has become free.
-    pub(super) fn slot_freed(&mut self, segment: u32, class: Class) {
-        let segments = self.homes.get(&class);
-        if segments.is_some_and(|segments| segments.is_empty(segment)) {
+    pub(super) fn slot_freed(&mut self, segment: u32) {
+        if self.segments.is_empty(segment) {
             self.upkeep.release_mut().empty.insert(segment);
             self.upkeep.release_mut().look = true;
         }
@@ -80,9 +75,9 @@ impl Engine {
 
     /// A volume is gone, and with it what was its alone: its hot home, also what was never used of that.
     pub(super) fn look_for_hot_of(&mut self, volume: u32) {
-        let theirs = self.segment_classes.iter();
+        let theirs = self.segments.iter();
         let theirs = theirs.filter(|(_, class)| class.hot_of == Some(volume));
-        let theirs: Vec<u32> = theirs.map(|(&id, _)| id).collect();
+        let theirs = theirs.map(|(id, _)| id);
         self.upkeep.release_mut().empty.extend(theirs);
     }
 
@@ -102,15 +97,12 @@ impl Engine {
             if self.upkeep.release().freeing.len() >= RECORDS || full {
                 return;
             }
-            let Some(&class) = self.segment_classes.get(&id) else {
+            // It may have been given back since, or may be in use again.
+            let class = self.segments.class(id);
+            let Some(class) = class.filter(|_| self.segments.is_empty(id)) else {
                 self.upkeep.release_mut().empty.remove(&id);
                 continue;
             };
-            let segments = self.homes.get(&class);
-            if !segments.is_some_and(|segments| segments.is_empty(id)) {
-                self.upkeep.release_mut().empty.remove(&id);
-                continue;
-            }
             let stocked = *stocks
                 .entry(class)
                 .or_insert_with(|| self.has_volume_of(class));
@@ -119,7 +111,7 @@ impl Engine {
                 self.rebuild.joining.contains_key(&id) || stocked && self.is_stock(class, id);
             if !stays {
                 self.upkeep.release_mut().empty.remove(&id);
-                self.release_segment(id, class);
+                self.release_segment(id);
             }
         }
         self.upkeep.release_mut().look = false;
@@ -127,24 +119,19 @@ impl Engine {
 
     /// Whether a class would have too few free slots without this segment.
     fn is_stock(&self, class: Class, id: u32) -> bool {
-        let segments = self.homes.get(&class);
+        let segments = self.segments.of_class(class);
         let (units, counts) = segments.map_or((0, false), |segments| {
             (u64::from(segments.units()), segments.is_open(id))
         });
         counts && self.spare_slots(class) < 2 * units
     }
 
-    fn release_segment(&mut self, id: u32, class: Class) {
-        let extents = self.shape(id).extents(self.identity.sizes());
-        self.segment_classes.remove(&id);
-        let segments = self.homes.get_mut(&class);
-        let Some(columns) = segments.and_then(|segments| segments.remove(id)) else {
+    fn release_segment(&mut self, id: u32) {
+        let shape = self.shape(id);
+        let (Some(shape), Some(columns)) = (shape, self.segments.remove(id)) else {
             return invariant!(self, "segment {id} is to be given back, but is not there");
         };
-        // Each volume with a tier has a class of its own.
-        if class.hot_of.is_some() && self.homes.get(&class).is_some_and(Segments::are_none) {
-            self.homes.remove(&class);
-        }
+        let extents = shape.extents(self.identity.sizes());
         self.upkeep
             .release_mut()
             .freeing
@@ -156,7 +143,7 @@ impl Engine {
             return;
         }
         let change = segment_change(id, &SegmentEntry::free(), Then::Released(id));
-        self.staged_changes.push_back(change);
+        self.journal.stage(change);
     }
 
     /// Extents of a segment are free.
@@ -174,14 +161,14 @@ impl Engine {
     pub(super) fn segment_released(&mut self, id: u32) {
         self.give_segment_back(id);
         self.upkeep.release_mut().freeing.remove(&id);
-        self.segment_ids.give(id);
+        self.segments.give_id(id);
         self.counters.released += 1;
         let release = self.upkeep.release_mut();
         release.look |= !release.empty.is_empty();
         if self.upkeep.release().freeing.is_empty() && self.is_degraded() {
             // What found no room before may find it now.
             self.rebuild_wanted();
-            self.judge_stops();
+            self.stops_admission_check();
         }
     }
 }

@@ -8,7 +8,7 @@
 //! ring's.
 
 use super::Engine;
-use super::append::StagedChange;
+use super::journal::StagedChange;
 use super::map::Relogged;
 use crate::Canary;
 use crate::format::{MAX_CRCS, MAX_RECORDS, metadata_bytes};
@@ -49,7 +49,7 @@ impl Engine {
             if self.identity.sings(Canary::RelogLess) {
                 places.truncate(1);
             }
-            let sequence = self.sequence + records as u64;
+            let sequence = self.journal.next_sequence() + records as u64;
             (records, crcs) = (records + places.len(), crcs + places.len() * granules);
             relogged.push(Relogged {
                 leaf,
@@ -62,7 +62,8 @@ impl Engine {
 
     /// Not while pages are to be written for another reason, nor while changes are on their way to the map.
     fn may_relog(&self) -> bool {
-        let in_flight = self.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
+        let in_flight =
+            self.journal.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
         !in_flight && !self.is_renewing_pages() && !self.is_checkpointing()
     }
 

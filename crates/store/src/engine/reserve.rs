@@ -9,7 +9,6 @@
 use ashlar_block::{ErrorKind, IoError};
 
 use super::Engine;
-use super::class::Class;
 use crate::format::{RepairReserve, Reserve, Root, VolumeState};
 use crate::{HotTier, Layout};
 
@@ -48,7 +47,7 @@ impl Engine {
     pub(super) fn map_extents(&self, drive: usize) -> u32 {
         let segment = self.identity.sizes().segment_extents();
         let has = self.metadata.columns_on(drive) * segment;
-        let all = self.members[drive].extents / 64 + 3 * segment;
+        let all = self.drives.extents(drive) / 64 + 3 * segment;
         all.saturating_sub(has).max(self.least_map_extents())
     }
 
@@ -103,7 +102,7 @@ impl Engine {
 
     /// Extents of the drives that stay, largest first.
     fn sizes_of_staying(&self) -> Vec<u32> {
-        let members = self.members.iter().enumerate();
+        let members = self.drives.members().iter().enumerate();
         let staying = members.filter(|(drive, _)| self.stays(*drive as u16));
         let mut sizes: Vec<u32> = staying.map(|(_, member)| member.extents).collect();
         sizes.sort_unstable_by_key(|&size| u32::MAX - size);
@@ -160,31 +159,29 @@ impl Engine {
         // Columns are taken whole, and a few at a time are one too many for a drive.
         let column = u64::from(self.identity.sizes().segment_extents());
         let share = |drive: usize| {
-            let size = u64::from(self.members[drive].extents);
+            let size = u64::from(self.drives.extents(drive));
             if kept == 0 || !self.stays(drive as u16) {
                 return 0;
             }
             let share = (size * kept).div_ceil(all.max(1)).next_multiple_of(column);
             (share + column).min(size) as u32
         };
-        self.upkeep.kept_mut().extents = (0..self.members.len()).map(share).collect();
+        self.upkeep.kept_mut().extents = (0..self.drives.count()).map(share).collect();
     }
 
     /// Extents that a repair will take for homes: until it has begun.
     fn owed_extents(&self) -> u64 {
         let staying = self.sizes_of_staying().len();
-        let owed = |(&id, _): (&u32, &Class)| {
-            let columns = self.segment_columns(id);
-            let there = columns.iter().filter(|copy| self.stays(copy.drive)).count();
-            let lacks = there < self.wanted_columns(id) && there < staying;
+        let owed = |id: u32| {
+            let found = self.segments.get(id)?;
+            let columns = found.columns.iter();
+            let there = columns.filter(|copy| self.stays(copy.drive)).count();
+            let lacks = there < found.wanted_columns() && there < staying;
             let waits = lacks && !self.rebuild.joining.contains_key(&id) && self.is_readable(id);
-            u64::from(if waits {
-                self.shape(id).extents(self.identity.sizes())
-            } else {
-                0
-            })
+            waits.then(|| u64::from(found.shape.extents(self.identity.sizes())))
         };
-        self.segment_classes.iter().map(owed).sum()
+        let ids = self.segments.ids().into_iter();
+        ids.filter_map(owed).sum()
     }
 
     /// Bytes kept for repair, of all drives.

@@ -266,6 +266,13 @@ impl Segments {
         self.by_id.get(&id).map(|segment| &segment.columns[..])
     }
 
+    /// The same, and how many of them, the last ones, hold parity.
+    pub(crate) fn columns_and_parity(&self, id: u32) -> Option<(&[ChunkCopy], u8)> {
+        self.steps.set(self.steps.get() + 1);
+        let segment = self.by_id.get(&id)?;
+        Some((&segment.columns, segment.parity))
+    }
+
     /// How many of a segment's columns hold parity.
     pub(crate) fn parity(&self, id: u32) -> u8 {
         self.by_id.get(&id).map_or(0, |segment| segment.parity)

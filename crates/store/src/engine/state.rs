@@ -1,6 +1,6 @@
 //! The engine's state, and what can be asked of it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
@@ -9,13 +9,14 @@ use tracing::warn;
 
 use super::access::Access;
 use super::add_log_copies::AddLogCopies;
-use super::append::{Sealed, Staged, StagedChange};
 use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
 use super::drive_io::DriveIo;
+use super::drives::Drives;
 use super::extents::Extents;
 use super::identity::Identity;
+use super::journal::Journal;
 use super::locks::SlotKey;
 use super::map::{LostBlocks, Map};
 use super::members::Roots;
@@ -24,10 +25,10 @@ use super::mending::Mending;
 use super::metadata::Metadata;
 use super::raw::Raw;
 use super::rebuild::Rebuild;
-use super::record::DriveRecord;
 use super::replica::{Copy, Replicas};
 use super::reservations::Reservations;
 use super::reserve::Kept;
+use super::segment_table::SegmentTable;
 use super::space::{SegmentIds, Segments};
 use super::tier::{TierStatus, Tiers};
 use super::upkeep::Upkeep;
@@ -111,10 +112,7 @@ pub struct Engine {
     pub(super) now: Moment,
     pub(super) out: Outbox,
     pub(super) identity: Identity,
-    pub(super) drives: Vec<Drive>,
-    pub(super) members: Vec<Member>,
-    pub(super) generation: u64,
-    pub(super) term: u64,
+    pub(super) drives: Drives,
     pub(super) memory: Memory,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
@@ -129,29 +127,17 @@ pub struct Engine {
 
     /// There is more to do at once than one turn may take.
     pub(super) again: bool,
-    /// The next sequence to be assigned; everything below `published` is published.
-    pub(super) sequence: u64,
-    pub(super) published: u64,
+    pub(super) journal: Journal,
     pub(super) ring: Ring,
     pub(super) map_log: Ring,
-    pub(super) staged: VecDeque<Staged>,
-    pub(super) staged_changes: VecDeque<StagedChange>,
-    /// Sealed batches of both logs, in the order of their sequences.
-    pub(super) sealed: VecDeque<Sealed>,
     pub(super) recent: Recent,
 
     pub(super) index: Index,
     pub(super) map: Map,
     pub(super) access: Access,
 
-    pub(super) extents: Vec<Extents>,
-    /// Segments of homes.
-    pub(super) homes: BTreeMap<Class, Segments>,
-    pub(super) segment_classes: BTreeMap<u32, Class>,
-    pub(super) segment_ids: SegmentIds,
+    pub(super) segments: SegmentTable,
     pub(super) raw: Raw,
-    /// Classes that a segment is being made for, and its columns: its record is on its way.
-    pub(super) provisioning: BTreeMap<Class, Vec<ChunkCopy>>,
     pub(super) metadata: Metadata,
     pub(super) reservations: Reservations,
 
@@ -159,7 +145,6 @@ pub struct Engine {
     pub(super) waiting: Waiting,
     pub(super) mending: Mending,
     pub(super) counters: Counters,
-    pub(super) drive_record: DriveRecord,
     pub(super) destage: Destage,
     pub(super) tiers: Tiers,
     pub(super) checkpoint: Checkpoint,
@@ -216,10 +201,8 @@ impl Engine {
             now: parts.now,
             out: Outbox::default(),
             identity: Identity::new(parts.label, parts.cage),
-            drives: parts.drives,
-            members: parts.members,
-            generation: parts.generation,
-            term: parts.term,
+            drives: Drives::new(parts.drives, parts.members, parts.extents)
+                .at_root(parts.generation, parts.term),
             memory: Memory::new(parts.buffer_bytes, parts.leaf_bytes, parts.buffers),
             upkeep: Upkeep::new(Kept::new(&parts.root)),
             roots: Roots::new(parts.root, parts.remembered),
@@ -232,23 +215,15 @@ impl Engine {
             failed: None,
             // What a crash has left to be done begins by itself.
             again: true,
-            sequence: parts.sequence,
-            published: parts.sequence,
+            journal: Journal::new(parts.sequence),
             ring: parts.ring,
             map_log: parts.map_log,
-            staged: VecDeque::new(),
-            staged_changes: VecDeque::new(),
-            sealed: VecDeque::new(),
             recent: Recent::default(),
             index: parts.index,
             map: parts.map,
             access: Access::default(),
-            extents: parts.extents,
-            homes: parts.homes,
-            segment_classes: parts.segment_classes,
-            segment_ids: parts.segment_ids,
+            segments: SegmentTable::new(parts.homes, parts.segment_classes, parts.segment_ids),
             raw: parts.raw,
-            provisioning: BTreeMap::new(),
             metadata: Metadata::new(parts.meta, parts.meta_segments),
             reservations: Reservations::default(),
             volumes: VolumeTable::new(parts.volumes),
@@ -258,7 +233,6 @@ impl Engine {
                 repaired: parts.repaired,
                 ..Counters::default()
             },
-            drive_record: DriveRecord::default(),
             destage: Destage::default(),
             tiers: Tiers::default(),
             checkpoint: Checkpoint::default(),
@@ -267,7 +241,7 @@ impl Engine {
             engine.drive_io.forget_generations();
         }
         if engine.identity.sings(Canary::FewSegments) {
-            engine.segment_ids.end_at(FEW_SEGMENTS);
+            engine.segments.end_ids_at(FEW_SEGMENTS);
         }
         engine.drives_changed();
         engine.know_tiers();
@@ -295,7 +269,7 @@ impl Engine {
         engine.want_copies_of_volumes();
         engine.begin_repairs();
         engine.look_for_empty();
-        engine.judge_stops();
+        engine.stops_admission_check();
         engine.discard_all_free();
         engine
     }
@@ -351,12 +325,12 @@ impl Engine {
 
     /// Drives that were left out since the import, and why.
     pub fn losses(&self) -> &[(usize, String)] {
-        self.drive_record.losses()
+        self.drives.record().losses()
     }
 
     /// The pool's drives.
     pub fn members(&self) -> &[Member] {
-        &self.members
+        self.drives.members()
     }
 
     /// What has happened since the import.
@@ -423,9 +397,8 @@ impl Engine {
 
     /// Members that may be given more.
     pub(super) fn usable(&self) -> Vec<bool> {
-        (0..self.members.len() as u16)
-            .map(|drive| self.stays(drive))
-            .collect()
+        let all = self.drives.numbers();
+        all.map(|drive| self.stays(drive)).collect()
     }
 
     /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
@@ -442,7 +415,7 @@ impl Engine {
 
     /// A byte range of a drive in the drive's own blocks.
     pub(super) fn range(&self, drive: usize, at: u64, bytes: usize) -> ashlar_block::BlockRange {
-        let shift = self.drives[drive].geometry.block_size.shift();
+        let shift = self.drives.shift(drive);
         debug_assert!(at.is_multiple_of(GRANULE as u64) && bytes.is_multiple_of(GRANULE));
         ashlar_block::BlockRange::new(at >> shift, (bytes >> shift) as u32)
     }

@@ -6,7 +6,6 @@ use uuid::Uuid;
 
 use super::class::Class;
 use super::map::LostBlocks;
-use super::space::Segments;
 use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
 use crate::format::{DriveClass, Features, Label, MemberState, Reserve};
@@ -131,29 +130,34 @@ impl Engine {
     pub fn status(&self) -> Status {
         let extent = self.identity.sizes().extent_bytes();
         let (holds, holds_homes) = (self.referred(), self.homes_on());
-        let members = self.members.iter().enumerate().map(|(index, member)| {
-            let free = self.extents.get(index).map_or(0, |extents| extents.free());
-            let free = free + self.upkeep.discards().taken(index);
-            MemberStatus {
-                drive: member.drive,
-                class: self.media_of(index),
-                in_service: self.serves(index),
-                returning: self.rebuild.returns.knows(index),
-                reason: match self.rebuild.returns.knows(index) {
-                    true => Some("it is here again, and gets what it has missed".to_owned()),
-                    false => self.drive_record.why_out(index).map(str::to_owned),
-                },
-                bytes: u64::from(member.extents) * extent,
-                used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
-                leaving: member.state == MemberState::Leaving
-                    || !member.state.in_service() && self.serves(index),
-                holds: holds.contains(&(index as u16)),
-                holds_homes: holds_homes.contains(&(index as u16)),
-                bad_copies: self.drive_record.bad_copies(index),
-                replies: self.replies(index),
-                wait: self.drive_wait(index),
-            }
-        });
+        let members = self
+            .drives
+            .members()
+            .iter()
+            .enumerate()
+            .map(|(index, member)| {
+                let free = self.drives.free(index).free();
+                let free = free + self.upkeep.discards().taken(index);
+                MemberStatus {
+                    drive: member.drive,
+                    class: self.media_of(index),
+                    in_service: self.serves(index),
+                    returning: self.rebuild.returns.knows(index),
+                    reason: match self.rebuild.returns.knows(index) {
+                        true => Some("it is here again, and gets what it has missed".to_owned()),
+                        false => self.drives.record().why_out(index).map(str::to_owned),
+                    },
+                    bytes: u64::from(member.extents) * extent,
+                    used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
+                    leaving: member.state == MemberState::Leaving
+                        || !member.state.in_service() && self.serves(index),
+                    holds: holds.contains(&(index as u16)),
+                    holds_homes: holds_homes.contains(&(index as u16)),
+                    bad_copies: self.drives.record().bad_copies(index),
+                    replies: self.replies(index),
+                    wait: self.drive_wait(index),
+                }
+            });
         Status {
             waits_for_node: self.waits_for_its_node(),
             failure: self.failed.clone(),
@@ -165,7 +169,7 @@ impl Engine {
             homes: self.homes(),
             stripes: self.stripe_status(),
             log_copies: self.log_copies() as u8,
-            kept_bytes: (0..self.members.len())
+            kept_bytes: (0..self.drives.count())
                 .map(|drive| u64::from(self.map_extents(drive)) * extent)
                 .sum(),
             reserve: self.upkeep.kept().wish().wish,
@@ -197,9 +201,9 @@ impl Engine {
             .clone()
             .filter(|class| class.columns() <= drives)
             .collect();
-        let had: Vec<Class> = self.homes.keys().copied().collect();
+        let had = self.segments.home_classes();
         // A mirror for which drives are missing goes on with fewer copies: its space is shown.
-        classes.extend(had.into_iter().filter(|class| {
+        classes.extend(had.filter(|class| {
             let is_plain = mirrors.clone().any(|mirror| mirror == *class);
             !is_plain || class.columns() > drives && self.has_volume_of(*class)
         }));
@@ -222,7 +226,7 @@ impl Engine {
     }
 
     fn home_status(&self, class: Class) -> HomeStatus {
-        let segments = self.homes.get(&class);
+        let segments = self.segments.of_class(class);
         let slot = class.grain.bytes();
         // A new segment gives first what destage counts on.
         let owed = self.owed_slots(class) * slot;
@@ -269,6 +273,6 @@ impl Engine {
             let short = self.serving(&segment.columns).len() < copies;
             short && !self.metadata.is_emptied(segment.id)
         });
-        logs || maps || self.homes.values().any(Segments::are_short)
+        logs || maps || self.segments.are_short()
     }
 }

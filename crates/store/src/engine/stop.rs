@@ -12,6 +12,7 @@ use ashlar_block::{ErrorKind, IoError};
 use super::Engine;
 use super::class::Class;
 use super::manage::refuse;
+use super::segment_table::HomeSegment;
 use crate::format::VolumeState;
 
 impl Engine {
@@ -41,7 +42,7 @@ impl Engine {
     }
 
     /// Works out anew which volumes take no writes: drives or segments have come or gone.
-    pub(super) fn judge_stops(&mut self) {
+    pub(super) fn stops_admission_check(&mut self) {
         let wishes = self.volumes.iter();
         let wishes = wishes.filter(|(_, entry)| entry.stops && entry.state == VolumeState::Live);
         let wishes: Vec<(u32, Vec<Class>)> = wishes
@@ -62,7 +63,7 @@ impl Engine {
     }
 
     /// A segment has come that lacks a column: whether volumes of its class stop for it.
-    pub(super) fn judge_stop_for(&mut self, id: u32, class: Class) {
+    pub(super) fn stop_admission_check_for(&mut self, id: u32, class: Class) {
         if self.rebuild.joining.contains_key(&id) || self.could_have_column(id) {
             return;
         }
@@ -78,12 +79,14 @@ impl Engine {
     /// Classes with a segment that lacks a column which no drive can take.
     fn short_classes(&self) -> BTreeSet<Class> {
         let mut short = BTreeSet::new();
-        for (&id, &class) in &self.segment_classes {
+        for (id, class) in self.segments.iter() {
             if short.contains(&class) || self.rebuild.joining.contains_key(&id) {
                 continue;
             }
-            let lacks = self.columns(id).len() < self.wanted_columns(id);
-            if lacks && !self.could_have_column(id) {
+            let found = self.segments.get(id);
+            let lacks =
+                |found: HomeSegment<'_>| self.serving(found.columns).len() < found.wanted_columns();
+            if found.is_some_and(lacks) && !self.could_have_column(id) {
                 short.insert(class);
             }
         }

@@ -8,7 +8,7 @@ pub(super) struct Waiting {
     writes: Admission,
     clears: Vec<usize>,
     /// Orders to bring everything home.
-    settling: Vec<u64>,
+    draining: Vec<u64>,
     /// Number of the last command, to know older from younger.
     serial: u64,
     /// Hosts' writes that have no answer yet.
@@ -18,12 +18,12 @@ pub(super) struct Waiting {
 impl Waiting {
     /// Nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.clears.is_empty() && self.settling.is_empty()
+        self.writes.is_empty() && self.clears.is_empty() && self.draining.is_empty()
     }
 
     /// What waits, for a message.
     pub(super) fn describe(&self, first: &str) -> String {
-        let (writes, clears, orders) = (self.writes.len(), self.clears.len(), self.settling.len());
+        let (writes, clears, orders) = (self.writes.len(), self.clears.len(), self.draining.len());
         format!("{writes} writes (first: {first}), {clears} clears and {orders} orders wait")
     }
 
@@ -81,15 +81,15 @@ impl Waiting {
     }
 
     /// An order to bring everything home.
-    pub(super) fn push_settle(&mut self, id: u64) {
-        self.settling.push(id);
+    pub(super) fn push_drain(&mut self, id: u64) {
+        self.draining.push(id);
     }
 
-    pub(super) fn is_settling(&self) -> bool {
-        !self.settling.is_empty()
+    pub(super) fn is_draining(&self) -> bool {
+        !self.draining.is_empty()
     }
 
-    pub(super) fn take_settling(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.settling)
+    pub(super) fn take_draining(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.draining)
     }
 }

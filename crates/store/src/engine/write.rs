@@ -9,9 +9,9 @@ use std::ops::Range;
 use ashlar_block::{ErrorKind, IoError, Request};
 
 use super::admission::Wanting;
-use super::append::Staged;
 use super::class::Class;
 use super::invariant::invariant;
+use super::journal::Staged;
 use super::locks::SlotKey;
 use super::map::leaf_id;
 use super::space::segment_and_slot;
@@ -311,10 +311,8 @@ impl Engine {
 
     /// Whether too few drives are left under a home to read it: what the ring has of its slot goes to another.
     pub(super) fn is_lost_home(&self, home: u32) -> bool {
-        let mut members = self.members.iter();
         // Mostly there is nothing to look up.
-        let all_serve = members.all(|member| member.state.in_service());
-        !all_serve && !self.is_readable(segment_and_slot(home).0)
+        !self.drives.all_serve() && !self.is_readable(segment_and_slot(home).0)
     }
 
     /// What the ring has of a slot counts on a home: the one it has, or a reserved one. Space that nothing
@@ -372,14 +370,14 @@ impl Engine {
 
     /// Free slots that nothing counts on.
     pub(super) fn spare_slots(&self, class: Class) -> u64 {
-        let free = self.homes.get(&class).map_or(0, |segments| segments.free());
+        let free = self.segments.free_slots(class);
         let reserved = self.reservations.of_class(class);
         free.saturating_sub(reserved + kept_slots(class))
     }
 
     /// Slots that those who count on them do not find yet.
     pub(super) fn owed_slots(&self, class: Class) -> u64 {
-        let free = self.homes.get(&class).map_or(0, |segments| segments.free());
+        let free = self.segments.free_slots(class);
         let reserved = self.reservations.of_class(class);
         (reserved + kept_slots(class)).saturating_sub(free)
     }
@@ -409,7 +407,7 @@ impl Engine {
                     self.reserve(key);
                 }
             }
-            self.staged.push_back(Staged {
+            self.journal.stage_piece(Staged {
                 op,
                 volume,
                 first: piece.first,
@@ -466,7 +464,7 @@ impl Engine {
 
     /// The same, up to `wanted` of them side by side: segment, first slot, and how many.
     fn take_slots(&mut self, class: Class, wanted: u32) -> Option<(u32, u32, u32)> {
-        self.homes.get_mut(&class)?.take_run(wanted)
+        self.segments.take_run(class, wanted)
     }
 
     /// Drops a reservation that a home has made needless.
@@ -538,11 +536,11 @@ impl Engine {
                 self.fail_read(op);
             }
         }
-        let mut waiting = self.waiting.take_settling();
+        let mut waiting = self.waiting.take_draining();
         waiting.append(&mut self.rebuild.scrub.asked_by);
         waiting.append(&mut self.roots.waiting);
         waiting.append(&mut self.rebuild.returns.take_asked());
-        waiting.append(&mut self.take_asked());
+        waiting.append(&mut self.journal.take_asked());
         waiting.append(&mut self.take_asked_of_replicas());
         waiting.append(&mut self.take_held_for_discard());
         waiting.append(&mut self.roots.features.take_asked());

@@ -58,7 +58,7 @@ fn homes_lie_where_their_volume_says_and_logs_on_the_fastest() {
     let mut bench = bench(&[Hdd, Nvme, Hdd, Nvme, Hdd]);
     let slow = volume(&mut bench, MIRROR, Some(Hdd));
     write_some(&mut bench, slow, 20);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     assert!(homes(&bench).is_subset(&BTreeSet::from([0, 2, 4])));
     assert_eq!(logs_and_map(&bench), BTreeSet::from([1, 3]));
     let fast = volume(&mut bench, MIRROR, Some(Nvme));
@@ -136,13 +136,13 @@ fn what_is_lost_comes_back_on_the_same_class_or_not_at_all() {
     let mut bench = bench(&[Nvme, Nvme, Nvme, Hdd, Hdd, Hdd]);
     let slow = volume(&mut bench, MIRROR, Some(Hdd));
     write_some(&mut bench, slow, 30);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     for (lost, left) in [(3, [4, 5].as_slice()), (4, &[5])] {
         let fails = |op: Operation| op != Operation::Read;
         bench.seen.faults[lost].set(Some((fails, ErrorKind::Media)));
         bench.write(slow, 16 * 16, &fill(16, 17)).expect("write");
         bench.manage(Manage::Repair).expect("repair");
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         bench.manage(Manage::Scrub).expect("scrub");
         check(&mut bench, slow, 30);
         assert_eq!(bench.engine.is_degraded(), left.len() < 2);

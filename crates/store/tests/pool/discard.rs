@@ -35,7 +35,7 @@ fn filled(bench: &mut Bench, slots: u64) -> u32 {
             .write(volume, slot * 16, &pattern(16, slot as u8))
             .expect("write");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     volume
 }
 
@@ -68,7 +68,7 @@ fn what_was_deleted_is_gone_from_the_drives_and_nothing_else() {
     bench
         .manage(Manage::DeleteVolume { volume: goes })
         .expect("delete");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let begun = discards(&bench);
     wait(&mut bench);
     assert!(discards(&bench) > begun, "nothing was discarded");
@@ -96,7 +96,7 @@ fn what_a_crash_has_left_is_discarded_by_the_next_import() {
     bench
         .manage(Manage::DeleteVolume { volume })
         .expect("delete");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut again = reopened(bench, None);
     wait(&mut again);
     assert_eq!(slots_on_drives(&again, 40), 0);
@@ -110,7 +110,7 @@ fn who_needs_the_room_waits_for_a_discard_and_a_failed_one_harms_nothing() {
     bench
         .manage(Manage::DeleteVolume { volume })
         .expect("delete");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let fails = |op: Operation| op == Operation::Deallocate;
     for fault in &bench.seen.faults {
         fault.set(Some((fails, ErrorKind::Media)));
@@ -204,7 +204,7 @@ fn a_volume_stops_for_no_discard() {
         wait(&mut bench);
         assert_eq!(discards(&bench), through as usize);
         bench.seen.faults[1].set(Some((|_| true, ErrorKind::Media)));
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         for value in [1, 2] {
             let write = bench.write(volume, 0, &pattern(16, value));
             write.unwrap_or_else(|error| panic!("discard {through} held: {error}"));
@@ -229,7 +229,7 @@ fn who_waits_for_a_discard_hears_that_the_pool_has_stopped() {
     for faults in &bench.seen.faults {
         faults.set(Some((|_| true, ErrorKind::Media)));
     }
-    let (id, what) = (92, Manage::Settle);
+    let (id, what) = (92, Manage::Drain);
     let (_, told) = bench.run(Event::Manage { id, what });
     let told = told.into_iter();
     let told: Vec<_> = told

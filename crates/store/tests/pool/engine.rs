@@ -24,7 +24,7 @@ fn what_is_written_is_read_also_after_a_restart() {
     check(&mut bench);
     let mut bench = bench.restart();
     check(&mut bench);
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     check(&mut bench);
     let mut bench = bench.restart();
     check(&mut bench);
@@ -86,7 +86,7 @@ fn a_full_pool_says_so_and_recovers() {
     );
     bench.clear(volume, 160, 160).unwrap();
     bench.write(volume, written * 16, &pattern(16, 2)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     assert_eq!(
         bench.read(volume, written * 16, 16).unwrap(),
@@ -245,7 +245,7 @@ fn members_that_are_missing_are_left_out_for_good() {
     // Two of three may go on, and give everything its copies back.
     let mut rest = Bench::try_open(media[..2].to_vec(), false).unwrap();
     rest.pass(1);
-    rest.manage(Manage::Settle).unwrap();
+    rest.manage(Manage::Drain).unwrap();
     assert_eq!(rest.read(volume, 0, 64).unwrap(), pattern(64, 1));
     rest.write(volume, 0, &pattern(4, 5)).unwrap();
     assert!(!rest.engine.status().degraded, "{:?}", rest.engine.status());
@@ -265,7 +265,7 @@ fn drives_are_added_and_emptied() {
     bench.add_drive(16 << 20);
     bench.manage(Manage::RemoveDrive { member: 0 }).unwrap();
     bench.pass(1);
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.pass(1);
     let status = bench.engine.status();
     assert!(
@@ -282,7 +282,7 @@ fn a_scrub_mends_what_is_bad() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(1024, 2);
     bench.write(volume, 0, &pattern(64, 1)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     // Noise over all homes of the second drive.
     let written = pattern(64, 1);
     {
@@ -333,7 +333,7 @@ fn what_was_cut_off_does_not_come_back() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(2048, 2);
     bench.write(volume, 1024, &pattern(64, 1)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let resize = |granules| Manage::ResizeVolume { volume, granules };
     bench.manage(resize(1000)).unwrap();
     let mut bench = bench.restart();
@@ -347,7 +347,7 @@ fn a_scrub_mends_the_map_too() {
     let mut bench = Bench::new(2, 16 << 20);
     let volume = bench.volume(1024, 2);
     bench.write(volume, 0, &pattern(64, 1)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     // Noise over the metadata of the second drive.
     let root = root_of(&bench.media[1]);
     let sizes = crate::common::small_sizes();
@@ -375,7 +375,7 @@ fn a_lost_last_copy_takes_nothing_else_with_it() {
             .write(volume, slot * 16, &pattern(16, slot as u8))
             .unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.seen.faults[2].set(Some((|_| true, ErrorKind::Media)));
     let lost: Vec<u64> = (0..64)
         .filter(|slot| bench.read(volume, slot * 16, 1).is_err())
@@ -387,7 +387,7 @@ fn a_lost_last_copy_takes_nothing_else_with_it() {
             .write(volume, slot * 16 + 3, &pattern(1, 200))
             .unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     for slot in 0..64u64 {
         assert_eq!(
             bench.read(volume, slot * 16 + 3, 1).unwrap(),

@@ -61,7 +61,7 @@ fn an_import_keeps_no_more_of_the_map_than_a_running_pool() {
             bench.write(volume, at, &[value(at, round); 4096]).unwrap();
         }
         if round == 0 {
-            bench.manage(Manage::Settle).unwrap();
+            bench.manage(Manage::Drain).unwrap();
         }
     }
     // The ring has records of every leaf; the map log's changes of most of them are in pages.
@@ -93,7 +93,7 @@ fn a_round_of_destage_waits_for_all_its_leaves() {
                 bench.write(volume, at, &[value(at, round); 4096]).unwrap();
             }
             let before = bench.engine.counters().map_batches;
-            bench.manage(Manage::Settle).unwrap();
+            bench.manage(Manage::Drain).unwrap();
             batches = bench.engine.counters().map_batches - before;
         }
         // Of the last time: by then all leaves are in pages.
@@ -139,7 +139,7 @@ fn churn(drives: usize, layout: Layout) {
         }
         match round {
             1 => {
-                bench.manage(Manage::Settle).unwrap();
+                bench.manage(Manage::Drain).unwrap();
             }
             2 => {
                 bench.manage(Manage::Scrub).unwrap();
@@ -160,7 +160,7 @@ fn churn(drives: usize, layout: Layout) {
             within(bench.engine.leaf_memory());
         }
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let memory = bench.engine.leaf_memory();
     assert!(
         memory.bytes <= memory.limit_bytes && memory.dirty == 0,

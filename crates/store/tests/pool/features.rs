@@ -116,7 +116,7 @@ fn a_pool_that_uses_none_names_none() {
     let mut bench = new_pool();
     let volume = bench.volume(512, 2);
     bench.write(volume, 0, &fill(40, 1)).expect("written");
-    bench.manage(Manage::Settle).expect("settled");
+    bench.manage(Manage::Drain).expect("settled");
     // What is refused is not used either.
     let identity = ReplicaIdentity {
         position: 9,
@@ -135,7 +135,7 @@ fn a_pool_that_uses_none_names_none() {
     let refused = bench.manage(Manage::CreateVolume(plan));
     refused.expect_err("no faster than the volume");
     let mut bench = bench.restart();
-    bench.manage(Manage::Settle).expect("settled");
+    bench.manage(Manage::Drain).expect("settled");
     assert_eq!(bench.engine.status().features, Features::NONE);
     assert_eq!(named(&bench.media), [Features::NONE; COPIES]);
     for (medium, at) in bench
@@ -267,7 +267,7 @@ fn features_stay_when_what_used_them_is_gone() {
         panic!("no volume");
     };
     bench.manage(Manage::DeleteVolume { volume }).expect("gone");
-    bench.manage(Manage::Settle).expect("settled");
+    bench.manage(Manage::Drain).expect("settled");
     let bench = bench.restart();
     assert_eq!(bench.engine.status().features, only(Feature::Tiers));
 }

@@ -38,7 +38,7 @@ fn a_home_that_is_given_up_is_not_promised_twice() {
     let mut bench = Bench::new(2, 24 << 20);
     let volume = bench.volume(65_536, 2);
     let slots = fill_up(&mut bench, volume);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let rounds = 12;
     assert!(slots > rounds);
     for round in 0..rounds {
@@ -59,7 +59,7 @@ fn a_home_that_is_given_up_is_not_promised_twice() {
             assert!(refused || one.result.is_ok(), "{one:?}");
         }
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut bench = bench.restart();
     for round in 0..rounds {
         let read = bench.read(volume, round * 16, 2).expect("read");
@@ -73,7 +73,7 @@ fn a_volume_that_waits_does_not_hold_up_another() {
     let mut bench = Bench::new(2, 24 << 20);
     let (slow, quick) = (bench.volume(1024, 2), bench.volume(1024, 2));
     bench.write(slow, 0, &fill(16, 1)).expect("write");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut bench = bench.restart();
     // Its leaf has to be read, and that takes its time.
     bench.seen.held.set(Some(|op| op == Operation::Read));
@@ -164,7 +164,7 @@ fn single_copies() -> Full {
     let mut bench = Bench::with_sizes(3, 32 << 20, sizes);
     let volume = bench.volume(65_536, 1);
     let slots = fill_up(&mut bench, volume);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut later = Bench::try_open(without_the_last(&bench.media), true).expect("import");
     let (lost, kept): (Vec<u64>, Vec<u64>) =
         (0..slots).partition(|slot| later.read(volume, slot * 16, 1).is_err());
@@ -174,7 +174,7 @@ fn single_copies() -> Full {
     for &slot in &cleared {
         bench.clear(volume, slot * 16, 16).expect("clear");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     Full {
         bench,
         volume,
@@ -206,7 +206,7 @@ fn homes_are_lost(leaf_bytes: Option<u64>, how: fn(Bench) -> Bench) {
     bench.seen.held.set(None);
     let at = full.kept * 16;
     bench.write(volume, at, &fill(1, 2)).expect("it has a home");
-    bench.manage(Manage::Settle).expect("the ring is empty");
+    bench.manage(Manage::Drain).expect("the ring is empty");
     for slot in full.doomed {
         let read = bench.read(volume, slot * 16, 1);
         assert_eq!(read.expect("it is there"), fill(1, 9), "slot {slot}");
@@ -263,7 +263,7 @@ fn writes_on_their_way_whose_homes_are_lost_count_on_what_is_free() {
     for slot in late {
         assert!(ask(&mut bench, slot, 9).is_empty());
     }
-    let what = Manage::Settle;
+    let what = Manage::Drain;
     bench.run(Event::Manage { id: 1, what });
     assert_eq!(bench.engine.losses().len(), 1);
     let mut done = Vec::new();

@@ -46,7 +46,7 @@ fn what_is_written_comes_back_after_restarts() {
             model.churn(&mut bench, 120);
             model.check(&mut bench, &format!("{what}, round {round}"));
             if round % 2 == 1 {
-                bench.manage(Manage::Settle).expect("settle");
+                bench.manage(Manage::Drain).expect("settle");
                 model.check(&mut bench, &format!("{what}, settled"));
             }
             bench = bench.restart();
@@ -88,7 +88,7 @@ fn volumes_of_every_grain_share_a_pool_and_give_their_space_back() {
             .manage(Manage::DeleteVolume { volume })
             .expect("delete");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let homes = bench.engine.status().homes;
     assert_eq!(homes.iter().map(|home| home.used_bytes).sum::<u64>(), 0);
     bench = bench.restart();
@@ -104,7 +104,7 @@ fn a_drive_of_small_slots_may_be_lost() {
         let mut bench = Bench::new(layout.drives().max(3), 16 << 20);
         let mut model = Model::of(&mut bench, layout, Some(grain));
         model.churn(&mut bench, 100);
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         let media = bench.media.clone();
         for missing in 0..media.len() {
             let left = media.iter().enumerate();

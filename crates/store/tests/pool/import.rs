@@ -99,7 +99,7 @@ fn what_a_crash_has_left_to_be_done_begins_by_itself() {
         let mut bench = Bench::new(3, 32 << 20);
         let volume = bench.volume(512, 2);
         bench.write(volume, 0, &fill(64, 1)).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         bench.manage_cut(Manage::RemoveDrive { member: 0 }, budget);
         bench.restart()
     };
@@ -118,7 +118,7 @@ fn labels_of_newer_programs_and_of_drives_left_out_stay_as_they_are() {
     bench.seen.faults[2].set(Some((|_| true, ErrorKind::Media)));
     bench.manage(Manage::Scrub).unwrap();
     bench.write(volume, 0, &fill(16, 1)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     assert!(!bench.engine.status().members[2].in_service);
     let media = bench.media;
     media[2].borrow_mut()[LABEL_AT[0] as usize + 200] ^= 4;
@@ -175,7 +175,7 @@ fn a_drive_that_went_its_own_way_brings_nothing_of_it_back() {
     for imports in 1..4 {
         let mut bench = Bench::new(2, 16 << 20);
         let volume = bench.volume(512, 2);
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         let [one, other] = [0, 1].map(|i| vec![bench.media[i].clone()]);
         drop(bench);
         for _ in 0..imports {
@@ -186,7 +186,7 @@ fn a_drive_that_went_its_own_way_brings_nothing_of_it_back() {
         }
         let mut bench = Bench::try_open(one, true).expect("the one");
         bench.add_medium(other[0].clone());
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         for at in 0..20 {
             bench.write(volume, at, &fill(1, 3)).unwrap();
             let media = bench.media.clone();
@@ -207,7 +207,7 @@ fn a_pool_without_a_drive_puts_nothing_there() {
         for slot in 0..written {
             bench.write(alone, slot * 16, &fill(16, 1)).unwrap();
         }
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         let mut bench = Bench::try_open(vec![bench.media[1 - gone].clone()], true).unwrap();
         for slot in 40..100 {
             // As a whole, and a part that has to go home.
@@ -215,7 +215,7 @@ fn a_pool_without_a_drive_puts_nothing_there() {
             bench.write(alone, slot * 16, &fill(3, 3)).unwrap();
             bench.write(mirrored, slot * 16, &fill(3, 4)).unwrap();
         }
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         for slot in 40..100 {
             assert_eq!(bench.read(alone, slot * 16, 3).unwrap(), fill(3, 3));
             assert_eq!(bench.read(mirrored, slot * 16, 3).unwrap(), fill(3, 4));

@@ -4,6 +4,15 @@ use crate::common::{Bench, pattern};
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::Event;
 
+/// A segment that a home names has a shape and columns; one that is not there has none to be guessed.
+#[test]
+#[should_panic(expected = "segment 4000 is not there, and was looked for at")]
+fn a_segment_that_is_not_there_stops_the_pool() {
+    let mut bench = Bench::new(2, 32 << 20);
+    bench.engine.look_for_segment(4000);
+    bench.run(Event::Tick);
+}
+
 /// A pool stops: nothing more is written, nothing is acknowledged, hosts and operators are told which state it was.
 #[test]
 fn a_pool_in_a_state_that_cannot_be_stops_before_it_acknowledges() {

@@ -18,7 +18,7 @@ fn a_drive_that_leaves_has_left_after_any_crash_without_another_write() {
         let mut bench = Bench::new(4, 32 << 20);
         let volume = bench.volume(512, 2);
         bench.write(volume, 0, &fill(64, 1)).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         let copy = bench.root().meta[0].columns[0];
         let member = usize::from(copy.drive);
         bench.manage_cut(Manage::RemoveDrive { member }, budget);
@@ -54,7 +54,7 @@ fn a_drive_stays_while_a_segment_is_made_on_it() {
         let mut bench = Bench::new(2, 32 << 20);
         let volume = bench.volume(512, 2);
         // What the map takes is on the other two.
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         bench.add_drive(32 << 20);
         for slot in 0..slots {
             bench.write(volume, slot * 16, &fill(16, 1)).unwrap();
@@ -78,7 +78,7 @@ fn a_drive_stays_while_a_segment_is_made_on_it() {
         assert_eq!(bench.engine.members()[2].state, MemberState::Leaving);
         bench.seen.held.set(None);
         bench.pass(0);
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         assert_eq!(bench.engine.members()[2].state, MemberState::Excluded);
         assert!(!bench.engine.status().degraded);
     }
@@ -94,7 +94,7 @@ fn a_drive_that_leaves_counts_until_it_has_left() {
         let volume = bench.volume(512, 2);
         bench.write(volume, 0, &fill(64, 1)).unwrap();
         bench.add_drive(32 << 20);
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         bench.may_fail = fails_too;
         bench
             .seen
@@ -135,7 +135,7 @@ fn a_drive_that_leaves_counts_until_it_has_left() {
 fn a_drive_is_asked_for_nothing_when_it_is_durable_that_it_has_left() {
     let mut bench = Bench::new(2, 32 << 20);
     bench.add_drive(32 << 20);
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     // The root that says that it leaves is written, and the one that says that it has left is on its way.
     bench.seen.hold_after(3);
     let before = bench.engine.counters().roots;

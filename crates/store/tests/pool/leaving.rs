@@ -20,11 +20,11 @@ fn what_the_map_leaves_is_free_at_once() {
     let mut bench = Bench::new(4, 32 << 20);
     let volume = bench.volume_as(400, Layout::Mirror { copies: 2 }).unwrap();
     bench.write(volume, 0, &vec![7; 300 * 4096]).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     for member in [0, 1] {
         bench.manage(Manage::RemoveDrive { member }).unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let states: Vec<MemberState> = bench.engine.members().iter().map(|m| m.state).collect();
     assert_eq!(states[..2], [MemberState::Excluded; 2]);
     let before = used(&bench);
@@ -38,7 +38,7 @@ fn a_drive_leaves_an_idle_pool() {
         let mut bench = Bench::new(4, 32 << 20);
         let volume = bench.volume_as(40, Layout::Mirror { copies: 2 }).unwrap();
         bench.write(volume, 0, &vec![7; 4096]).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         bench.manage(Manage::RemoveDrive { member }).unwrap();
         assert_eq!(bench.engine.members()[member].state, MemberState::Excluded);
     }
@@ -85,7 +85,7 @@ fn a_drive_waits_for_a_segment_that_is_about_to_be_there() {
         // It has left nothing behind that another would have to see to.
         assert!(!status.degraded && !status.members[member].holds);
         bench.write(16, 0, &vec![7; 300 * 4096]).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         assert!(!bench.engine.status().degraded);
     }
 }

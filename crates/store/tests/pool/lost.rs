@@ -37,7 +37,7 @@ fn with_two_volumes() -> (Bench, u32, u32) {
     let (one, other) = (bench.volume(1024, 2), bench.volume(512, 2));
     bench.write(one, 0, &fill(16, 1)).unwrap();
     bench.write(other, 0, &fill(16, 2)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     (bench.restart(), one, other)
 }
 
@@ -64,7 +64,7 @@ fn a_lost_leaf_makes_errors_of_its_blocks_and_nothing_else_stops() {
     bench.write(one, 3, &fill(1, 4)).unwrap();
     bench.write(one, 16, &fill(16, 5)).unwrap();
     assert_eq!(bench.read(one, 3, 1).unwrap(), fill(1, 4));
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let rest = LostBlocks {
         lost: 512 - 17,
         ..whole_leaf(one)
@@ -92,14 +92,14 @@ fn lost_blocks_that_are_cleared_read_as_zeroes() {
     bench.clear(one, 2, 20).unwrap();
     assert_eq!(bench.read(one, 2, 20).unwrap(), fill(20, 0));
     assert!(is_corrupt(bench.read(one, 1, 1)));
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     assert_eq!(bench.read(one, 2, 20).unwrap(), fill(20, 0));
     assert!(is_corrupt(bench.read(one, 1, 1)));
     bench.clear(one, 0, 512).unwrap();
     assert_eq!(bench.read(one, 0, 512).unwrap(), fill(512, 0));
     assert_eq!(lost(&bench), []);
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     assert_eq!(bench.read(one, 0, 512).unwrap(), fill(512, 0));
     assert_eq!(lost(&bench), []);
@@ -126,7 +126,7 @@ fn a_volume_with_a_lost_leaf_can_be_deleted() {
     assert!(is_corrupt(bench.read(one, 3, 1)));
     bench.manage(Manage::DeleteVolume { volume: one }).unwrap();
     assert_eq!(lost(&bench), []);
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     assert_eq!(lost(&bench), []);
     assert_eq!(bench.engine.volumes().len(), 1);
@@ -147,7 +147,7 @@ fn a_lost_record_of_the_ring_is_a_lost_block() {
         medium.borrow_mut()[(block + 1) as usize * 4096] ^= 1;
     }
     assert!(is_corrupt(bench.read(volume, 4, 1)));
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let listed = LostBlocks {
         lost: 1,
         ..whole_leaf(volume)
@@ -159,7 +159,7 @@ fn a_lost_record_of_the_ring_is_a_lost_block() {
     assert!(is_corrupt(bench.read(volume, 4, 1)));
     assert_eq!(bench.read(volume, 40, 1).unwrap(), fill(1, 9));
     bench.write(volume, 4, &fill(1, 7)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     assert_eq!(
         bench.read(volume, 3, 2).unwrap(),
         [fill(1, 1), fill(1, 7)].concat()
@@ -202,7 +202,7 @@ fn an_import_goes_on_without_a_leaf_once_its_loss_is_accepted() {
     assert_eq!(bench.read(one, 5, 1).unwrap(), fill(1, 3));
     assert_eq!(bench.read(one, 64, 64).unwrap(), fill(64, 6));
     assert_eq!(bench.read(other, 0, 16).unwrap(), fill(16, 2));
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     assert!(is_corrupt(bench.read(one, 0, 1)));
     assert_eq!(bench.read(one, 5, 1).unwrap(), fill(1, 3));
@@ -246,7 +246,7 @@ fn an_import_goes_on_without_a_record_once_its_loss_is_accepted() {
     let mut bench = accept(media);
     assert_eq!(bench.read(volume, 3, 2).unwrap(), fill(2, 1));
     assert!(is_corrupt(bench.read(volume, 20, 1)));
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     assert!(is_corrupt(bench.read(volume, 20, 1)));
     assert_eq!(bench.read(volume, 40, 1).unwrap(), fill(1, 9));

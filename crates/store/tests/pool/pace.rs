@@ -24,7 +24,7 @@ fn scrubbing_on(drives: usize, host: bool) -> (Bench, usize) {
             .write(volume, slot * 16, &[7; 16 * 4096])
             .expect("write");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     // Those writes are long past.
     bench.pass(1000 * MS);
     bench.seen.log.borrow_mut().clear();
@@ -148,7 +148,7 @@ fn mapped() -> (Bench, u32) {
             .write(volume, leaf * LEAF_GRANULES, &data)
             .expect("write");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     bench.pass(1000 * MS);
     (bench, volume)
 }

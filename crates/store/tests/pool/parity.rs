@@ -30,7 +30,7 @@ fn what_is_written_comes_back_after_restarts() {
             model.churn(&mut bench, 120);
             model.check(&mut bench, &format!("{layout}, round {round}"));
             if round % 2 == 1 {
-                bench.manage(Manage::Settle).expect("settle");
+                bench.manage(Manage::Drain).expect("settle");
                 model.check(&mut bench, &format!("{layout}, settled"));
             }
             bench = bench.restart();
@@ -51,14 +51,14 @@ fn any_drive_may_be_missing_and_another_after_it_was_replaced() {
         model.churn(&mut bench, 50);
         model.check(&mut bench, "lost");
         // The fifth drive takes what the lost one had.
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         model.check(&mut bench, "made again");
         assert!(!bench.engine.status().degraded, "drive {lost}");
         let next = (lost + 1) % 4;
         bench.seen.faults[next].set(Some((|_| true, ErrorKind::Media)));
         model.check(&mut bench, "second");
         model.churn(&mut bench, 100);
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         model.check(&mut bench, "narrower");
     }
 }
@@ -68,7 +68,7 @@ fn two_drives_at_once_are_survived_with_two_columns_of_parity() {
     let mut bench = Bench::new(5, 16 << 20);
     let mut model = Model::new(&mut bench, parity(3, 2));
     model.churn(&mut bench, 300);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     for (first, second) in [(0, 1), (1, 4), (3, 4), (0, 3)] {
         let fails: crate::common::Rule = |op| op == Operation::Read;
         bench.seen.faults[first].set(Some((fails, ErrorKind::Media)));
@@ -95,7 +95,7 @@ fn rot_is_repaired_by_reads_and_by_a_scrub() {
     let mut bench = Bench::new(5, 16 << 20);
     let mut model = Model::new(&mut bench, parity(4, 1));
     model.churn(&mut bench, 300);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut random = 3;
     for round in 0..20 {
         for _ in 0..20 {
@@ -107,7 +107,7 @@ fn rot_is_repaired_by_reads_and_by_a_scrub() {
         let scrubbed = bench.manage(Manage::Scrub).expect("scrub");
         assert_eq!(scrubbed, Managed::Scrubbed { lost: 0 }, "round {round}");
         model.churn(&mut bench, 10);
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
     }
     assert!(bench.engine.counters().repaired > 0);
     // Parity that had rotted is good again: every drive can be spared.
@@ -136,7 +136,7 @@ fn a_full_pool_still_overwrites() {
         }
     }
     bench.write(volume, 0, &slot(9)).expect("whole");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut bench = bench.restart();
     let mut expected = slot(1);
     expected[2 * 4096..5 * 4096].fill(5);
@@ -173,10 +173,10 @@ fn an_engine_that_has_stopped_still_reads_what_it_can() {
         .map(|i| (i / 4096 * 7 + i % 251) as u8)
         .collect();
     bench.write(known, 0, &data).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.seen.faults[0].set(Some((|_| true, ErrorKind::Media)));
     bench.write(known, 200, &data[..4096]).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.wipe(0);
     let mut bench = bench.restart();
     assert_eq!(bench.engine.members()[0].state, MemberState::Excluded);

@@ -37,7 +37,7 @@ fn survives(layout: Layout, drives: usize) {
         bench.write(volume, 400, &fill(1, 9)).expect("goes on");
         check(&mut bench, "lost");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     check(&mut bench, "settled");
     // With fewer drives than it should have, its space is still known.
     let homes = bench.engine.status().homes;
@@ -134,7 +134,7 @@ fn logs_that_were_cut_short_by_losses_grow_again_with_the_drives() {
     }
     for copies in [2, 3] {
         bench.add_drive(16 << 20);
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         assert_eq!(chunk_copies(&bench), [copies; 8]);
     }
 }
@@ -150,9 +150,9 @@ fn a_large_map_that_is_not_in_memory_is_raised() {
     for places in places.chunks(100) {
         bench.write_at_once(volume, places, &fill(1, 1));
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut bench = bench.restart();
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     bench.volume_as(64, THREE).expect("create");
     assert!(bench.engine.counters().loaded > 3 * 256);
 }

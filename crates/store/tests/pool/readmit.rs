@@ -30,11 +30,11 @@ fn full_of(layout: Layout, segment_slots: u32) -> (Bench, u32) {
     for at in 0..SLOTS {
         bench.write(volume, at * 16, &slot(at, 0)).unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     // What has not changed since the older of two roots is not looked at.
     for _ in 0..2 {
         bench.write(volume, 0, &slot(0, 0)).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
     }
     (bench, volume)
 }
@@ -46,7 +46,7 @@ fn change(bench: &mut Bench, volume: u32) {
     }
     bench.write(volume, 210 * 16 + 5, &fill(1, 77)).unwrap();
     bench.clear(volume, 220 * 16, 16).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
 }
 
 fn check(bench: &mut Bench, volume: u32) {
@@ -128,7 +128,7 @@ fn a_drive_that_was_away_costs_what_was_written_meanwhile() {
         let all = slots as usize * layout.drives();
         assert!(reads < all / 2, "{layout}: {reads} reads of {all}");
         drop((written, log));
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         assert!(!bench.engine.status().degraded, "{layout}");
         check(&mut bench, volume);
         all_is_there_twice(&bench.media, volume);
@@ -150,7 +150,7 @@ fn it_counts_again_after_any_crash_only_with_all_that_is_newer() {
             crashes += 1;
             let mut bench = Bench::open_with(copies, &degraded()).expect("import after a crash");
             if is_back(&bench) {
-                bench.manage(Manage::Settle).unwrap();
+                bench.manage(Manage::Drain).unwrap();
                 all_is_there_twice(&bench.media, volume);
             }
             let mut bench = bench.restart();
@@ -178,7 +178,7 @@ fn a_drive_that_has_failed_is_readmitted_in_service() {
         assert!(is_back(&bench));
         let again = bench.readmit(AWAY).expect_err("twice").to_string();
         assert!(again.contains("in service"), "{again}");
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         assert!(!bench.engine.status().degraded, "{layout}");
         check(&mut bench, volume);
         all_is_there_twice(&bench.media, volume);
@@ -273,7 +273,7 @@ fn a_drive_that_was_removed_or_went_on_alone_is_not_readmitted() {
     let volume = bench.volume(512, 2);
     bench.write(volume, 0, &fill(64, 1)).unwrap();
     bench.manage(Manage::RemoveDrive { member: AWAY }).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let why = bench.readmit(AWAY).expect_err("removed").to_string();
     assert!(why.contains("removed"), "{why}");
     let mut bench = bench.restart();
@@ -295,7 +295,7 @@ fn a_drive_knows_another_as_left_out_that_is_back() {
     let (bench, volume) = full(Layout::Mirror { copies: 3 });
     let media = bench.media;
     let mut bench = Bench::open_with(without(&media, 1), &degraded()).expect("without 1");
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     drop(bench);
     let one = Bench::open_with(vec![media[0].clone(), media[1].clone()], &degraded());
     let mut bench = one.expect("without 2");
@@ -315,7 +315,7 @@ fn a_drive_knows_another_as_left_out_that_is_back() {
             .iter()
             .all(|one| one.state == MemberState::Active)
     );
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let media = std::mem::take(&mut bench.media);
     let mut bench = Bench::open_with(vec![media[2].clone()], &degraded()).expect("2 alone");
     check(&mut bench, volume);
@@ -328,7 +328,7 @@ fn replace_one(bench: &mut Bench) -> usize {
     let is_active = |member: &Member| member.state == MemberState::Active;
     let member = members.iter().position(is_active).unwrap();
     bench.manage(Manage::RemoveDrive { member }).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     member
 }
 
@@ -377,7 +377,7 @@ fn a_number_is_used_again_once_its_old_drive_has_answered() {
     for at in 0..16 {
         bench.write(volume, at * 16, &slot(at, 0)).unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.seen.held.set(Some(|op| op == Operation::Read));
     for at in 0..16 {
         let buffer = bench.buffers.get(4096).expect("buffer");
@@ -390,13 +390,13 @@ fn a_number_is_used_again_once_its_old_drive_has_answered() {
     bench.seen.held.set(Some(|_| false));
     bench.seen.broken.set(Some(medium));
     bench.write(volume, 0, &fill(1, 7)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let state = bench.engine.members()[old].state;
     assert_eq!(state, MemberState::Excluded);
     // The reads go to other copies.
     bench.pass(2_000_000_000);
     bench.manage(Manage::Repair).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     assert!(bench.engine.replies(old).oldest.is_some(), "it has reads");
     assert_ne!(bench.engine.next_member(), Some(number));
     bench.seen.held.set(None);
@@ -418,14 +418,14 @@ fn two_drives_that_were_left_out_one_after_the_other_come_back() {
     for at in 0..SLOTS {
         bench.write(volume, at * 16, &slot(at, 0)).unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let media = bench.media;
     let one_away = without(&media, AWAY);
     let mut bench = Bench::open_with(one_away.clone(), &degraded()).expect("import without one");
     for at in 0..SLOTS {
         bench.write(volume, at * 16 + 5, &fill(1, 77)).unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     for at in (0..SLOTS).step_by(4) {
         bench.write(volume, at * 16 + 9, &fill(1, 99)).unwrap();
     }
@@ -435,7 +435,7 @@ fn two_drives_that_were_left_out_one_after_the_other_come_back() {
     drop(Bench::open_with(two_away, &degraded()).expect("import without two"));
     let mut bench = Bench::open_with(media, &degraded()).expect("import with both");
     // What the ring has is to go home at once.
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     for member in bench.engine.members() {
         assert_eq!(member.state, MemberState::Active);
     }
@@ -465,7 +465,7 @@ fn a_drive_that_is_lost_again_at_once_comes_back() {
         bench.readmit(AWAY).expect("readmitted");
         assert!(is_back(&bench), "{layout}");
         bench.write(volume, 230 * 16, &slot(230, 0)).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         check(&mut bench, volume);
         all_is_there_twice(&bench.media, volume);
     }
@@ -482,7 +482,7 @@ fn a_slot_with_parity_does_not_move_away_from_a_block_that_a_returning_drive_has
     for at in slots.clone() {
         bench.write(volume, at * 16 + 4, &kept(at)).unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.seen.faults[AWAY].set(Some((|_| true, ErrorKind::Timeout)));
     change(&mut bench, volume);
     assert!(!is_back(&bench));
@@ -496,7 +496,7 @@ fn a_slot_with_parity_does_not_move_away_from_a_block_that_a_returning_drive_has
     assert!(all.any(|at| bench.read(volume, at * 16 + 4, 1).is_err()));
     bench.seen.faults[AWAY].set(None);
     let back = bench.readmission(AWAY);
-    for answer in bench.manage_together([Manage::Settle, back]) {
+    for answer in bench.manage_together([Manage::Drain, back]) {
         answer.expect("done");
     }
     assert!(is_back(&bench));
@@ -514,7 +514,7 @@ fn holds_back_and_returns(comes_early: bool) {
     bench.write(volume, at, &fill(1, 77)).unwrap();
     let is_late: fn(Operation) -> bool = |op| op == Operation::Write(Durability::Cached);
     bench.seen.held.set(Some(is_late));
-    let what = Manage::Settle;
+    let what = Manage::Drain;
     bench.run(Event::Manage { id: 1000, what });
     for drives in [0, 1] {
         let reserve = Reserve::Drives(drives);
@@ -536,7 +536,7 @@ fn holds_back_and_returns(comes_early: bool) {
     settled.extend(bench.run(Event::Tick).1);
     assert!(settled.iter().all(|(_, answer)| answer.is_ok()) && settled.len() == 2);
     assert!(is_back(&bench));
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let alone = Bench::open_with(without(&bench.media, 0), &degraded());
     let read = alone.expect("import of it alone").read(volume, at, 1);
     assert_eq!(read.expect("it has it"), fill(1, 77));

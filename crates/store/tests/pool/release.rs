@@ -55,7 +55,7 @@ fn one_layout_uses_what_another_gave_up() {
         bench
             .manage(Manage::DeleteVolume { volume })
             .expect("delete");
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         let status = bench.engine.status();
         let used: u64 = status.homes.iter().map(|home| home.used_bytes).sum();
         assert_eq!(used, 0);
@@ -82,9 +82,9 @@ fn what_a_restart_finds_empty_goes_back() {
         bench.manage_cut(Manage::DeleteVolume { volume }, budget);
         bench = bench.restart();
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     bench = bench.restart();
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let after = advertised(&bench, PARITY);
     assert!(after + 32 >= before, "{after} of {before}");
     fill_up(&mut bench, PARITY);

@@ -135,7 +135,7 @@ fn logs_keep_records_until_they_are_in_the_own_plane() {
     let other = bench.volume(GRANULES, 2);
     record(&mut bench, volume, 5..8, tag(1, 1));
     // Everything goes home, and both logs are emptied: it must be somewhere.
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     assert!(uncertain(&bench, volume).is_superset(&(5..8).collect()));
     let mut bench = bench.restart();
     assert!(uncertain(&bench, volume).is_superset(&(5..8).collect()));
@@ -155,7 +155,7 @@ fn logs_keep_records_until_they_are_in_the_own_plane() {
     // Void once what was in flight is committed.
     bench.engine.replica_learn(volume, known(3));
     assert_eq!(uncertain(&bench, volume), BTreeSet::new());
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let bench = bench.restart();
     assert_eq!(uncertain(&bench, volume), BTreeSet::new());
 }
@@ -187,7 +187,7 @@ fn what_an_absent_copy_misses_is_marked_in_the_same_step() {
 
     // What was copied is cleared, and stays so once it was written.
     bench.engine.replica_clear(volume, 1, &(700..800));
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     let left: BTreeSet<u64> = (5..8).chain(40..42).chain([900]).collect();
     assert_eq!(plane(&bench, volume, 1), left);
@@ -289,7 +289,7 @@ fn planes_that_are_larger_than_the_map_log_are_written_in_parts() {
     assert_eq!(bench.engine.replica_plane(volume, 1), whole);
     assert_eq!(bench.engine.replica_plane(volume, 2), whole);
     record(&mut bench, volume, 9..10, tag(2, 1));
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     assert!(uncertain(&bench, volume).is_superset(&[5, 6, 7, 9].into()));
 }
 
@@ -416,7 +416,7 @@ fn what_is_no_copy_is_refused() {
     // Gone with its volume, and its pages serve the next one.
     record(&mut bench, volume, 5..8, tag(1, 1));
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     assert_eq!(bench.engine.replica_promise(volume), None);
     let next = replica(&mut bench);

@@ -74,10 +74,10 @@ fn a_full_pool_repairs_itself_and_promises_no_less() {
     let mut bench = bench(4, Reserve::Auto);
     let volume = bench.volume(16384, 2);
     let slots = fill_up(&mut bench, volume, 1024);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     bench.seen.faults[2].set(Some((|_| true, ErrorKind::Media)));
     bench.write(volume, 5, &fill(1, 0)).expect("goes on");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let status = bench.engine.status();
     assert!(!status.members[2].in_service);
     assert!(!status.degraded, "everything has its copies again");
@@ -144,7 +144,7 @@ fn patient() -> (Bench, u32) {
             .write(volume, slot * 16, &fill(16, slot as u8))
             .expect("write");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let options = ImportOptions {
         repair_after: Duration::from_secs(60),
         ..ImportOptions::default()
@@ -158,7 +158,7 @@ fn patient() -> (Bench, u32) {
 fn lose(bench: &mut Bench, volume: u32, drive: usize) {
     bench.seen.faults[drive].set(Some((|_| true, ErrorKind::Media)));
     bench.write(volume, 3, &fill(1, 0)).expect("goes on");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     assert!(!bench.engine.status().members[drive].in_service);
 }
 
@@ -201,7 +201,7 @@ fn repair_begins_at_once_when_somebody_says_so() {
 fn logs_get_their_copies_back_at_once() {
     let (mut bench, volume) = patient();
     lose(&mut bench, volume, 1);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     assert!(bench.engine.status().degraded, "homes wait");
     // Another loss does not touch what was written since.
     bench.write(volume, 3, &fill(1, 77)).expect("write");

@@ -23,7 +23,7 @@ fn lost(layout: Layout) -> (Bench, u32) {
     for slot in 0..SLOTS {
         bench.write(volume, slot * 16, &fill(slot)).unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.seen.log.borrow_mut().clear();
     (bench, volume)
 }
@@ -49,7 +49,7 @@ fn what_a_rebuild_has_recorded_is_not_done_again() {
     ] {
         let (mut bench, volume) = lost(layout);
         lose(&mut bench, volume);
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         assert!(!bench.engine.status().degraded);
         let whole = asked(&bench.seen);
         // The same again, and the process dies when four fifths are done.
@@ -62,7 +62,7 @@ fn what_a_rebuild_has_recorded_is_not_done_again() {
         let mut bench = Bench::open_seen(bench.media, &options, seen.clone()).unwrap();
         let imported = asked(&seen);
         assert!(bench.engine.status().degraded);
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         assert!(!bench.engine.status().degraded);
         let again = asked(&seen) - imported;
         assert!(again * 2 < whole, "{layout}: {again} of {whole}");

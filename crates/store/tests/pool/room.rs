@@ -51,7 +51,7 @@ fn volumes_are_made_and_enlarged_as_far_as_the_root_has_room() {
     for at in [0, 700, limit * GIB - 3] {
         bench.write(second, at, &fill(3, 1)).unwrap();
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     assert_eq!(bench.read(second, limit * GIB - 3, 3).unwrap(), fill(3, 1));
     // What one gives back another may have.
@@ -93,7 +93,7 @@ fn what_a_deleted_volume_has_left_is_cleared_away_for_another() {
         }
         volume
     });
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
     let error = bench.volume_as(size * GIB, MIRROR).unwrap_err();
     assert!(error.to_string().contains("cleared away"), "{error}");

@@ -26,7 +26,7 @@ fn pages_of_the_map_count_for_their_drive() {
     let mut bench = Bench::new(2, 32 << 20);
     let volume = bench.volume(512, 2);
     bench.write(volume, 0, &fill(16, 1)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     let copy = bench.root().meta[0].columns[0];
     // The tables have been read, the leaf has not.
@@ -47,7 +47,7 @@ fn records_of_the_ring_count_for_their_drive() {
     let mut bench = bench.restart();
     let copy = bench.root().ring.chunks[0].copies[0];
     spoil(&bench, copy, small_sizes().chunk_bytes());
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     assert_eq!(bad(&bench, copy), 1);
     assert_eq!(bench.read(volume, 3, 1).unwrap(), fill(1, 1));
 }
@@ -57,7 +57,7 @@ fn granules_that_are_lost_count_for_every_drive_that_had_them() {
     let mut bench = Bench::new(2, 32 << 20);
     let volume = bench.volume(512, 2);
     bench.write(volume, 0, &fill(16, 5)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let places = bench.places(&fill(1, 5));
     for &(drive, block) in places.iter().filter(|(drive, _)| *drive < 2) {
         bench.media[drive].borrow_mut()[block as usize * 4096] ^= 1;
@@ -75,7 +75,7 @@ fn what_a_scrub_mends_is_durable() {
     let volume = bench.volume(512, 2);
     bench.write(volume, 0, &fill(16, 1)).unwrap();
     bench.write(volume, 3, &fill(1, 2)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     // The ring's copies come first on each drive.
     let &(drive, block) = bench.places(&fill(1, 2)).last().unwrap();
     bench.media[drive].borrow_mut()[block as usize * 4096] ^= 1;
@@ -94,7 +94,7 @@ fn a_scrub_is_not_over_before_the_map_is_written_anew() {
     let mut bench = Bench::new(2, 32 << 20);
     let volume = bench.volume(512, 2);
     bench.write(volume, 0, &fill(16, 1)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     // Pages of the map take their time, roots do not.
     let is_page: crate::common::Rule = |op| op == Operation::Write(Durability::Cached);
     bench.seen.held.set(Some(is_page));
@@ -122,7 +122,7 @@ fn a_page_that_there_is_no_memory_to_read_is_not_bad() {
     for places in places.chunks(100) {
         bench.write_at_once(volume, places, &fill(1, 1));
     }
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     // Records of all these pages, which are read to have them applied.
     for places in places.chunks(100) {
         bench.write_at_once(volume, places, &fill(2, 1));

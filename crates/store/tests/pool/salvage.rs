@@ -35,7 +35,7 @@ fn a_scrub_mends_what_each_copy_lacks_from_the_other() {
         let volume = bench.volume_of(GRANULES, layout, Some(Grain::K64));
         let volume = volume.expect("create");
         bench.write(volume, 0, &slot()).expect("write");
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         // Different granules of different drives; with parity, of different rows.
         let one = places(&bench, 0)[0];
         let other = places(&bench, 13).into_iter().find(|at| at.0 != one.0);
@@ -54,7 +54,7 @@ fn a_drive_that_leaves_takes_only_what_it_cannot_read() {
     let layout = Layout::Mirror { copies: 1 };
     let volume = bench.volume_of(GRANULES, layout, None).expect("create");
     bench.write(volume, 0, &slot()).expect("write");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let (member, block) = places(&bench, 7)[0];
     spoil(&bench, (member, block));
     bench

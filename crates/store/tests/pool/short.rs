@@ -98,7 +98,7 @@ fn a_flush_that_fails_is_never_asked_for_again() {
     let volume = bench.volume(64, 2);
     bench.write(volume, 0, &pattern(2, 2)).unwrap();
     bench.seen.faults[0].set(Some((IS_FLUSH, ErrorKind::NoSpace)));
-    bench.manage(ashlar_store::Manage::Settle).unwrap();
+    bench.manage(ashlar_store::Manage::Drain).unwrap();
     assert!(!bench.engine.status().members[0].in_service);
 }
 
@@ -108,7 +108,7 @@ fn a_read_that_finds_no_memory_goes_to_another_copy() {
     let mut bench = Bench::new(2, DRIVE);
     let volume = bench.volume(64, 2);
     bench.write(volume, 0, &pattern(16, 1)).unwrap();
-    bench.manage(ashlar_store::Manage::Settle).unwrap();
+    bench.manage(ashlar_store::Manage::Drain).unwrap();
     let mut bench = bench.restart();
     // The map is here from now on.
     assert_eq!(bench.read(volume, 0, 16).unwrap(), pattern(16, 1));

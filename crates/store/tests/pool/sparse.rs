@@ -51,7 +51,7 @@ fn fill_and_go_on((drives, bytes): (usize, usize), layout: Layout, step: u64) ->
         .volume_of(end, layout, Some(Grain::K8))
         .expect("create");
     let written = fill(&mut bench, volume, step, end);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     check(&mut bench, volume, step, written);
     let mut bench = bench.restart();
     // Another write is refused, and one that needs nothing new is not.
@@ -62,7 +62,7 @@ fn fill_and_go_on((drives, bytes): (usize, usize), layout: Layout, step: u64) ->
             .write(volume, i * step, &granule(i * step))
             .expect("over");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut bench = bench.restart();
     check(&mut bench, volume, step, written);
     // What is given back can be written again, elsewhere.
@@ -74,7 +74,7 @@ fn fill_and_go_on((drives, bytes): (usize, usize), layout: Layout, step: u64) ->
         let at = behind + i * step;
         bench.write(volume, at, &granule(at)).expect("again");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut bench = bench.restart();
     for i in 0..written / 4 {
         let at = behind + i * step;
@@ -114,7 +114,7 @@ fn dense(bench: &mut Bench, layout: Layout) -> u64 {
     bench
         .manage(Manage::DeleteVolume { volume })
         .expect("delete");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     taken
 }
 
@@ -130,7 +130,7 @@ fn what_a_sparse_volume_has_had_serves_a_dense_one() {
     bench
         .manage(Manage::DeleteVolume { volume })
         .expect("delete");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     for _ in 0..4 {
         bench.pass(4_000_000_000);
     }
@@ -156,7 +156,7 @@ fn a_full_sparse_pool_survives_a_drive() {
             .write(volume, i * FAR, &granule(i * FAR))
             .expect("over");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     assert!(!bench.engine.status().members[1].in_service);
     let mut bench = bench.restart();
     check(&mut bench, volume, FAR, written);
@@ -166,7 +166,7 @@ fn a_full_sparse_pool_survives_a_drive() {
             .expect("over");
     }
     bench.add_drive(BYTES);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let status = bench.engine.status();
     assert!(!status.degraded, "{:?} {:?}", status.members, status.homes);
     bench.seen.faults[0].set(Some((|_| true, ErrorKind::Media)));

@@ -7,7 +7,7 @@ use ashlar_store::{Event, ImportOptions, Manage};
 
 fn lose(bench: &mut Bench, drive: usize) {
     bench.seen.faults[drive].set(Some((|_| true, ErrorKind::Media)));
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     bench.manage(Manage::Scrub).expect("scrub");
     assert!(!bench.engine.status().members[drive].in_service);
 }

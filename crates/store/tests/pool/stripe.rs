@@ -26,7 +26,7 @@ fn pool() -> Bench {
         bench.write(volume, first, &pattern(250, 6)).unwrap();
     }
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench
 }
 
@@ -91,7 +91,7 @@ fn what_is_written_is_in_place_and_stays() {
     check(&mut bench);
     let mut bench = bench.restart();
     check(&mut bench);
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     check(&mut bench);
     // No log, and each chunk once, on the next drive each time.
@@ -314,7 +314,7 @@ fn a_crash_between_the_records_of_a_large_volume_leaves_none_of_it() {
         let mut bench = Bench::new(1, 64 << 20);
         let volume = bench.volume(16, 1);
         bench.write(volume, 0, &pattern(3, 1)).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         bench
     };
     let base = used(&fresh());
@@ -410,7 +410,7 @@ fn a_failed_flush_is_never_forgotten() {
     // The same flush spoke for pages and homes on that drive: it is out, and mirrors go on.
     assert_eq!(bench.engine.losses()[0].0, 0);
     bench.write(mirror, 3, &pattern(20, 3)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     assert_eq!(bench.read(mirror, 3, 20).unwrap(), pattern(20, 3));
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
     assert_eq!(bench.engine.volumes().len(), 1);
@@ -428,7 +428,7 @@ fn a_lost_drive_takes_its_blocks_along() {
     }
     bench.seen.faults[2].set(Some((|_| true, ErrorKind::Disconnected)));
     bench.write(mirror, 0, &pattern(3, 1)).unwrap();
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     let check = |bench: &mut Bench| {
         assert!(trouble(bench, volume).unwrap().contains("(2)"));
         assert_eq!(trouble(bench, mirror), None);

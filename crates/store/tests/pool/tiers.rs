@@ -79,7 +79,7 @@ fn what_is_written_comes_back_from_either_home_after_restarts() {
         assert!(found.hot_bytes <= found.limit_bytes, "{found:?}");
         moved |= found.tally.promoted_bytes > 0 && found.tally.demoted_bytes > 0;
         if round % 2 == 1 {
-            bench.manage(Manage::Settle).expect("settle");
+            bench.manage(Manage::Drain).expect("settle");
         }
         bench = bench.restart();
         assert_eq!(tier(&bench, volume).hot_bytes, found.hot_bytes);
@@ -191,7 +191,7 @@ fn slots_that_are_read_often_move_to_faster_drives_and_no_others_do() {
     let moved = found.tally.promoted_bytes;
     let host = found.tally.user_bytes + 40 * 5 * 2 * 4096 + 3 * 128 * 4096;
     assert!(moved * 10 <= host, "{moved} of {host}");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let mut bench = bench.restart();
     for slot in 0..60 {
         let read = bench.read(volume, slot * 16 + 3, 2).expect("read");
@@ -248,7 +248,7 @@ fn a_volume_that_is_deleted_gives_both_homes_back() {
     bench
         .manage(Manage::DeleteVolume { volume })
         .expect("delete");
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let hot = |bench: &Bench| {
         let homes = bench.engine.status().homes;
         homes.iter().any(|home| home.hot_of.is_some())
@@ -304,7 +304,7 @@ fn a_lost_drive_is_made_again_in_both_homes() {
         bench.manage(Manage::Repair).expect("repair");
         rest(&mut bench);
         model.check(&mut bench, "made again");
-        bench.manage(Manage::Settle).expect("settle");
+        bench.manage(Manage::Drain).expect("settle");
         model.check(&mut bench, "settled");
     }
     assert!(!bench.engine.status().degraded);
@@ -419,7 +419,7 @@ fn drives_of_the_mirror_that_are_full_stop_nothing() {
     let fast = bench.volume_as(16 << 10, DISKS).expect("a volume");
     let full = (0..1024).find_map(|slot| bench.write(fast, slot * 16, &fill(16, 1)).err());
     assert!(full.is_some());
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     let volume = over_disks(&mut bench, 2048);
     for slot in 0..60 {
         bench
@@ -445,14 +445,14 @@ fn a_slot_does_not_move_away_from_a_block_that_cannot_be_read() {
     cold[5 * 4096..6 * 4096].fill(99);
     bench.write(volume, 0, &cold).expect("write");
     rest(&mut bench);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     assert_eq!(tier(&bench, volume).hot_bytes, 0);
     let copies = bench.places(&fill(1, 99));
     assert_eq!(copies.len(), 2);
     bench.seen.unreadable.borrow_mut().extend(copies);
     bench.write(volume, 9, &fill(1, 98)).expect("write");
     rest(&mut bench);
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     assert_eq!(bench.read(volume, 9, 1).expect("read"), fill(1, 98));
     assert!(bench.read(volume, 5, 1).is_err(), "not now");
     bench.seen.unreadable.borrow_mut().clear();

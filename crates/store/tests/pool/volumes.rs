@@ -28,7 +28,7 @@ fn what_was_cut_off_in_the_ring_does_not_come_back() {
     bench.manage_cut(resize(volume, 2), 2);
     let mut bench = bench.restart();
     assert_eq!(bench.engine.geometry(volume).unwrap().blocks, 2);
-    bench.manage(Manage::Settle).unwrap();
+    bench.manage(Manage::Drain).unwrap();
     bench.manage(resize(volume, 2048)).unwrap();
     for slot in written().skip(1) {
         assert_eq!(bench.read(volume, slot * 16, 1).unwrap(), vec![0; 4096]);
@@ -48,7 +48,7 @@ fn a_volume_deleted_while_it_is_made_smaller_leaves_nothing_behind() {
         for slot in 0..behind {
             bench.write(volume, slot * 16, &pattern(1, 1)).unwrap();
         }
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         let order = |id, what| Event::Manage { id, what };
         bench.seen.hold_after(2);
         let (_, resized) = bench.run(order(91, resize(volume, 80)));
@@ -58,7 +58,7 @@ fn a_volume_deleted_while_it_is_made_smaller_leaves_nothing_behind() {
         bench.budget = Some(budget);
         let (_, deleted) = bench.run(Event::Tick);
         let mut bench = bench.restart();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         if bench.engine.volumes().is_empty() {
             gone += 1;
             assert_eq!(used(&bench), 0, "budget {budget}");
@@ -88,9 +88,9 @@ fn deleted_volumes_leave_the_root() {
         let volume = bench.volume(4096, 2);
         bench.write(volume, 0, &pattern(16, 2)).unwrap();
         bench.write(volume, 3000, &pattern(2, 3)).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
         bench.manage(Manage::DeleteVolume { volume }).unwrap();
-        bench.manage(Manage::Settle).unwrap();
+        bench.manage(Manage::Drain).unwrap();
     }
     let nodes: Vec<u32> = newest_root(&bench)
         .tops

@@ -12,10 +12,10 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
 use tracing::{trace, warn};
 
-use super::append::{StagedChange, Then};
 use super::class::Class;
 use super::guard::Guard;
 use super::invariant::invariant;
+use super::journal::{StagedChange, Then};
 use super::locks::SlotKey;
 use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot};
@@ -130,7 +130,7 @@ impl Engine {
         }
         let idle = self.now >= self.destage.last_write + IDLE;
         let filling = self.ring.log.fill() > LOW || self.ring_holds_map();
-        let asked = self.waiting.is_settling() || self.is_healing() || self.has_many_terms();
+        let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
         if self.may_move() {
             self.collect_moves();
         }
@@ -376,6 +376,12 @@ impl Engine {
     /// Writes a run of granules to every copy of the home.
     fn write_run(&mut self, job: usize, run: std::ops::Range<usize>) {
         let (segment, slot) = segment_and_slot(self.destage.jobs[job].location);
+        let Some(shape) = self.shape(segment) else {
+            return invariant!(
+                self,
+                "a slot goes home to segment {segment}, which is not there"
+            );
+        };
         for copy in self.written_columns(segment) {
             let drive = usize::from(copy.drive);
             let Some(mut buffer) = self.buffer(run.len() * GRANULE) else {
@@ -383,10 +389,7 @@ impl Engine {
             };
             let from = run.start * GRANULE;
             buffer.copy_from_slice(&self.destage.jobs[job].buffer[from..run.end * GRANULE]);
-            let at = self
-                .shape(segment)
-                .strip_at(self.identity.sizes(), copy, slot)
-                + from as u64;
+            let at = shape.strip_at(self.identity.sizes(), copy, slot) + from as u64;
             self.destage.written.insert(copy.drive);
             let range = self.range(drive, at, buffer.len());
             self.destage.pending += 1;
@@ -414,7 +417,7 @@ impl Engine {
             crcs,
         };
         self.destage.unpublished += 1;
-        self.staged_changes.push_front(StagedChange {
+        self.journal.stage_first(StagedChange {
             change,
             then: Then::Destage,
             more: false,

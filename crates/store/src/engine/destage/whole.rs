@@ -6,9 +6,9 @@ use ashlar_block::{Durability, IoBuffer};
 
 use super::{Engine, Job};
 use crate::Canary;
-use crate::engine::append::{StagedChange, Then};
 use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
+use crate::engine::journal::{StagedChange, Then};
 use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::parity::{For, Gathered, Wish};
@@ -53,8 +53,15 @@ impl Engine {
         let granules = self.recorded(key);
         let mut crcs = [0; UNIT_GRANULES as usize];
         for (crc, granule) in crcs.iter_mut().zip(self.granules_of(key)) {
-            let known = self.map.granule(key.volume, granule);
-            *crc = known.map_or(0, |(_, crc)| crc);
+            let Some((_, known)) = self.map.granule(key.volume, granule) else {
+                return invariant!(
+                    self,
+                    "slot {} of volume {} moves, but its leaf is not here",
+                    key.slot,
+                    key.volume
+                );
+            };
+            *crc = known;
         }
         for (i, newest) in &granules {
             crcs[*i] = newest.crc;
@@ -83,7 +90,7 @@ impl Engine {
             return None;
         };
         let counted_on = self.reservations.of_class(class);
-        let free = self.homes.get(&class)?.free();
+        let free = self.segments.free_slots(class);
         if !self.reservations.has(key) && free <= counted_on {
             return None;
         }
@@ -159,11 +166,11 @@ impl Engine {
     /// Whether what the ring has of a slot can go to the home that it has.
     fn goes_in_place(&self, key: SlotKey, home: u32) -> bool {
         let segment = segment_and_slot(home).0;
-        let is_mirror = |class: &Class| !class.has_parity();
-        let has_mirrors = self.class_of(key.volume).as_ref().is_some_and(is_mirror);
+        let is_mirror = |class: Class| !class.has_parity();
+        let has_mirrors = self.class_of(key.volume).is_some_and(is_mirror);
         home != 0
             && self.is_readable(segment)
-            && self.segment_classes.get(&segment).is_some_and(is_mirror)
+            && self.segments.class(segment).is_some_and(is_mirror)
             && (has_mirrors || self.is_hot_home(home))
     }
 
@@ -215,7 +222,7 @@ impl Engine {
                 crcs: whole.crcs,
             };
             self.destage.unpublished += 1;
-            self.staged_changes.push_front(StagedChange {
+            self.journal.stage_first(StagedChange {
                 change,
                 then: Then::Destage,
                 more: false,

@@ -86,8 +86,8 @@ pub(in crate::engine) struct Gather {
     /// The column whose drive returns: what it holds may be old, and only its data say so.
     returning: Option<usize>,
     rows: Range<usize>,
-    /// Of each granule of the slot: its checksum, 0 for none.
-    crcs: [u32; UNIT_GRANULES as usize],
+    /// Of each granule of the slot: its checksum, if it has one.
+    crcs: [Option<u32>; UNIT_GRANULES as usize],
     asked: Vec<bool>,
     strips: Vec<Option<Strip>>,
     pending: usize,
@@ -114,7 +114,7 @@ impl Gather {
     fn is_here(&self, granule: usize, crc: impl Fn(&[u8]) -> u32) -> bool {
         let (column, row) = self.shape.place(granule);
         let found = self.found(column, row);
-        found.is_some_and(|bytes| crc(bytes) == self.crcs[granule])
+        found.is_some_and(|bytes| self.crcs[granule] == Some(crc(bytes)))
     }
 
     /// What was read is what was wanted: nothing to solve.
@@ -134,7 +134,7 @@ impl Gather {
     fn choose(&self, crc: impl Fn(&[u8]) -> u32) -> Gathered {
         let row = |number: usize| {
             let expected = self.crcs[number];
-            let good = |bytes: &&[u8]| expected == 0 || crc(bytes) == expected;
+            let good = |bytes: &&[u8]| expected.is_none_or(|expected| crc(bytes) == expected);
             let copies = 0..self.columns.len();
             let found = copies.clone().filter_map(|copy| self.found(copy, number));
             let chosen = found.filter(|bytes| good(bytes)).map(<[u8]>::to_vec).next();
@@ -167,10 +167,10 @@ impl Gather {
         let solve_row = |row: usize| {
             let granules: Vec<Option<usize>> =
                 (0..data).map(|c| self.shape.granule(c, row)).collect();
-            let crc = |granule: &Option<usize>| granule.map_or(0, |granule| self.crcs[granule]);
+            let crc = |granule: &Option<usize>| granule.and_then(|granule| self.crcs[granule]);
             let wanted = Wanted {
                 number: row,
-                crcs: &granules.iter().map(crc).collect::<Vec<u32>>(),
+                crcs: &granules.iter().map(crc).collect::<Vec<Option<u32>>>(),
                 padding: &granules.iter().map(Option::is_none).collect::<Vec<bool>>(),
                 parity: usize::from(self.shape.parity),
                 salt,
@@ -203,20 +203,27 @@ impl Engine {
 
     fn begin_gather(&mut self, wish: Wish) {
         let segment = segment_and_slot(wish.location).0;
-        let shape = self.shape(segment);
-        let columns = self.all_columns(segment);
+        let Some(found) = self.segments.get(segment) else {
+            return invariant!(
+                self,
+                "a slot of segment {segment} is wanted, which is not there"
+            );
+        };
+        let (shape, columns) = (found.shape, found.columns.to_vec());
         let rows = match wish.who {
             For::Walk { .. } => 0..shape.rows(),
             _ => rows_of(shape, wish.granules),
         };
-        let mut crcs = wish.crcs;
+        // A granule that reads as zeroes has none.
+        let has_one = |crc: u32| (crc != 0).then_some(crc);
+        let mut crcs = wish.crcs.map(has_one);
         for (crc, granule) in crcs.iter_mut().zip(self.granules_of(wish.key)) {
             // What the map says of another location tells nothing about this one.
             if let Some((location, known)) = self.map.granule(wish.key.volume, granule)
                 && location == wish.location
-                && *crc == 0
+                && crc.is_none()
             {
-                *crc = known;
+                *crc = has_one(known);
             }
         }
         let is_walk = matches!(wish.who, For::Walk { .. })

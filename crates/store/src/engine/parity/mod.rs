@@ -25,6 +25,8 @@ pub(crate) use gather::Gathered;
 pub(super) use gather::{For, Gather, Wish};
 
 use super::class::Shape;
+use super::invariant::invariant;
+use super::segment_table::HomeSegment;
 use super::state::Joining;
 use super::{Engine, Owner};
 use crate::format::ChunkCopy;
@@ -57,13 +59,26 @@ fn fill_strip(data: &[Cow<'_, [u8]>], which: usize, out: &mut [u8]) {
     }
 }
 
+/// A segment's columns and shape once one that was being filled has joined.
+pub(super) fn strips_with(found: HomeSegment<'_>, joining: Joining) -> (Vec<ChunkCopy>, Shape) {
+    let (mut columns, mut shape) = (found.columns.to_vec(), found.shape);
+    match columns.get_mut(joining.at) {
+        Some(column) => *column = joining.column,
+        None => {
+            columns.push(joining.column);
+            shape.parity += 1;
+        }
+    }
+    (columns, shape)
+}
+
 impl Engine {
     /// Where a granule of a slot lies: its column, and the byte on that column's drive.
     pub(super) fn granule_at(&self, location: u32, granule: u32) -> Option<(ChunkCopy, u64)> {
         let (segment, slot) = super::space::segment_and_slot(location);
-        let shape = self.shape(segment);
+        let HomeSegment { shape, columns, .. } = self.segments.get(segment)?;
         let (column, row) = shape.place(granule as usize);
-        let column = *self.segment_columns(segment).get(column)?;
+        let column = *columns.get(column)?;
         let at = shape.strip_at(self.identity.sizes(), column, slot) + (row * GRANULE) as u64;
         Some((column, at))
     }
@@ -89,7 +104,13 @@ impl Engine {
         durability: Durability,
         owner: Owner,
     ) -> usize {
-        let shape = self.shape(segment);
+        let Some(shape) = self.shape(segment) else {
+            invariant!(
+                self,
+                "slots of segment {segment} are written, which is not there"
+            );
+            return 0;
+        };
         let columns = self.columns_to_write(segment);
         let data: Vec<_> = slots.iter().map(|slot| data_strips(shape, slot)).collect();
         for &(column, which) in &columns {
@@ -110,26 +131,11 @@ impl Engine {
         columns.len()
     }
 
-    /// A segment's columns and shape once one that was being filled has joined.
-    pub(super) fn strips_with(&self, segment: u32, joining: Joining) -> (Vec<ChunkCopy>, Shape) {
-        let mut columns = self.all_columns(segment);
-        let mut shape = self.shape(segment);
-        match columns.get_mut(joining.at) {
-            Some(column) => *column = joining.column,
-            None => {
-                columns.push(joining.column);
-                shape.parity += 1;
-            }
-        }
-        (columns, shape)
-    }
-
     /// What has to be written so that every column of a slot holds what it should: drive, byte and
     /// bytes, a granule or (of the column that is being filled) a strip each.
-    pub(super) fn mends_of(&self, found: &Gathered) -> Vec<super::rebuild::Mend> {
+    pub(super) fn mends_of(&self, found: &Gathered) -> Option<Vec<super::rebuild::Mend>> {
         let (segment, slot) = super::space::segment_and_slot(found.location);
-        let shape = self.shape(segment);
-        let columns = self.segment_columns(segment);
+        let HomeSegment { shape, columns, .. } = self.segments.get(segment)?;
         let mut mends = Vec::new();
         for row in &found.rows {
             for &which in &row.bad {
@@ -157,7 +163,7 @@ impl Engine {
             let strip: Vec<u8> = strip.collect();
             mends.push((usize::from(joining.column.drive), at, strip));
         }
-        mends
+        Some(mends)
     }
 }
 

@@ -10,8 +10,8 @@ use crate::sizes::GRANULE;
 pub(super) struct Wanted<'a> {
     /// Which row of the slot.
     pub(super) number: usize,
-    /// Of each data column: the checksum of its granule, 0 for none.
-    pub(super) crcs: &'a [u32],
+    /// Of each data column: the checksum of its granule, if it has one.
+    pub(super) crcs: &'a [Option<u32>],
     /// Of each data column: whether it has a granule at all in this row. Padding is zeroes.
     pub(super) padding: &'a [bool],
     /// Columns of parity.
@@ -96,12 +96,13 @@ impl Wanted<'_> {
             return Some(vec![0; GRANULE]);
         }
         let found = found?;
-        let crc = self.crcs.get(column).copied().unwrap_or(0);
-        (crc == 0 || self.salt.crc(found) == crc).then(|| found.to_vec())
+        let crc = self.crcs.get(column).copied().flatten();
+        let is_good = crc.is_none_or(|crc| self.salt.crc(found) == crc);
+        is_good.then(|| found.to_vec())
     }
 
     fn is_certain(&self, column: usize) -> bool {
-        let is_checked = self.crcs.get(column).is_some_and(|&crc| crc != 0);
+        let is_checked = self.crcs.get(column).is_some_and(Option::is_some);
         is_checked || self.padding.get(column).copied().unwrap_or(false)
     }
 
@@ -133,7 +134,9 @@ impl Wanted<'_> {
         }
         let (data, codes) = columns.split_at_mut(self.crcs.len());
         let data: Vec<&[u8]> = data.iter().flatten().map(|column| &column[..]).collect();
-        let agrees = |(bytes, &crc): (&&[u8], &u32)| crc == 0 || self.salt.crc(bytes) == crc;
+        let agrees = |(bytes, crc): (&&[u8], &Option<u32>)| {
+            crc.is_none_or(|crc| self.salt.crc(bytes) == crc)
+        };
         if !data.iter().zip(self.crcs).all(agrees) {
             return None;
         }
@@ -145,7 +148,7 @@ impl Wanted<'_> {
     }
 
     fn lost(&self, good: Vec<Option<Vec<u8>>>) -> Row {
-        let is_lost = |&column: &usize| self.crcs[column] != 0 && good[column].is_none();
+        let is_lost = |&column: &usize| self.crcs[column].is_some() && good[column].is_none();
         Row {
             number: self.number,
             bad: Vec::new(),
@@ -170,7 +173,7 @@ mod tests {
         data.into_iter().chain(codes).collect()
     }
 
-    fn solve(columns: &[Option<Vec<u8>>], crcs: &[u32], parity: usize) -> Row {
+    fn solve(columns: &[Option<Vec<u8>>], crcs: &[Option<u32>], parity: usize) -> Row {
         let wanted = Wanted {
             number: 0,
             crcs,
@@ -186,8 +189,9 @@ mod tests {
         columns.into_iter().flatten().collect()
     }
 
-    fn crcs(columns: &[Vec<u8>]) -> Vec<u32> {
-        columns[..3].iter().map(|column| SALT.crc(column)).collect()
+    fn crcs(columns: &[Vec<u8>]) -> Vec<Option<u32>> {
+        let data = columns[..3].iter();
+        data.map(|column| Some(SALT.crc(column))).collect()
     }
 
     #[test]
@@ -209,7 +213,7 @@ mod tests {
     fn a_rotten_granule_without_a_checksum_is_doubted() {
         let all = columns(2);
         let mut checked = crcs(&all);
-        checked[0] = 0;
+        checked[0] = None;
         let mut found: Vec<Option<Vec<u8>>> = all.iter().cloned().map(Some).collect();
         found[0] = Some(vec![0xEE; GRANULE]);
         found[1] = None;

@@ -250,7 +250,7 @@ impl Engine {
     }
 
     fn send_clear(&mut self, op: usize, drive: usize, at: u64, bytes: u64, kind: Operation) {
-        let shift = self.drives[drive].geometry.block_size.shift();
+        let shift = self.drives.shift(drive);
         let range = BlockRange::new(at >> shift, (bytes >> shift) as u32);
         let owner = Owner::Raw(RawIo::Clear { op, at, bytes });
         self.send(drive, owner, |tag| Request {

@@ -10,9 +10,9 @@ use ashlar_block::{Durability, ErrorKind, IoError, Operation};
 
 use super::io::Whom;
 use super::{Raw, RawSegment, RawSegments};
-use crate::engine::append::{StagedChange, Then};
-use crate::engine::extents::{most_segments, take_columns};
+use crate::engine::extents::most_segments;
 use crate::engine::invariant::invariant;
+use crate::engine::journal::{StagedChange, Then};
 use crate::engine::manage::segment_change;
 use crate::engine::map::{Change, FIRST_VOLUME, VOLUMES};
 use crate::engine::write::MAP_LIMIT;
@@ -118,7 +118,7 @@ impl Engine {
 
     /// Segments of so many columns that there is room for.
     pub(in crate::engine) fn raw_room(&self, columns: usize) -> u64 {
-        most_segments(&self.raw_rooms(), columns).min(self.segment_ids.left())
+        most_segments(&self.raw_rooms(), columns).min(self.segments.ids_left())
     }
 
     fn take_raw_segment(
@@ -133,11 +133,11 @@ impl Engine {
             false => 0,
         };
         let at_home: Vec<u32> = rooms.iter().enumerate().map(at_home).collect();
-        let found = take_columns(&mut self.extents, &at_home, columns, extents)
-            .or_else(|| take_columns(&mut self.extents, &rooms, columns, extents));
+        let found = self.drives.take_columns(&at_home, columns, extents);
+        let found = found.or_else(|| self.drives.take_columns(&rooms, columns, extents));
         let mut found = found?;
         found.sort_by_key(|copy| copy.drive);
-        match self.segment_ids.take() {
+        match self.segments.take_id() {
             Some(id) => Some(RawSegment { id, columns: found }),
             None => {
                 self.give_extents(&found);
@@ -150,7 +150,7 @@ impl Engine {
     fn untake_raw(&mut self, segments: Vec<RawSegment>) {
         for segment in segments {
             self.give_extents(&segment.columns);
-            self.segment_ids.give(segment.id);
+            self.segments.give_id(segment.id);
         }
     }
 
@@ -269,7 +269,7 @@ impl Engine {
             };
             let counts = matches!(staged.then, Then::RawSegment | Then::RawFreed(_));
             self.raw.unpublished += usize::from(counts);
-            self.staged_changes.push_back(staged);
+            self.journal.stage(staged);
         }
     }
 
@@ -283,7 +283,7 @@ impl Engine {
         if let Some((_, columns)) = self.raw.freeing.remove(&id) {
             self.raw.freeing_on.remove(&columns);
             self.give_extents(&columns);
-            self.segment_ids.give(id);
+            self.segments.give_id(id);
         }
     }
 

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ashlar_block::{BlockSize, Geometry};
 
 use super::Engine;
-use super::append::StagedChange;
+use super::journal::StagedChange;
 use super::space::DriveCounts;
 use crate::Layout;
 use crate::format::{ChunkCopy, VolumeEntry};
@@ -199,8 +199,7 @@ impl Engine {
     pub(super) fn raw_geometry(&self, volume: u32, granules: u64) -> Geometry {
         let drives = self.raw.drives(volume);
         let drives: Vec<&Geometry> = drives
-            .filter_map(|drive| self.drives.get(usize::from(drive)))
-            .map(|drive| &drive.geometry)
+            .filter_map(|drive| self.drives.geometry(usize::from(drive)))
             .collect();
         Geometry {
             optimal_blocks: crate::sizes::UNIT_GRANULES as u32,
@@ -227,7 +226,7 @@ impl Engine {
     /// A drive is a member again that was left out since the import. What hosts had not had it flush by then may be
     /// gone, and no later flush would say so.
     pub(super) fn raw_returned(&mut self, drive: u16) {
-        if self.drive_record.why_out(usize::from(drive)).is_none() {
+        if self.drives.record().why_out(usize::from(drive)).is_none() {
             return;
         }
         let volumes = self.raw.volumes.iter();

@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use ashlar_block::{IoBuffer, IoError, Request};
 
 use super::{Source, Told};
-use crate::engine::class::{Class, Shape};
+use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
+use crate::engine::segment_table::HomeSegment;
 use crate::engine::space::segment_and_slot;
 use crate::engine::{Engine, Op, Owner};
-use crate::sizes::{GRANULE, Grain, UNIT_BYTES};
+use crate::sizes::{GRANULE, UNIT_BYTES};
 
 /// A part of a read as a column has it.
 struct Strip {
@@ -57,16 +58,16 @@ impl Engine {
             return Vec::new();
         }
         // Most are in one segment.
-        let (mut last, mut shape, mut columns) = (0, Shape::mirror(Grain::K64), &[][..]);
+        let (mut last, mut found) = (0, None);
         let strip = |(at, part): (u32, &super::Part)| {
             let Source::Home(location, inner) = part.wanted[0].source else {
                 return None;
             };
             let (segment, slot) = segment_and_slot(location);
             if segment != last {
-                (last, shape, columns) =
-                    (segment, self.shape(segment), self.segment_columns(segment));
+                (last, found) = (segment, self.segments.get(segment));
             }
+            let HomeSegment { shape, columns, .. } = found?;
             if shape.is_mirror() {
                 return None;
             }

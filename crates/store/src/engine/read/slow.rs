@@ -90,16 +90,15 @@ impl Engine {
             return false;
         };
         let segment = segment_and_slot(location).0;
-        let shape = self.shape(segment);
-        if shape.is_mirror() || part.tried != 0 {
-            return false;
-        }
-        let columns = self.columns(segment).into_iter();
-        let others = columns.filter(|copy| {
-            let drive = usize::from(copy.drive);
-            drive != slow && !self.drive_io.is_slow(drive)
-        });
-        others.count() >= usize::from(shape.data)
+        let found = self.segments.get(segment);
+        found.is_some_and(|found| {
+            let others = found.columns.iter().filter(|copy| {
+                let drive = usize::from(copy.drive);
+                self.in_service(copy.drive) && drive != slow && !self.drive_io.is_slow(drive)
+            });
+            let is_cut = !found.shape.is_mirror() && part.tried == 0;
+            is_cut && others.count() >= usize::from(found.shape.data)
+        })
     }
 
     /// Nothing else is left that could be read: a drive that was only slow is asked once more, and waited for.

@@ -18,8 +18,8 @@ use ashlar_block::{ErrorKind, IoError, Moment, Request};
 pub(crate) use copy::{Copy, Published};
 use copy::{Order, StagedPage};
 
-use super::append::{StagedChange, Then};
 use super::invariant::invariant;
+use super::journal::{StagedChange, Then};
 use super::manage::{check_granules, refuse};
 use super::map::{Change, FIRST_VOLUME, LeafView, REPLICAS};
 use super::write::MAP_LIMIT;
@@ -355,7 +355,7 @@ impl Engine {
         for late in std::mem::take(&mut self.replicas.late) {
             self.stage_page(late, Then::Plane);
         }
-        let published = self.published;
+        let published = self.journal.published();
         let Some(copy) = self.replicas.copies.get_mut(&volume) else {
             return invariant!(self, "volume {volume} is saved as a copy, but is none");
         };
@@ -376,7 +376,7 @@ impl Engine {
     }
 
     fn stage_page(&mut self, page: StagedPage, then: Then) {
-        self.staged_changes.push_back(StagedChange {
+        self.journal.stage(StagedChange {
             change: Change::Entry {
                 table: REPLICAS,
                 index: page.index,
@@ -417,7 +417,7 @@ impl Engine {
         }
         let waits = seen.0.is_some() || seen.1;
         let is_idle = waits && self.now >= self.replicas.since + IDLE;
-        let all = is_idle || waits && self.waiting.is_settling();
+        let all = is_idle || waits && self.waiting.is_draining();
         let has_room = self.map_log.log.fill() <= MAP_LIMIT;
         let held = |copy: &Copy| {
             let holds = copy.holds();
@@ -560,7 +560,7 @@ impl Engine {
 
     /// Everything below this sequence is published: it grows with each change that can be seen.
     pub const fn published(&self) -> u64 {
-        self.published
+        self.journal.published()
     }
 
     /// Granules that a volume can still be given, as far as can be told: slots that are free, and segments that can be

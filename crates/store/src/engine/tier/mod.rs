@@ -21,7 +21,7 @@ use std::ops::Range;
 use ashlar_block::{IoError, Moment};
 
 use super::Engine;
-use super::class::Class;
+use super::class::{Class, Shape};
 use super::locks::SlotKey;
 use super::manage::refuse;
 use super::map::Touch;
@@ -130,7 +130,7 @@ impl Engine {
 
     /// Whether a slot is in a hot home.
     pub(super) fn is_hot_home(&self, location: u32) -> bool {
-        let class = self.segment_classes.get(&segment_and_slot(location).0);
+        let class = self.segments.class(segment_and_slot(location).0);
         class.is_some_and(|class| class.hot_of.is_some())
     }
 
@@ -146,8 +146,7 @@ impl Engine {
     /// Slots that it has there.
     fn hot_slots(&self, volume: u32) -> u64 {
         let class = self.hot_class(volume);
-        let segments = class.and_then(|class| self.homes.get(&class));
-        segments.map_or(0, |segments| segments.taken())
+        class.map_or(0, |class| self.segments.taken_slots(class))
     }
 
     /// Whether a volume's hot home is on faster drives than its others.
@@ -161,7 +160,7 @@ impl Engine {
     }
 
     /// Begins to demote when a tier is too full, and ends when it is not any more.
-    fn judge_tier(&mut self, volume: u32) {
+    fn tier_admission_check(&mut self, volume: u32) {
         let (slots, limit) = (self.hot_slots(volume), self.hot_limit(volume));
         if let Some(tier) = self.tiers.of.get_mut(&volume) {
             let percent = slots.saturating_sub(tier.leaving) * 100;
@@ -174,7 +173,7 @@ impl Engine {
 
     /// Whether a volume's tier is below where it begins to give slots up.
     fn has_hot_room(&mut self, volume: u32) -> bool {
-        self.judge_tier(volume);
+        self.tier_admission_check(volume);
         let tier = self.tiers.of.get(&volume);
         tier.is_some_and(|tier| !tier.is_demoting)
     }
@@ -235,7 +234,7 @@ impl Engine {
                 || self.hot_slots(volume) + spare >= self.hot_limit(volume);
             // The capacity has the first claim on what is left of the drives that it shares.
             let would_starve = all.media == class.media && self.growth(all) < 2;
-            if !enough && !would_starve && !self.provisioning.contains_key(&class) {
+            if !enough && !would_starve && !self.segments.is_coming(class) {
                 self.add_segment(class);
             }
             if let Some(tier) = self.tiers.of.get_mut(&volume) {
@@ -300,7 +299,8 @@ impl Engine {
     /// Bytes that writing a slot of this segment takes of drives.
     pub(super) fn slot_cost(&self, segment: u32) -> u64 {
         let columns = self.written_columns(segment).len() as u64;
-        columns * self.shape(segment).strip_bytes() as u64
+        let strip = self.shape(segment).map_or(0, Shape::strip_bytes);
+        columns * strip as u64
     }
 
     fn tally(&mut self, volume: u32, count: impl FnOnce(&mut TierTally)) {

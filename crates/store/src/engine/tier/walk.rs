@@ -51,9 +51,9 @@ impl Engine {
             return false;
         }
         for volume in self.tiers.of.keys().copied().collect::<Vec<_>>() {
-            self.judge_tier(volume);
+            self.tier_admission_check(volume);
         }
-        let asked = self.waiting.is_settling() || self.is_healing() || self.has_many_terms();
+        let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
         let is_full = self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory();
         let rests = self.now < self.tiers.rests_until;
         self.has_moves() && !asked && !is_full && !rests
@@ -135,7 +135,7 @@ impl Engine {
         };
         let end = self.volumes.get(&volume).map_or(0, |entry| entry.granules);
         for _ in 0..LOOKS {
-            self.judge_tier(volume);
+            self.tier_admission_check(volume);
             let room = *budget >= bytes && self.spare_slots(all) > 0;
             let Some(tier) = self.tiers.of.get_mut(&volume) else {
                 return invariant!(self, "volume {volume} has no tier to be relieved");
@@ -187,7 +187,7 @@ impl Engine {
     fn collect_move(&mut self, key: SlotKey, to: Class) -> bool {
         let home = self.map.location(key.volume, key.slot).unwrap_or(0);
         let segment = segment_and_slot(home).0;
-        let is_there = self.segment_classes.get(&segment) == Some(&to);
+        let is_there = self.segments.class(segment) == Some(to);
         if home == 0 || is_there || !self.is_readable(segment) {
             return false;
         }

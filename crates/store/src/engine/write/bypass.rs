@@ -6,9 +6,9 @@ use std::ops::Range;
 use ashlar_block::{Durability, IoError};
 
 use crate::Canary;
-use crate::engine::append::{StagedChange, Then};
-use crate::engine::class::Class;
+use crate::engine::class::{Class, Shape};
 use crate::engine::invariant::invariant;
+use crate::engine::journal::{StagedChange, Then};
 use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::space::{location, segment_and_slot};
@@ -48,12 +48,12 @@ impl Engine {
     /// Whether homes of this class are free once a write past the ring is through.
     pub(in crate::engine) fn supersedes(&self, bypass: &BypassOp, class: Class) -> bool {
         let homed = |slot| self.map.location(bypass.volume, slot).unwrap_or(0);
-        let class_at = |home| self.segment_classes.get(&segment_and_slot(home).0);
+        let class_at = |home| self.segments.class(segment_and_slot(home).0);
         bypass
             .slots
             .clone()
             .map(homed)
-            .any(|home| home != 0 && class_at(home) == Some(&class))
+            .any(|home| home != 0 && class_at(home) == Some(class))
     }
 
     pub(super) fn begin_bypass(
@@ -147,9 +147,9 @@ impl Engine {
 
     fn continues(&self, run: &[u32], next: u32) -> bool {
         let (segment, slot) = segment_and_slot(next);
-        let strips = (run.len() + 1) * self.shape(segment).strip_bytes();
         let follows = run.last().is_some_and(|last| last + 1 == next);
-        follows && slot > 0 && strips <= UNIT_BYTES as usize
+        let fits = |shape: Shape| (run.len() + 1) * shape.strip_bytes() <= UNIT_BYTES as usize;
+        follows && slot > 0 && self.shape(segment).is_some_and(fits)
     }
 
     fn are_readable(&self, homes: &[u32]) -> bool {
@@ -244,9 +244,14 @@ impl Engine {
             for (crc, granule) in crcs.iter_mut().zip(bytes.chunks(GRANULE)) {
                 *crc = self.identity.salt().crc(granule);
             }
-            let old = self.map.location(volume, slot).unwrap_or(0);
+            let Some(old) = self.map.location(volume, slot) else {
+                return invariant!(
+                    self,
+                    "slot {slot} of volume {volume} is placed, but its leaf is not here"
+                );
+            };
             let ends_unit = grain.first(slot + 1) % UNIT_GRANULES == 0;
-            self.staged_changes.push_back(StagedChange {
+            self.journal.stage(StagedChange {
                 change: Change::Place {
                     moved: false,
                     volume,
