@@ -43,7 +43,7 @@ impl PoolManager {
             })
             .collect();
         pools.values().for_each(|pool| self.hand_over(pool));
-        settle_beside_hosts(&pools);
+        drain_beside_hosts(&pools);
         for volume in pools.values().flat_map(|pool| pool.volumes.values()) {
             let why = Dismissal::ForNow("the daemon has ended".to_owned());
             first = first.and(self.send_away(&volume.nqn, why));
@@ -53,7 +53,7 @@ impl PoolManager {
             self.unsettle_caches(pool);
             let settled = pool.link.manage(Manage::Drain);
             let settled = settled.map(drop).map_err(|error| {
-                ControlError::environment(format!("pool {name} did not settle: {error}"))
+                ControlError::environment(format!("pool {name} was not drained: {error}"))
             });
             first = first.and(settled).and(self.unsettle(pool.id));
         }
@@ -85,7 +85,7 @@ fn fill(pools: &BTreeMap<String, LivePool>) -> f64 {
 
 /// Empties logs as far as that goes while hosts write: the less is left, the shorter is the pause that
 /// they see.
-fn settle_beside_hosts(pools: &BTreeMap<String, LivePool>) {
+fn drain_beside_hosts(pools: &BTreeMap<String, LivePool>) {
     let asked = pools.values().map(|pool| pool.link.begin(Manage::Drain));
     let mut answers: Vec<_> = asked.collect();
     let start = Instant::now();

@@ -179,12 +179,12 @@ fn steps_home(slots: u64) -> u64 {
     for slot in 0..slots {
         bench.write(volume, slot * 2, &[1; 8192]).expect("write");
     }
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     for slot in 0..slots {
         bench.write(volume, slot * 2, &[2; 4096]).expect("write");
     }
     let before = bench.engine.segment_steps();
-    bench.manage(Manage::Settle).expect("settle");
+    bench.manage(Manage::Drain).expect("settle");
     assert!(bench.engine.counters().destaged >= slots);
     bench.engine.segment_steps() - before
 }

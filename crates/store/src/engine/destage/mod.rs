@@ -52,8 +52,8 @@ pub(crate) struct Destage {
     pending: usize,
     /// Map changes that are not published yet.
     unpublished: usize,
-    /// Whole slots are in their fresh homes, but for a flush: the map does not say so yet.
-    has_whole: bool,
+    /// Whole slots of this round have not been placed yet.
+    may_place: bool,
     /// Drives to which homes were written in place in this round: the map may say so before they are there.
     written: BTreeSet<u16>,
     /// One of these has gone since, even if it is back.
@@ -429,7 +429,7 @@ impl Engine {
             return;
         }
         self.destage.phase = Phase::Flushing;
-        self.destage.has_whole = true;
+        self.destage.may_place = true;
         trace!(phase = ?self.destage.phase, "destage");
         if self.identity.sings(Canary::TailBeforeFlush) {
             return self.finish_if_home();
@@ -478,7 +478,7 @@ impl Engine {
     fn finish_if_home(&mut self) {
         // Once a round: each change that is published comes here, and a round has hundreds.
         let is_flushed = self.destage.phase == Phase::Flushing && self.destage.pending == 0;
-        if is_flushed && std::mem::take(&mut self.destage.has_whole) {
+        if is_flushed && std::mem::take(&mut self.destage.may_place) {
             self.place_whole();
         }
         let destage = &self.destage;
