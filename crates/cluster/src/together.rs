@@ -19,11 +19,9 @@ use uuid::Uuid;
 
 use crate::store::{KeySwap, Store, SwapAll};
 
-/// How long swaps of a group wait for each other: less than what is left of an ask's patience by the swap itself.
+/// How long swaps of a group wait for each other. A former owner takes back what was not taken after twice that: one
+/// volume of a group can be handed over alone, as when only its drives have failed there.
 const WAIT: Duration = Duration::from_millis(400);
-/// How often one that waited in vain is told that it was not made, before it goes on without the others. Until then who
-/// has handed over has taken the volume back.
-const REFUSALS: u32 = 2;
 /// A group that nobody has named for so long is none any more.
 const KNOWN_FOR: Duration = Duration::from_secs(3);
 /// A volume that was taken so lately is not waited for, whatever is said of it.
@@ -52,8 +50,6 @@ struct Inner {
     groups: BTreeMap<Uuid, (Vec<Uuid>, Instant)>,
     /// The epochs that this process has had last, and since when it has known that.
     taken: BTreeMap<Uuid, (Epoch, Instant)>,
-    /// Swaps that were told that they were not made: of which revision, and how often.
-    refused: BTreeMap<Uuid, (Revision, u32)>,
     parties: Vec<Party>,
     parties_made: u64,
 }
@@ -132,7 +128,7 @@ impl Together {
             Step::Go(all) => all,
             Step::Wait(party) => match timeout(WAIT, &mut told).await {
                 Ok(reply) => return reply.unwrap_or(Reply::Unknown),
-                Err(_) => self.give_up(store, party).await,
+                Err(_) => self.give_up(party),
             },
         };
         self.make(store, all).await;
@@ -184,29 +180,11 @@ impl Together {
         }
     }
 
-    /// Some have not come: those that have are told so, or go on if they were told before. Those that are to be made; none
-    /// if the party is complete by now.
-    async fn give_up(&self, store: &Store, party: u64) -> Vec<Coming> {
-        let mut refused = Vec::new();
-        let go = {
-            let mut inner = self.lock();
-            let at = inner.parties.iter().position(|one| one.number == party);
-            let came = at.map(|at| inner.parties.swap_remove(at).came);
-            let may_go = |coming: &Coming| inner.is_worn(&coming.change);
-            let (go, not) = came.into_iter().flatten().partition::<Vec<_>, _>(may_go);
-            for coming in not {
-                inner.refuse(&coming.change);
-                refused.push(coming);
-            }
-            go
-        };
-        for Coming { change, tell } in refused {
-            tracing::debug!(volume = %change.volume, "it would come without the others of its group: not yet");
-            let held = store.read(&change.key).await;
-            // Who asked may have given up.
-            let _ = tell.send(held.map_or(Reply::Unknown, Reply::Holds));
-        }
-        go
+    /// Some have not come: those that have go on without them. None if the party is complete by now.
+    fn give_up(&self, party: u64) -> Vec<Coming> {
+        let mut inner = self.lock();
+        let at = inner.parties.iter().position(|one| one.number == party);
+        at.map_or_else(Vec::new, |at| inner.parties.swap_remove(at).came)
     }
 
     async fn make(&self, store: &Store, all: Vec<Coming>) {
@@ -263,20 +241,5 @@ impl Inner {
         };
         let others = others.iter().copied();
         others.filter(|other| !is_taken(other)).collect()
-    }
-
-    /// Whether a swap has waited in vain often enough.
-    fn is_worn(&self, change: &Change) -> bool {
-        let refused = self.refused.get(&change.volume);
-        refused.is_some_and(|&(of, times)| of == change.revision && times >= REFUSALS)
-    }
-
-    fn refuse(&mut self, change: &Change) {
-        let refused = self.refused.entry(change.volume);
-        let refused = refused.or_insert((change.revision, 0));
-        *refused = match refused.0 == change.revision {
-            true => (change.revision, refused.1 + 1),
-            false => (change.revision, 1),
-        };
     }
 }

@@ -113,17 +113,12 @@ fn if_one_of_a_group_cannot_be_taken_none_is() {
 }
 
 #[test]
-fn one_that_waits_in_vain_leaves_time_to_take_it_back_and_goes_on_then() {
+fn one_that_waits_in_vain_goes_on_alone_before_its_former_owner_takes_it_back() {
     let rig = Rig::new();
     run(async {
-        for _ in 0..REFUSALS {
-            let (reply, took) = rig.swap(AT_ONCE, change(A, 0, 5)).await;
-            assert_eq!(reply, Reply::Holds(None));
-            assert!(took >= WAIT);
-            assert_eq!(rig.holds(A).await, None);
-        }
-        let (reply, _) = rig.swap(AT_ONCE, change(A, 0, 5)).await;
+        let (reply, took) = rig.swap(AT_ONCE, change(A, 0, 5)).await;
         assert_eq!(reply, Reply::Swapped(Revision(1)));
+        assert!(took >= WAIT && took < 2 * WAIT, "{took:?}");
         // The other one has no one to wait for then.
         let (reply, took) = rig.swap(AT_ONCE, change(B, 0, 9)).await;
         assert_eq!(reply, Reply::Swapped(Revision(2)));
