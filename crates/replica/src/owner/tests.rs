@@ -399,8 +399,7 @@ impl Rig {
                 continue;
             }
             if matches!(said.message, Message::Join(_)) {
-                self.number = 0;
-                let answer = match self.in_sync().has(at(1)) {
+                let answer = match self.in_sync().has(with) {
                     true => Message::Joined(Attach {
                         own: self.uncertain_there.clone(),
                         ..attach_of(with)
