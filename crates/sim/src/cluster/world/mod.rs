@@ -20,7 +20,7 @@ use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
     HostOperation, Incarnation, Key, Label, Limits, MemberId, Members, NodeId, Origin, Outcome,
     POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
-    SessionId, Shape, ShardId, TICK, Token, VolumeId, Wish,
+    SessionId, Shape, ShardId, TICK, Token, VolumeId, WIRE_VERSION, Wish,
 };
 use bytes::Bytes;
 
@@ -724,6 +724,7 @@ impl World<'_> {
 
 const CODEC: Codec = Codec {
     granule_bytes: GRANULE_BYTES as u32,
+    version: WIRE_VERSION,
 };
 
 /// What goes over a wire.
