@@ -266,6 +266,13 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             grows: 1000,
             ..Profile::CRASH
         },
+        // A copy is replaced, and in sync again, after all had got the room.
+        Canary::GrowUncounted => Profile {
+            grows: 1000,
+            reseats: 1000,
+            engines: 0,
+            ..Profile::CRASH
+        },
         Canary::HandoffServes => Profile {
             moves: 30,
             lures: const { &[lure(Occasion::Message("HANDOFF"), Blow::Isolate, true)] },

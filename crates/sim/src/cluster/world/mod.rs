@@ -465,8 +465,7 @@ impl World<'_> {
                 self.say(|| format!("node {node} leaves {position} out: {why}"));
             }
             Effect::Members { .. } => {}
-            // It goes out of service, and is imported again.
-            Effect::LacksRoom => self.at(Duration::ZERO, Happening::Enlarge(node)),
+            Effect::LacksRoom => self.lacks_room(node)?,
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
@@ -478,6 +477,7 @@ impl World<'_> {
                     Alarm::Differs { .. }
                     | Alarm::StoreIsOld { .. }
                     | Alarm::StoreWentBack { .. }
+                    | Alarm::StoreShrinks { .. }
                     | Alarm::StoreAdds(_)
                     | Alarm::KeyUnreadable(_) => {
                         return Err(format!("node {node}: {alarm:?}"));
