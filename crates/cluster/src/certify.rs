@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::config::{ClusterConfig, NodeConfig};
-use crate::peer::{Hello, NameHash, Nonce, Purpose, Target, VERSIONS, call};
+use crate::peer::{Hello, NameHash, Nonce, Purpose, Target, call};
 
 /// How long peers may take to hear of a death.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub(crate) async fn tell(
     incarnation: Incarnation,
 ) {
     let hello = Hello {
-        versions: VERSIONS,
+        versions: config.versions,
         purpose: Purpose::Dead,
         from: me.id,
         to: peer.id,

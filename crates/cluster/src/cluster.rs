@@ -259,7 +259,8 @@ impl Cluster {
             let dialled = timeout(PATIENCE, async {
                 let peer = shared.peer(to).ok_or_else(|| no_peer(to))?;
                 let called = shared.call(&peer, Purpose::Data, volume).await?;
-                called.line.into_socket().map_err(|error| error.to_string())
+                let socket = called.line.into_socket(called.version);
+                socket.map_err(|error| error.to_string())
             });
             let late = |_| Err(format!("{to} has not answered within {PATIENCE:?}"));
             deliver.with(dialled.await.unwrap_or_else(late));

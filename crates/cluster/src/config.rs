@@ -9,6 +9,7 @@ use crate::key::Key;
 use crate::problem::Problem;
 use crate::store::{EtcdEndpoint, Memory};
 use crate::trust::Trust;
+use crate::versions::Versions;
 
 /// The largest configuration that is read.
 const LONGEST_FILE: u64 = 1 << 20;
@@ -26,6 +27,8 @@ pub struct ClusterConfig {
     pub quorum: QuorumConfig,
     /// What nodes know each other by.
     pub trust: Trust,
+    /// What this node speaks with others: of its program's ([`Versions::OURS`]) those that the cluster has not left behind.
+    pub versions: Versions,
 }
 
 /// One node.
@@ -104,6 +107,7 @@ impl ClusterConfig {
             nodes,
             quorum: QuorumConfig::Etcd(quorum),
             trust: Trust::Key(key),
+            versions: Versions::OURS,
         };
         config.check().map_err(nonsense)?;
         Ok(config)

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use uuid::Uuid;
 
 use crate::config::{ClusterConfig, NodeConfig};
-use crate::members::{MemberNode, Membership};
+use crate::members::{MemberNode, Membership, number_of};
 use crate::problem::Problem;
 use crate::remembered::Remembered;
 use crate::shared::{id_key, is_double, members_key, node_key};
@@ -21,8 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(200);
 
 const FORMAT: u32 = 1;
-/// The protocol between nodes that this program speaks.
-pub(crate) const PROTOCOL: u32 = 1;
 
 /// What the quorum holds of a node, for people too.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,9 +30,15 @@ struct Entry {
     name: String,
     replication: SocketAddr,
     portal: Option<SocketAddr>,
-    /// The program's version, and that of the protocol between nodes.
+    /// The program's version, and the newest that it speaks between nodes.
     version: String,
     protocol: u32,
+}
+
+/// The newest version between nodes that a node's entry says.
+pub(crate) fn newest_of(entry: &[u8]) -> Option<u16> {
+    let entry: Entry = serde_json::from_slice(entry).ok()?;
+    (entry.format == FORMAT).then(|| number_of(entry.protocol))
 }
 
 /// Who this process is.
@@ -177,7 +181,7 @@ impl Joining<'_> {
         let members = Membership::decode(&held.value)?;
         let is_member = |node: &MemberNode| node.id == self.me.id && node.name == self.me.name;
         match members.nodes.iter().any(is_member) {
-            true => Ok(()),
+            true => self.speaks(members.agreed()),
             false => Err(Setback::Final(Problem::conflict(format!(
                 "node {} is no member of cluster {} any more: it has left, or was forgotten; `ashlar cluster join` \
                  with a new token makes it one, after {} is removed",
@@ -189,6 +193,25 @@ impl Joining<'_> {
                     .map_or_else(String::new, |known| known.folder().display().to_string())
             )))),
         }
+    }
+
+    /// Whether this program speaks what all nodes have agreed on.
+    fn speaks(&self, agreed: u16) -> Result<(), Setback> {
+        let ours = self.config.versions;
+        if ours.has(agreed) {
+            return Ok(());
+        }
+        let step = match agreed > ours.newest() {
+            true => "start it from the program that it ran before, or a newer one",
+            false => "upgrade all nodes to a version in between first",
+        };
+        Err(Setback::Final(Problem::conflict(format!(
+            "the nodes of cluster {} have agreed on version {agreed} of the protocol between nodes, and this program \
+             (Ashlar {}) of node {} speaks {ours}: {step}",
+            self.config.name,
+            env!("CARGO_PKG_VERSION"),
+            self.me.name
+        ))))
     }
 
     /// One compare-and-swap; of a lost answer's outcome nothing is guessed, the next takes another number.
@@ -221,7 +244,7 @@ impl Joining<'_> {
             replication: self.me.replication,
             portal: self.me.portal,
             version: env!("CARGO_PKG_VERSION").into(),
-            protocol: PROTOCOL,
+            protocol: self.config.versions.newest().into(),
         };
         serde_json::to_vec(&entry).map_err(|error| Problem::internal(error.to_string()))
     }

@@ -57,6 +57,7 @@ mod status;
 mod store;
 mod together;
 mod trust;
+mod versions;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -75,6 +76,7 @@ pub use remembered::Remembered;
 pub use status::{ClusterStatus, PeerStatus, QuorumStatus};
 pub use store::{EtcdEndpoint, Memory};
 pub use trust::{Cipher, Identity, PeerSocket, Trust};
+pub use versions::Versions;
 
 /// What is behind these locks is whole after every statement, whatever has panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,7 +13,7 @@ use crate::config::{ClusterConfig, NodeConfig};
 use crate::join::Joined;
 use crate::members::{LastLook, MembersView};
 use crate::peer::{
-    CallError, Called, Hello, NameHash, Nonce, Peer, Purpose, Refusal, Target, VERSIONS, call,
+    CallError, Called, Hello, NameHash, Nonce, Peer, Purpose, Refusal, Target, call,
 };
 use crate::store::Store;
 use crate::together::{Change, Together};
@@ -124,7 +124,7 @@ impl Shared {
 
     fn hello(&self, purpose: Purpose, to: NodeId, volume: VolumeId) -> Hello {
         Hello {
-            versions: VERSIONS,
+            versions: self.config().versions,
             purpose,
             from: self.me.id,
             to,
@@ -263,7 +263,7 @@ pub(crate) async fn is_double(
     (id, address): (Uuid, SocketAddr),
 ) -> bool {
     let hello = Hello {
-        versions: VERSIONS,
+        versions: config.versions,
         purpose: Purpose::Probe,
         from: me.id,
         to: me.id,

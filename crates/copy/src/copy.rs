@@ -6,8 +6,8 @@ use ashlar_block::{
     BlockRange, BufferPool, Completion, Durability, IoBuffer, IoError, Operation, Request,
 };
 use ashlar_replica::{
-    Content, Entry, Epoch, Event, Extent, Imported, Position, Positions, SessionId, Shape, Tag,
-    Token,
+    Content, Entry, Epoch, Event, Extent, Imported, Position, Positions, SessionId, Shape, Size,
+    Tag, Token,
 };
 use ashlar_store::{Engine, Managed, ReplicaPromise, ReplicaTag};
 use bytes::{Bytes, BytesMut};
@@ -79,6 +79,7 @@ pub(crate) struct Command {
 pub struct Copy {
     volume: u32,
     granules: u64,
+    said: Option<Size>,
     position: Position,
     /// Another copy than the owner's may be absent, too. Until an owner has said otherwise there may be one: what this
     /// node has heard of copies before can be old.
@@ -114,8 +115,13 @@ impl Copy {
         let granules = engine.geometry(volume)?.blocks;
         let position = Position::new(identity.position.into())?;
         let entry = entry_of(promise);
+        let said = engine.replica_size(volume).map(|said| Size {
+            granules: said.granules,
+            register: said.register,
+        });
         Some(Self {
             entry,
+            said,
             names: Names::new(volume, names.clone()),
             ..Self::idle((volume, granules), position, buffers)
         })
@@ -125,6 +131,7 @@ impl Copy {
         Self {
             volume,
             granules,
+            said: None,
             position,
             has_third: true,
             entry: Entry::default(),
@@ -171,6 +178,7 @@ impl Copy {
         Imported {
             entry: self.entry,
             is_old_image,
+            size: self.said,
         }
     }
 

@@ -106,13 +106,15 @@ pub enum Canary {
     WishUnchecked,
     /// Copies get room for more before the key says the size that there is.
     GrowUnpinned,
+    /// The volume becomes larger though another copy has come since all had got the room.
+    GrowUncounted,
     /// A copy that differs stays in sync.
     DivergedStays,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -160,6 +162,7 @@ impl Canary {
         Self::NewcomerTrusted,
         Self::WishKept,
         Self::WishUnchecked,
+        Self::GrowUncounted,
         Self::DivergedStays,
     ];
 }

@@ -14,7 +14,7 @@ use crate::ids::{
     Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, Revision,
     ShardId, Token, VolumeId,
 };
-use crate::key::{Members, Size};
+use crate::key::{Key, Members, Size};
 use crate::leaves::Leaves;
 use crate::local::{Applied, Entry, EntryChange, Local};
 use crate::message::{Content, Envelope};
@@ -331,11 +331,13 @@ pub enum Event {
 }
 
 /// The size that an operator wants. An owner follows if all copies are in sync, and if it is what the volume has
-/// already, which the key is to say, or more than the key says. All copies have the room by then.
+/// already, which the key is to say, or more than the key says and all copies have the room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// The size.
     pub size: Size,
+    /// The copies that have the room: with others the volume does not become larger.
+    pub members: Members,
     /// The command that asked for it waits no longer: it is not begun after that.
     pub until: Moment,
 }
@@ -392,6 +394,13 @@ pub enum Alarm {
         stored: Revision,
         /// What it has said before.
         known: Revision,
+    },
+    /// The store's key says less of the volume's size than it has said: the same.
+    StoreShrinks {
+        /// What the store says.
+        stored: Option<Size>,
+        /// What it has said before.
+        known: Size,
     },
     /// The store's key names copies in sync that its owner has not added: the same.
     StoreAdds(Positions),
@@ -543,8 +552,10 @@ pub(crate) struct Names {
     ask: u64,
     /// The newest revision of the key that is known here.
     revision: Revision,
+    /// The size that it has said.
+    size: Option<Size>,
     /// Questions without an answer, with what was known when they were asked: answers may overtake each other.
-    asked: BTreeMap<Ask, Revision>,
+    asked: BTreeMap<Ask, (Revision, Option<Size>)>,
     /// Why what the quorum says is not relied on, as it was told last.
     doubt: Option<Alarm>,
     /// What the local store has been asked for and has not answered, and since when.
@@ -554,6 +565,14 @@ pub(crate) struct Names {
 }
 
 impl Names {
+    /// A process begins; its store remembers this size.
+    pub(crate) fn knowing(size: Option<Size>) -> Self {
+        Self {
+            size,
+            ..Self::default()
+        }
+    }
+
     /// The local store has answered.
     pub(crate) fn answered(&mut self, token: Token) {
         self.open.remove(&token);
@@ -561,14 +580,29 @@ impl Names {
 
     /// The quorum has answered. What it says and what was known, if it has forgotten that.
     pub(crate) fn heard_of_key(&mut self, ask: Ask, reply: &Reply) -> Option<Alarm> {
-        let known = self.asked.remove(&ask)?;
+        let (known, size) = self.asked.remove(&ask)?;
         let stored = match reply {
             Reply::Holds(Some(held)) => held.revision,
             Reply::Swapped(revision) => *revision,
             Reply::Holds(None) | Reply::Unknown => return None,
         };
         self.revision = self.revision.max(stored);
-        (stored < known).then_some(Alarm::StoreWentBack { stored, known })
+        if stored < known {
+            return Some(Alarm::StoreWentBack { stored, known });
+        }
+        let Reply::Holds(Some(held)) = reply else {
+            return None;
+        };
+        // One that cannot be read is for who reads it.
+        let stored = Key::decode(&held.value).ok()?.size;
+        let granules = |size: Option<Size>| size.map_or(0, |size| size.granules);
+        if let Some(known) = size.filter(|known| known.granules > granules(stored)) {
+            return Some(Alarm::StoreShrinks { stored, known });
+        }
+        if granules(stored) > granules(self.size) {
+            self.size = stored;
+        }
+        None
     }
 
     /// It has made something durable: it goes on.
@@ -683,7 +717,8 @@ impl Turn<'_> {
     pub(crate) fn ask(&mut self, question: Question) -> Ask {
         self.names.ask += 1;
         let ask = Ask(self.names.ask);
-        self.names.asked.insert(ask, self.names.revision);
+        let known = (self.names.revision, self.names.size);
+        self.names.asked.insert(ask, known);
         self.out.push(Effect::Ask { ask, question });
         ask
     }

@@ -16,6 +16,7 @@ use ashlar_block::IoError;
 
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{Epoch, Known, Leaf, Low, Position, Positions, ReplicaSequence, SessionId, Token};
+use crate::key::Size;
 use crate::message::Content;
 
 /// What makes a change a record.
@@ -73,6 +74,8 @@ pub struct Imported {
     pub entry: Entry,
     /// The copy is an older image than what the cluster has seen of it: its content counts for nothing.
     pub is_old_image: bool,
+    /// The size that the volume's key said, as it was heard last: a key that says less is from before that.
+    pub size: Option<Size>,
 }
 
 /// The store of one copy of one shard, and of its volume's entry.

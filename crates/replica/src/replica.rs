@@ -67,7 +67,7 @@ impl Replica {
             given: Given::new(now, config.cage),
             config,
             room: config.shape.granules,
-            names: Names::default(),
+            names: Names::knowing(imported.size),
             entry: EntryBook::new(imported.entry),
             is_old_image: imported.is_old_image && !config.cage.sings(Canary::OldImageCounts),
             member: Member::default(),

@@ -96,6 +96,21 @@ fn worlds_on_engines_keep_every_promise() {
     assert_eq!(first_failure(0..ENGINE_SEEDS, &profiles), None);
 }
 
+/// In pools of several drives one dies: nothing of it is seen but that.
+#[test]
+fn worlds_on_engines_whose_drives_die_keep_every_promise() {
+    let profile = Profile {
+        broken: 12,
+        ..on_engines(Profile::DRIVE_LOSS)
+    };
+    let lived = (0..60).map(|seed| match run(seed, &profile) {
+        Ok(lived) => lived.lost_drives,
+        Err(failure) => panic!("{failure}"),
+    });
+    let lost: u64 = lived.sum();
+    assert!(lost > 20, "{lost} drives");
+}
+
 /// What is broken in the engine's part must be noticed, too.
 #[test]
 fn every_canary_of_the_engine_is_noticed() {
@@ -249,6 +264,13 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         },
         Canary::GrowUnpinned => Profile {
             grows: 1000,
+            ..Profile::CRASH
+        },
+        // A copy is replaced, and in sync again, after all had got the room.
+        Canary::GrowUncounted => Profile {
+            grows: 1000,
+            reseats: 1000,
+            engines: 0,
             ..Profile::CRASH
         },
         Canary::HandoffServes => Profile {

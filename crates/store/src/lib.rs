@@ -64,8 +64,8 @@ pub use manage::{Manage, Managed, VolumePlan};
 pub use membership::{Membership, NodeMemory};
 pub use recover::{Comeback, ImportOptions, Imported, import, missing_members, read_label};
 pub use replica::{
-    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaTag,
-    Till,
+    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaSize,
+    ReplicaTag, Till,
 };
 pub use sizes::{Grain, Sizes};
 pub use tier::{HotTier, Share};

@@ -4,7 +4,7 @@ use uuid::Uuid;
 use crate::format::{DriveClass, Reserve};
 use crate::sizes::Grain;
 use crate::{Comeback, HotTier, Layout};
-use crate::{ReplicaChange, ReplicaIdentity};
+use crate::{ReplicaChange, ReplicaIdentity, ReplicaSize};
 
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,13 @@ pub enum Manage {
         volume: u32,
         /// How. One at a time a volume.
         change: ReplicaChange,
+    },
+    /// A copy remembers how large the volume was said to be.
+    NoteSize {
+        /// The volume's number.
+        volume: u32,
+        /// How large.
+        size: ReplicaSize,
     },
     /// Move everything home and write a root; answered when both logs are empty.
     Drain,

@@ -62,6 +62,15 @@ pub struct ReplicaIdentity {
     pub uuid: uuid::Uuid,
 }
 
+/// How large a replicated volume was said to be: by who decides that, and not by what the pool has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaSize {
+    /// Granules of the volume, at most those that it has in the pool.
+    pub granules: u64,
+    /// Which of them is the register.
+    pub register: u64,
+}
+
 /// What becomes of the own plane when the promise changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnPlane {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use ashlar_cluster::{Founding, Home, Newcomer, Role, found, join};
+use ashlar_cluster::{Founding, Home, Newcomer, Role, Versions, found, join};
 use ashlar_node::NodeDir;
 use ashlar_node::model::{ForgetNode, NewToken};
 
@@ -121,6 +121,7 @@ pub(super) fn join_as_node(token: &str, machine: &Machine<'_>) -> Result<(), Fai
         portal: addresses.portal,
         etcd: addresses.etcd,
         rejoins: machine.rejoins,
+        versions: Versions::OURS,
     };
     let joined = join(&place.dir, token, &newcomer).map_err(failure)?;
     drop(lock);
@@ -195,6 +196,7 @@ pub(crate) fn witness(arguments: &WitnessArguments) -> Result<(), Failure> {
             portal: addresses.portal,
             etcd: addresses.etcd,
             rejoins: arguments.rejoin,
+            versions: Versions::OURS,
         };
         join(&arguments.dir, token, &newcomer).map_err(failure)?;
     }

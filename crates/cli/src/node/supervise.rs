@@ -255,6 +255,7 @@ mod tests {
             nodes: vec![node(1, "a"), node(2, "b")],
             quorum: QuorumConfig::memory(),
             trust: Trust::Key(Key::new(&[7; 32]).expect("a key")),
+            versions: ashlar_cluster::Versions::OURS,
         }
     }
 

@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::joining::Request;
 use super::secret::hex_hash;
 use crate::config::{ClusterConfig, NodeConfig, QuorumConfig};
-use crate::join::PROTOCOL;
 use crate::problem::Problem;
 use crate::store::EtcdEndpoint;
 use crate::trust::Trust;
 
 const FORMAT: u32 = 1;
+/// What spoke protocol 1 of a list, before versions were agreed on, spoke this one between nodes.
+const BEFORE_AGREEMENT: u16 = 4;
 /// Members of an etcd that nodes bring with them: more would cost and not help.
 pub(super) const ETCD_MEMBERS: usize = 3;
 /// Tokens that are kept: those that were used or are too late are told from those that never were.
@@ -34,6 +35,14 @@ pub(crate) struct MemberNode {
     pub(crate) portal: SocketAddr,
     /// If it runs a member of etcd.
     pub(crate) etcd: Option<EtcdPlace>,
+}
+
+/// The version that a list, a node's entry or a request of what joins says.
+pub(crate) fn number_of(said: u32) -> u16 {
+    match said {
+        1 => BEFORE_AGREEMENT,
+        said => u16::try_from(said).unwrap_or(u16::MAX),
+    }
 }
 
 /// A machine that runs a member of etcd and nothing else.
@@ -72,8 +81,9 @@ impl TokenEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Membership {
     format: u32,
-    /// The protocol between nodes that all speak.
-    pub(crate) protocol: u32,
+    /// The version of what nodes say to each other that all have agreed on: none speaks less. Of lists from before there
+    /// was an agreement this is 1 ([`agreed`](Self::agreed)).
+    protocol: u32,
     /// The number of the next node: none is given twice.
     pub(crate) next: u32,
     pub(crate) nodes: Vec<MemberNode>,
@@ -99,7 +109,7 @@ impl Membership {
         };
         Self {
             format: FORMAT,
-            protocol: PROTOCOL,
+            protocol: config.versions.newest().into(),
             next: me.id.0 + 1,
             nodes: vec![MemberNode {
                 id: me.id,
@@ -161,7 +171,18 @@ impl Membership {
                 QuorumConfig::Etcd(_) => QuorumConfig::Etcd(self.endpoints()?),
             },
             trust: Trust::clone(&like.trust),
+            versions: like.versions.since(self.agreed()),
         })
+    }
+
+    /// The version that all have agreed on.
+    pub(crate) fn agreed(&self) -> u16 {
+        number_of(self.protocol)
+    }
+
+    /// All speak this version from now on.
+    pub(super) fn agree_on(&mut self, version: u16) {
+        self.protocol = self.protocol.max(version.into());
     }
 
     pub(crate) fn node_configs(&self) -> Vec<NodeConfig> {

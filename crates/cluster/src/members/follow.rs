@@ -64,7 +64,8 @@ impl Shared {
             tracing::warn!("what was learned of the cluster's members is not kept: {problem}");
         }
         self.settle_etcd(&members).await;
-        Ok(())
+        let agreed = self.agree(&members).await;
+        agreed.map_err(|problem| problem.message)
     }
 
     /// Nodes may have joined or left: peers are those that are there, etcd is asked where it is, and the node's directory
@@ -78,6 +79,14 @@ impl Shared {
             tracing::error!("node {} is no member of the cluster any more", self.me.name);
         }
         let config = members.config(&self.config())?;
+        if !config.versions.has(members.agreed()) {
+            tracing::error!(
+                "the cluster has agreed on version {} of the protocol between nodes, and this program speaks {}: other \
+                 nodes refuse it; start the newer program",
+                members.agreed(),
+                config.versions
+            );
+        }
         self.tell_changes(known.as_ref(), members);
         if let QuorumConfig::Etcd(endpoints) = &config.quorum {
             self.store.set_endpoints(endpoints);

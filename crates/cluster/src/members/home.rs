@@ -15,6 +15,7 @@ use crate::problem::Problem;
 use crate::shared::id_key;
 use crate::store::{EtcdEndpoint, Store};
 use crate::trust::{Identity, Trust, read_private, write_private};
+use crate::versions::Versions;
 
 /// The folder in a node's directory.
 pub const LIES_IN: &str = "cluster";
@@ -191,6 +192,7 @@ impl Home {
                 nodes: nodes.collect(),
                 quorum: QuorumConfig::Etcd(endpoints.map_err(damaged)?),
                 trust: Trust::Certificates(Arc::new(identity)),
+                versions: Versions::OURS,
             },
             etcd: file.etcd_arguments(&folder),
             is_witness: file.is_witness,

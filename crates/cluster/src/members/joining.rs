@@ -11,18 +11,18 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::document::EtcdPlace;
+use super::document::{EtcdPlace, number_of};
 use super::founding::{check_addresses, etcd_place, fresh, own};
 use super::home::{File, FileEtcd, FileNode};
 use super::secret::{Secret, Token};
 use crate::config::check_name;
-use crate::join::PROTOCOL;
 use crate::peer::{JOIN_MAGIC, LONGEST_ANSWER, Refusal, connected, hear, prepare, tell};
 use crate::problem::Problem;
 use crate::remembered::Remembered;
 use crate::trust::{
     ANY_NODE, AuthorityHash, Line, by_hash, identity_file, key_pair, write_private,
 };
+use crate::versions::Versions;
 
 /// How long a node of the cluster may take for a connection, and for an answer: it may have to wait for etcd.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -53,6 +53,8 @@ pub struct Newcomer {
     pub etcd: SocketAddr,
     /// Whether it is in the cluster already, and comes back: without what its directory held, or at another address.
     pub rejoins: bool,
+    /// What it speaks with other nodes: [`Versions::OURS`].
+    pub versions: Versions,
 }
 
 /// As what it has joined.
@@ -81,9 +83,20 @@ pub(crate) struct Request {
     pub(super) rejoins: bool,
     /// An uncompressed point of P-256.
     pub(super) public_key: Vec<u8>,
-    /// The protocol between nodes that it speaks, and its program's version.
+    /// The newest version between nodes that it speaks, and its program's version.
     pub(super) protocol: u32,
     pub(super) version: String,
+    /// The oldest that it speaks; older programs do not say it, and speak one.
+    #[serde(default)]
+    pub(super) oldest_protocol: Option<u32>,
+}
+
+impl Request {
+    /// What it speaks between nodes, if that makes sense.
+    pub(super) fn versions(&self) -> Option<Versions> {
+        let newest = number_of(self.protocol);
+        Versions::new(self.oldest_protocol.map_or(newest, number_of), newest)
+    }
 }
 
 /// What it is given.
@@ -136,8 +149,9 @@ pub fn join(dir: &Path, token: &str, newcomer: &Newcomer) -> Result<Joined, Prob
         etcd: etcd_place(newcomer.etcd)?,
         rejoins: newcomer.rejoins,
         public_key: key.public_key_raw().to_vec(),
-        protocol: PROTOCOL,
+        protocol: newcomer.versions.newest().into(),
         version: env!("CARGO_PKG_VERSION").into(),
+        oldest_protocol: Some(newcomer.versions.oldest().into()),
     };
     // First: a node that has joined and cannot say so would have to be forgotten.
     write_private(&staged.join(identity_file::KEY), &key.serialize_pem())?;

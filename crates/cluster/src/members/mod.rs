@@ -2,6 +2,7 @@
 
 mod admit;
 mod again;
+mod agree;
 mod document;
 mod etcd;
 mod follow;
@@ -25,5 +26,5 @@ pub(crate) use admit::take;
 #[cfg(test)]
 pub(crate) use joining::reach;
 
-pub(crate) use document::{EtcdPlace, MemberNode, Membership};
+pub(crate) use document::{EtcdPlace, MemberNode, Membership, number_of};
 pub(crate) use screen::LastLook;

@@ -9,7 +9,6 @@ use super::admit::Entered;
 use super::document::Membership;
 use super::joining::Request;
 use super::secret::{hex_hash, now};
-use crate::join::PROTOCOL;
 use crate::problem::{Kind, Problem};
 use crate::shared::Shared;
 
@@ -102,11 +101,15 @@ impl Shared {
                 request.cluster, self.name, self.id
             )));
         }
-        if request.protocol != members.protocol || members.protocol != PROTOCOL {
+        let agreed = members.agreed();
+        let theirs = request.versions();
+        if !theirs.is_some_and(|theirs| theirs.has(agreed)) {
+            let theirs =
+                theirs.map_or_else(|| "no version".to_owned(), |theirs| theirs.to_string());
             return Err(Problem::conflict(format!(
-                "{name} (version {}) speaks protocol {} between nodes, cluster {} speaks {}: install the same version \
-                 on all",
-                request.version, request.protocol, self.name, members.protocol
+                "{name} (Ashlar {}) speaks {theirs} of the protocol between nodes, and the nodes of cluster {} have \
+                 agreed on version {agreed}: install what they run",
+                request.version, self.name
             )));
         }
         let late = now().saturating_sub(token.expires);

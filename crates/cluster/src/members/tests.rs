@@ -62,6 +62,7 @@ fn request(cluster: &Cluster, secret: &Secret, name: &str) -> Request {
         public_key: key_pair().expect("a key").public_key_raw().to_vec(),
         protocol: 1,
         version: "0".into(),
+        oldest_protocol: None,
     }
 }
 
@@ -87,10 +88,11 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let usual = || request(&cluster, &secret, "b");
     let wrong: [(&str, Kind, Request); 7] = [
         (
-            "speaks protocol 2",
+            "b (Ashlar 0) speaks versions 7 to 9 of the protocol between nodes",
             Kind::Conflict,
             Request {
-                protocol: 2,
+                protocol: 9,
+                oldest_protocol: Some(7),
                 ..usual()
             },
         ),

@@ -13,6 +13,7 @@ use super::refusal::Refusal;
 use super::wire::{CHALLENGE_BYTES, Hello, NameHash, PREFIX_BYTES, VERDICT_BYTES, answer_prefix};
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::trust::Line;
+use crate::versions::Versions;
 
 /// How long a connection and its handshake may take.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -71,6 +72,8 @@ pub(crate) struct Called {
     pub(crate) session: Session,
     /// The process that answers.
     pub(crate) incarnation: Incarnation,
+    /// What both speak.
+    pub(crate) version: u16,
 }
 
 /// Calls a node.
@@ -87,18 +90,20 @@ async fn handshake(target: Target<'_>, hello: Hello) -> Result<Called, CallError
     let peer = (target.peer.id, NameHash::of(&target.peer.name));
     let mut line = Line::to(trust, stream, peer).await?;
     let key = line.key(trust)?;
+    let ours = hello.versions;
     let caller = Caller::new(&key, hello);
     line.say(caller.hello()).await?;
-    let challenge: [u8; CHALLENGE_BYTES] = answer(&mut line).await?;
+    let challenge: [u8; CHALLENGE_BYTES] = answer(&mut line, ours).await?;
     let (challenged, proof) = caller.challenged(&challenge)?;
-    let incarnation = challenged.incarnation();
+    let (incarnation, version) = (challenged.incarnation(), challenged.version());
     line.say(&proof).await?;
-    let verdict: [u8; VERDICT_BYTES] = answer(&mut line).await?;
+    let verdict: [u8; VERDICT_BYTES] = answer(&mut line, ours).await?;
     let session = challenged.judged(&verdict)?;
     Ok(Called {
         line,
         session,
         incarnation,
+        version,
     })
 }
 
@@ -116,11 +121,11 @@ pub(crate) async fn connected(from: SocketAddr, to: SocketAddr) -> io::Result<Tc
 }
 
 /// An answer; of one of another version only its beginning.
-async fn answer<const N: usize>(line: &mut Line) -> Result<[u8; N], CallError> {
+async fn answer<const N: usize>(line: &mut Line, ours: Versions) -> Result<[u8; N], CallError> {
     let mut bytes = [0; N];
     let mut prefix = [0; PREFIX_BYTES];
     line.read_exact(&mut prefix).await?;
-    answer_prefix(&prefix).map_err(Refusal::from)?;
+    answer_prefix(&prefix, ours).map_err(Refusal::from)?;
     bytes[..PREFIX_BYTES].copy_from_slice(&prefix);
     line.read_exact(&mut bytes[PREFIX_BYTES..]).await?;
     Ok(bytes)

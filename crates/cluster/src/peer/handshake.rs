@@ -20,6 +20,7 @@ use super::wire::{
     VERDICT_MAC, Verdict, part,
 };
 use crate::key::{Key, MAC_BYTES, mac};
+use crate::versions::Versions;
 
 const CALLED: &[u8] = b"ashlar peer 1: called";
 const CALLER: &[u8] = b"ashlar peer 1: caller";
@@ -80,6 +81,8 @@ pub(crate) struct Challenged<'a> {
     key: &'a Key,
     said: Said,
     incarnation: Incarnation,
+    ours: Versions,
+    version: u16,
 }
 
 impl<'a> Caller<'a> {
@@ -97,12 +100,15 @@ impl<'a> Caller<'a> {
         self,
         bytes: &[u8; CHALLENGE_BYTES],
     ) -> Result<(Challenged<'a>, [u8; MAC_BYTES]), Refusal> {
-        let challenge = Challenge::decode(bytes)?;
+        let ours = self.hello.versions;
+        let challenge = Challenge::decode(bytes, ours)?;
+        let theirs = challenge.versions;
+        let version = ours.common(theirs).ok_or(Refusal::Version(theirs))?;
         if challenge.code != Code::GoOn {
             return Err(Refusal::of(
                 challenge.code,
-                challenge.node,
-                challenge.incarnation,
+                (challenge.node, challenge.incarnation),
+                theirs,
             ));
         }
         let said = Said {
@@ -120,6 +126,8 @@ impl<'a> Caller<'a> {
             key: self.key,
             said,
             incarnation: challenge.incarnation,
+            ours,
+            version,
         };
         Ok((challenged, proof))
     }
@@ -131,15 +139,24 @@ impl Challenged<'_> {
         self.incarnation
     }
 
+    /// The version that both speak.
+    pub(crate) fn version(&self) -> u16 {
+        self.version
+    }
+
     pub(crate) fn judged(self, bytes: &[u8; VERDICT_BYTES]) -> Result<Session, Refusal> {
-        let verdict = Verdict::decode(bytes)?;
+        let verdict = Verdict::decode(bytes, self.ours)?;
         let proof = self.said.mac(self.key, VERDICT, &bytes[..VERDICT_MAC]);
         if !is_same(&proof, &bytes[VERDICT_MAC..]) {
             return Err(Refusal::WrongKey);
         }
         match verdict.code {
             Code::GoOn => Ok(self.said.session(self.key)),
-            code => Err(Refusal::of(code, ashlar_replica::NodeId(0), verdict.newest)),
+            code => Err(Refusal::of(
+                code,
+                (ashlar_replica::NodeId(0), verdict.newest),
+                verdict.versions,
+            )),
         }
     }
 }
@@ -186,7 +203,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::peer::wire::{NameHash, Nonce, Purpose, VERSIONS};
+    use crate::peer::wire::{NameHash, Nonce, Purpose};
+    use crate::versions::Versions;
 
     fn key(byte: u8) -> Key {
         Key::new(&[byte; 32]).expect("a key")
@@ -194,7 +212,7 @@ mod tests {
 
     fn hello(nonce: u8) -> Hello {
         Hello {
-            versions: VERSIONS,
+            versions: Versions::OURS,
             purpose: Purpose::Data,
             from: NodeId(1),
             to: NodeId(2),
@@ -208,6 +226,7 @@ mod tests {
 
     fn challenge(nonce: u8) -> Challenge {
         Challenge {
+            versions: Versions::OURS,
             code: Code::GoOn,
             node: NodeId(2),
             incarnation: Incarnation(3),
@@ -216,6 +235,7 @@ mod tests {
     }
 
     const LET_IN: Verdict = Verdict {
+        versions: Versions::OURS,
         code: Code::GoOn,
         newest: Incarnation(0),
     };

@@ -16,8 +16,8 @@ use super::newcomer::{self, JOIN_MAGIC};
 use super::order;
 use super::state::Peer;
 use super::wire::{
-    Challenge, Code, HELLO_BYTES, Hello, NameHash, NoHello, Nonce, PREFIX_BYTES, Purpose, VERSIONS,
-    Verdict, hello_prefix,
+    Challenge, Code, HELLO_BYTES, Hello, NameHash, NoHello, Nonce, PREFIX_BYTES, Purpose, Verdict,
+    hello_prefix,
 };
 use crate::key::MAC_BYTES;
 use crate::shared::Shared;
@@ -74,6 +74,8 @@ struct Guest {
     line: Line,
     session: Session,
     hello: Hello,
+    /// What both speak.
+    version: u16,
 }
 
 /// Who has come.
@@ -97,10 +99,11 @@ async fn serve(shared: &Arc<Shared>, stream: TcpStream, pass: Pass) -> io::Resul
         line,
         session,
         hello,
+        version,
     } = guest;
     match hello.purpose {
         Purpose::Data => {
-            let stream = line.into_socket()?;
+            let stream = line.into_socket(version)?;
             shared.local_call(|local| local.accepted(hello.from, hello.volume, stream));
         }
         Purpose::Order => {
@@ -128,11 +131,12 @@ async fn admit(shared: &Shared, stream: TcpStream) -> io::Result<Admitted> {
     if prefix == JOIN_MAGIC {
         return Ok(Admitted::Newcomer(line));
     }
-    if let Err(no) = hello_prefix(&prefix) {
-        return refuse_hello(shared, line, no).await;
-    }
+    let version = match hello_prefix(&prefix, config.versions) {
+        Ok(version) => version,
+        Err(no) => return refuse_hello(shared, line, no).await,
+    };
     line.read_exact(&mut bytes[PREFIX_BYTES..]).await?;
-    let hello = match Hello::decode(&bytes) {
+    let hello = match Hello::decode(&bytes, config.versions) {
         Ok(hello) => hello,
         Err(no) => return refuse_hello(shared, line, no).await,
     };
@@ -153,7 +157,7 @@ async fn admit(shared: &Shared, stream: TcpStream) -> io::Result<Admitted> {
     let is_proven = called.is_proven(&proof);
     let verdict = match is_proven {
         true => shared.judge(&peer, &hello),
-        false => verdict(Code::WrongKey),
+        false => shared.verdict(Code::WrongKey),
     };
     let is_let_in = verdict.code == Code::GoOn;
     let (bytes, session) = called.verdict(&verdict);
@@ -165,6 +169,7 @@ async fn admit(shared: &Shared, stream: TcpStream) -> io::Result<Admitted> {
         line,
         session,
         hello,
+        version,
     }))
 }
 
@@ -173,7 +178,8 @@ async fn refuse_hello(shared: &Shared, line: Line, no: NoHello) -> io::Result<Ad
         NoHello::Foreign => return Err(io::Error::other("speaks another protocol")),
         NoHello::Version(versions) => {
             tracing::warn!(
-                "a peer speaks {versions} of the protocol between nodes, this node {VERSIONS}: upgrade the older one"
+                "a peer speaks {versions} of the protocol between nodes, this node {}: upgrade the older one",
+                shared.config().versions
             );
             Code::Version
         }
@@ -193,16 +199,18 @@ async fn refuse(mut line: Line, bytes: &[u8]) -> io::Result<Admitted> {
     })
 }
 
-fn verdict(code: Code) -> Verdict {
-    Verdict {
-        code,
-        newest: Incarnation(0),
-    }
-}
-
 impl Shared {
+    fn verdict(&self, code: Code) -> Verdict {
+        Verdict {
+            versions: self.config().versions,
+            code,
+            newest: Incarnation(0),
+        }
+    }
+
     fn challenge(&self, code: Code) -> Challenge {
         Challenge {
+            versions: self.config().versions,
             code,
             node: self.me.id,
             incarnation: self.incarnation,
@@ -239,16 +247,18 @@ impl Shared {
     /// What a node that has shown the key is told.
     fn judge(&self, peer: &Peer, hello: &Hello) -> Verdict {
         if hello.purpose == Purpose::Dead {
-            return verdict(Code::GoOn);
+            return self.verdict(Code::GoOn);
         }
         if let Err(newest) = peer.let_in(hello.incarnation) {
-            let code = Code::Stale;
-            return Verdict { code, newest };
+            return Verdict {
+                newest,
+                ..self.verdict(Code::Stale)
+            };
         }
         let needs_local = matches!(hello.purpose, Purpose::Data | Purpose::Order);
         match needs_local && self.local.get().is_none() {
-            true => verdict(Code::Starting),
-            false => verdict(Code::GoOn),
+            true => self.verdict(Code::Starting),
+            false => self.verdict(Code::GoOn),
         }
     }
 

@@ -16,4 +16,4 @@ pub(crate) use newcomer::{JOIN_MAGIC, LONGEST_ANSWER, hear, tell};
 pub(crate) use order::{MAX_ORDER, give};
 pub(crate) use refusal::Refusal;
 pub(crate) use state::Peer;
-pub(crate) use wire::{Hello, NameHash, Nonce, Purpose, VERSIONS};
+pub(crate) use wire::{Hello, NameHash, Nonce, Purpose};

@@ -2,9 +2,10 @@ use std::io;
 
 use ashlar_replica::{Incarnation, NodeId};
 
-use super::wire::{Code, NoAnswer, VERSIONS, Versions};
+use super::wire::{Code, NoAnswer};
 use crate::config::{ClusterConfig, NodeConfig};
 use crate::trust::Trust;
+use crate::versions::Versions;
 
 /// Why a peer and this node do not talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +36,11 @@ pub(crate) enum Refusal {
 
 impl Refusal {
     /// What a code of an answer says.
-    pub(super) fn of(code: Code, node: NodeId, newest: Incarnation) -> Self {
+    pub(super) fn of(code: Code, (node, newest): (NodeId, Incarnation), theirs: Versions) -> Self {
         match code {
             // A refusal that says "go on" is none that this version knows.
             Code::GoOn => Self::Other(0),
-            // The version itself is this one's; else the answer would have been read no further.
-            Code::Version => Self::Version(VERSIONS),
+            Code::Version => Self::Version(theirs),
             Code::OtherCluster => Self::OtherCluster,
             Code::WrongNode => Self::WrongNode(node),
             Code::UnknownNode => Self::UnknownNode,
@@ -89,7 +89,8 @@ impl Refusal {
                 peer.name
             ),
             Self::Version(versions) => format!(
-                "{at} speaks {versions} of the protocol between nodes, this one {VERSIONS}: upgrade the older one"
+                "{at} speaks {versions} of the protocol between nodes, this one ({mine}) {}: upgrade the older one",
+                config.versions
             ),
             Self::OtherCluster => format!(
                 "{at} belongs to another cluster than {}: let both name the same cluster and the same quorum; if the \

@@ -7,50 +7,21 @@ use ashlar_replica::{Incarnation, NodeId, VolumeId};
 use uuid::Uuid;
 
 use crate::key::MAC_BYTES;
+use crate::versions::Versions;
 
 pub(crate) const MAGIC: [u8; 4] = *b"ASHP";
 
-/// Versions of the protocol between nodes that a program speaks: from the oldest to the newest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Versions {
-    oldest: u16,
-    newest: u16,
+/// The newest, and how many older ones there are.
+fn put_versions(versions: Versions, bytes: &mut [u8]) {
+    bytes[4..6].copy_from_slice(&versions.newest().to_le_bytes());
+    let older = versions.newest() - versions.oldest();
+    bytes[7] = u8::try_from(older).unwrap_or(u8::MAX);
 }
 
-/// This program's. Since 2: hello and answers say all that their program speaks.
-pub(crate) const VERSIONS: Versions = Versions {
-    oldest: 4,
-    newest: 4,
-};
-
-impl Versions {
-    /// The newest that both speak.
-    pub(crate) fn common(self, other: Self) -> Option<u16> {
-        let newest = self.newest.min(other.newest);
-        (newest >= self.oldest.max(other.oldest)).then_some(newest)
-    }
-
-    /// The newest, and how many older ones there are.
-    fn put(self, bytes: &mut [u8]) {
-        bytes[4..6].copy_from_slice(&self.newest.to_le_bytes());
-        let older = self.newest - self.oldest;
-        bytes[7] = u8::try_from(older).unwrap_or(u8::MAX);
-    }
-
-    fn of(bytes: &[u8; PREFIX_BYTES]) -> Self {
-        let newest = u16::from_le_bytes(part(bytes, 4));
-        let oldest = newest.saturating_sub(bytes[7].into());
-        Self { oldest, newest }
-    }
-}
-
-impl fmt::Display for Versions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.oldest == self.newest {
-            true => write!(f, "version {}", self.newest),
-            false => write!(f, "versions {} to {}", self.oldest, self.newest),
-        }
-    }
+fn versions_of(bytes: &[u8; PREFIX_BYTES]) -> Versions {
+    let newest = u16::from_le_bytes(part(bytes, 4));
+    let oldest = newest.saturating_sub(bytes[7].into());
+    Versions::new(oldest, newest).unwrap_or(Versions::OURS)
 }
 
 /// Magic, versions and one byte that says more: the same in all versions, so that each can refuse each other.
@@ -142,26 +113,25 @@ pub(crate) struct Hello {
 pub(crate) enum NoHello {
     /// Not of this protocol: nothing is answered.
     Foreign,
-    /// None of the versions that this program speaks.
+    /// None of the versions that this node speaks.
     Version(Versions),
     /// A purpose that is not known, or what cannot be.
     Malformed,
 }
 
-pub(crate) fn hello_prefix(bytes: &[u8; PREFIX_BYTES]) -> Result<(), NoHello> {
+pub(crate) fn hello_prefix(bytes: &[u8; PREFIX_BYTES], ours: Versions) -> Result<u16, NoHello> {
     if bytes[..4] != MAGIC {
         return Err(NoHello::Foreign);
     }
-    let theirs = Versions::of(bytes);
-    let common = VERSIONS.common(theirs);
-    common.map(drop).ok_or(NoHello::Version(theirs))
+    let theirs = versions_of(bytes);
+    ours.common(theirs).ok_or(NoHello::Version(theirs))
 }
 
 impl Hello {
     pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
-        self.versions.put(&mut bytes);
+        put_versions(self.versions, &mut bytes);
         bytes[6] = self.purpose as u8;
         bytes[8..12].copy_from_slice(&self.from.0.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.to.0.to_le_bytes());
@@ -173,11 +143,11 @@ impl Hello {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, NoHello> {
-        hello_prefix(&part(bytes, 0))?;
+    pub(crate) fn decode(bytes: &[u8; HELLO_BYTES], ours: Versions) -> Result<Self, NoHello> {
+        hello_prefix(&part(bytes, 0), ours)?;
         let purpose = Purpose::of(bytes[6]).ok_or(NoHello::Malformed)?;
         let hello = Self {
-            versions: Versions::of(&part(bytes, 0)),
+            versions: versions_of(&part(bytes, 0)),
             purpose,
             from: NodeId(u32::from_le_bytes(part(bytes, 8))),
             to: NodeId(u32::from_le_bytes(part(bytes, 12))),
@@ -189,7 +159,7 @@ impl Hello {
         };
         let is_for_volume = purpose == Purpose::Data;
         let older = u16::from(bytes[7]);
-        match older <= hello.versions.newest && (is_for_volume || hello.volume.0 == 0) {
+        match older <= hello.versions.newest() && (is_for_volume || hello.volume.0 == 0) {
             true => Ok(hello),
             false => Err(NoHello::Malformed),
         }
@@ -237,6 +207,8 @@ impl Code {
 /// What is answered to a hello: who is there, and that it knows the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Challenge {
+    /// What who answers speaks.
+    pub(crate) versions: Versions,
     pub(crate) code: Code,
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
@@ -253,20 +225,20 @@ pub(crate) enum NoAnswer {
 }
 
 /// The beginning of an answer: of any version, and of one that refuses.
-pub(crate) fn answer_prefix(bytes: &[u8; PREFIX_BYTES]) -> Result<Code, NoAnswer> {
+pub(crate) fn answer_prefix(bytes: &[u8; PREFIX_BYTES], ours: Versions) -> Result<Code, NoAnswer> {
     if bytes[..4] != MAGIC {
         return Err(NoAnswer::Foreign);
     }
-    let theirs = Versions::of(bytes);
-    match VERSIONS.common(theirs) {
+    let theirs = versions_of(bytes);
+    match ours.common(theirs) {
         Some(_) => Code::of(bytes[6]).ok_or(NoAnswer::Code(bytes[6])),
         None => Err(NoAnswer::Version(theirs)),
     }
 }
 
-fn put_answer_prefix(bytes: &mut [u8], code: Code) {
+fn put_answer_prefix(bytes: &mut [u8], code: Code, versions: Versions) {
     bytes[..4].copy_from_slice(&MAGIC);
-    VERSIONS.put(bytes);
+    put_versions(versions, bytes);
     bytes[6] = code as u8;
 }
 
@@ -274,16 +246,17 @@ impl Challenge {
     /// Its proof is left zero.
     pub(crate) fn encode(&self) -> [u8; CHALLENGE_BYTES] {
         let mut bytes = [0; CHALLENGE_BYTES];
-        put_answer_prefix(&mut bytes, self.code);
+        put_answer_prefix(&mut bytes, self.code, self.versions);
         bytes[8..12].copy_from_slice(&self.node.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.incarnation.0.to_le_bytes());
         bytes[32..64].copy_from_slice(&self.nonce.0);
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8; CHALLENGE_BYTES]) -> Result<Self, NoAnswer> {
+    pub(crate) fn decode(bytes: &[u8; CHALLENGE_BYTES], ours: Versions) -> Result<Self, NoAnswer> {
         Ok(Self {
-            code: answer_prefix(&part(bytes, 0))?,
+            code: answer_prefix(&part(bytes, 0), ours)?,
+            versions: versions_of(&part(bytes, 0)),
             node: NodeId(u32::from_le_bytes(part(bytes, 8))),
             incarnation: Incarnation(u64::from_le_bytes(part(bytes, 16))),
             nonce: Nonce(part(bytes, 32)),
@@ -294,6 +267,8 @@ impl Challenge {
 /// What is answered to a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
+    /// What who answers speaks.
+    pub(crate) versions: Versions,
     pub(crate) code: Code,
     /// With [`Code::Stale`]: the newest process that is known.
     pub(crate) newest: Incarnation,
@@ -303,14 +278,15 @@ impl Verdict {
     /// Its proof is left zero.
     pub(crate) fn encode(&self) -> [u8; VERDICT_BYTES] {
         let mut bytes = [0; VERDICT_BYTES];
-        put_answer_prefix(&mut bytes, self.code);
+        put_answer_prefix(&mut bytes, self.code, self.versions);
         bytes[8..16].copy_from_slice(&self.newest.0.to_le_bytes());
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8; VERDICT_BYTES]) -> Result<Self, NoAnswer> {
+    pub(crate) fn decode(bytes: &[u8; VERDICT_BYTES], ours: Versions) -> Result<Self, NoAnswer> {
         Ok(Self {
-            code: answer_prefix(&part(bytes, 0))?,
+            code: answer_prefix(&part(bytes, 0), ours)?,
+            versions: versions_of(&part(bytes, 0)),
             newest: Incarnation(u64::from_le_bytes(part(bytes, 8))),
         })
     }
@@ -329,6 +305,8 @@ mod tests {
 
     use super::*;
 
+    const OURS: Versions = Versions::OURS;
+
     fn hello() -> impl Strategy<Value = Hello> {
         let ids = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>());
         let bytes = (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<[u8; 32]>());
@@ -336,7 +314,7 @@ mod tests {
             let purpose = Purpose::of(purpose).expect("known");
             let volume = if purpose == Purpose::Data { volume } else { 0 };
             Hello {
-                versions: VERSIONS,
+                versions: OURS,
                 purpose,
                 from: NodeId(from),
                 to: NodeId(to),
@@ -358,7 +336,7 @@ mod tests {
                 bytes[at * 32..][..32].copy_from_slice(&part);
             }
             let mut prefix = [0; PREFIX_BYTES];
-            put_answer_prefix(&mut prefix, Code::GoOn);
+            put_answer_prefix(&mut prefix, Code::GoOn, OURS);
             prefix[6] = purpose;
             bytes[..right.min(PREFIX_BYTES)].copy_from_slice(&prefix[..right.min(PREFIX_BYTES)]);
             bytes
@@ -368,17 +346,17 @@ mod tests {
     proptest! {
         #[test]
         fn a_hello_comes_back_as_it_was_said(hello in hello()) {
-            prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+            prop_assert_eq!(Hello::decode(&hello.encode(), OURS), Ok(hello));
         }
 
         #[test]
         fn of_any_bytes_a_hello_is_one_that_says_them_or_none(bytes in noise()) {
-            if let Ok(hello) = Hello::decode(&bytes) {
+            if let Ok(hello) = Hello::decode(&bytes, OURS) {
                 prop_assert_eq!(hello.encode(), bytes);
             }
             // Never a panic; the codes of answers are a closed list.
-            let _ = Challenge::decode(&bytes);
-            let _ = Verdict::decode(&part(&bytes, 0));
+            let _ = Challenge::decode(&bytes, OURS);
+            let _ = Verdict::decode(&part(&bytes, 0), OURS);
         }
 
         #[test]
@@ -387,10 +365,10 @@ mod tests {
         ) {
             let code = Code::of(code).expect("known");
             let incarnation = Incarnation(number);
-            let challenge = Challenge { code, node: NodeId(node), incarnation, nonce: Nonce(nonce) };
-            prop_assert_eq!(Challenge::decode(&challenge.encode()), Ok(challenge));
-            let verdict = Verdict { code, newest: incarnation };
-            prop_assert_eq!(Verdict::decode(&verdict.encode()), Ok(verdict));
+            let challenge = Challenge { versions: OURS, code, node: NodeId(node), incarnation, nonce: Nonce(nonce) };
+            prop_assert_eq!(Challenge::decode(&challenge.encode(), OURS), Ok(challenge));
+            let verdict = Verdict { versions: OURS, code, newest: incarnation };
+            prop_assert_eq!(Verdict::decode(&verdict.encode(), OURS), Ok(verdict));
         }
     }
 
@@ -403,7 +381,7 @@ mod tests {
     }
 
     fn versions(oldest: u16, newest: u16) -> Versions {
-        Versions { oldest, newest }
+        Versions::new(oldest, newest).expect("a range")
     }
 
     #[test]
@@ -420,8 +398,8 @@ mod tests {
             assert_eq!(ours.common(theirs), common, "{theirs}");
             assert_eq!(theirs.common(ours), common, "{theirs}");
             let mut bytes = [0; PREFIX_BYTES];
-            theirs.put(&mut bytes);
-            assert_eq!(Versions::of(&bytes), theirs);
+            put_versions(theirs, &mut bytes);
+            assert_eq!(versions_of(&bytes), theirs);
         }
         assert_eq!(ours.to_string(), "versions 3 to 5");
         assert_eq!(versions(3, 3).to_string(), "version 3");
@@ -431,27 +409,30 @@ mod tests {
     #[test]
     fn other_versions_and_protocols_are_told_apart() {
         let mut bytes = [0; HELLO_BYTES];
-        assert_eq!(Hello::decode(&bytes), Err(NoHello::Foreign));
+        assert_eq!(Hello::decode(&bytes, OURS), Err(NoHello::Foreign));
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = 1;
         let old = NoHello::Version(versions(1, 1));
-        assert_eq!(Hello::decode(&bytes), Err(old));
-        let newest = VERSIONS.newest as u8;
+        assert_eq!(Hello::decode(&bytes, OURS), Err(old));
+        let newest = OURS.newest() as u8;
         (bytes[4], bytes[7]) = (newest + 4, 3);
-        let newer = versions(VERSIONS.newest + 1, VERSIONS.newest + 4);
-        assert_eq!(Hello::decode(&bytes), Err(NoHello::Version(newer)));
-        let answer = answer_prefix(&part(&bytes, 0));
+        let newer = versions(OURS.newest() + 1, OURS.newest() + 4);
+        assert_eq!(Hello::decode(&bytes, OURS), Err(NoHello::Version(newer)));
+        let answer = answer_prefix(&part(&bytes, 0), OURS);
         assert_eq!(answer, Err(NoAnswer::Version(newer)));
         bytes[6] = 1;
         bytes[7] = 4;
-        let hello = Hello::decode(&bytes).expect("it speaks ours, too");
-        assert_eq!(hello.versions.common(VERSIONS), Some(VERSIONS.newest));
+        let hello = Hello::decode(&bytes, OURS).expect("it speaks ours, too");
+        assert_eq!(hello.versions.common(OURS), Some(OURS.newest()));
         (bytes[4], bytes[7]) = (newest, 0);
-        assert!(Hello::decode(&bytes).is_ok());
+        assert!(Hello::decode(&bytes, OURS).is_ok());
         bytes[7] = newest + 1;
-        assert_eq!(Hello::decode(&bytes), Err(NoHello::Malformed));
+        assert_eq!(Hello::decode(&bytes, OURS), Err(NoHello::Malformed));
         (bytes[6], bytes[7]) = (200, 0);
-        assert_eq!(Hello::decode(&bytes), Err(NoHello::Malformed));
-        assert_eq!(answer_prefix(&part(&bytes, 0)), Err(NoAnswer::Code(200)));
+        assert_eq!(Hello::decode(&bytes, OURS), Err(NoHello::Malformed));
+        assert_eq!(
+            answer_prefix(&part(&bytes, 0), OURS),
+            Err(NoAnswer::Code(200))
+        );
     }
 }

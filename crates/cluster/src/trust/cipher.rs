@@ -17,6 +17,8 @@ pub struct PeerSocket {
     pub fd: OwnedFd,
     /// `None`: the bytes are as they are.
     pub cipher: Option<Cipher>,
+    /// The version that both ends speak.
+    pub version: u16,
 }
 
 /// TLS of one connection, without I/O.

@@ -107,7 +107,7 @@ impl Line {
     }
 
     /// For other threads: the handshake has read nothing beyond its own, or the cipher has it.
-    pub(crate) fn into_socket(self) -> io::Result<PeerSocket> {
+    pub(crate) fn into_socket(self, version: u16) -> io::Result<PeerSocket> {
         let (stream, cipher) = match self {
             Self::Plain(stream) => (stream, None),
             Self::Tls(stream) => {
@@ -127,6 +127,7 @@ impl Line {
         Ok(PeerSocket {
             fd: stream.into_std()?.into(),
             cipher,
+            version,
         })
     }
 }

@@ -28,6 +28,7 @@ fn config(endpoints: Vec<EtcdEndpoint>) -> ClusterConfig {
         nodes: vec![node(1, "a"), node(2, "b")],
         quorum: QuorumConfig::Etcd(endpoints),
         trust: Trust::Key(Key::new(&[1; 32]).expect("a key")),
+        versions: ashlar_cluster::Versions::OURS,
     }
 }
 

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use ashlar_cluster::{Kind, Memory, PeerSocket};
+use ashlar_cluster::{Kind, Memory, PeerSocket, Versions};
 use ashlar_replica::{NodeId, VolumeId};
 use bytes::BytesMut;
 
@@ -291,4 +291,66 @@ fn a_file_that_others_may_read_or_that_is_damaged_is_refused_by_its_name() {
         std::fs::write(&path, text).expect("written");
     }
     room.start(&dir);
+}
+
+/// What the next program speaks, beside this one's.
+fn next() -> Versions {
+    let ours = Versions::OURS.newest();
+    Versions::new(ours, ours + 1).expect("a range")
+}
+
+#[test]
+fn a_new_version_rolls_through_a_cluster_and_is_agreed_on_when_all_speak_it() {
+    let room = Room::new("prod");
+    let (a, (one, other)) = (room.found("a"), (NodeId(1), NodeId(2)));
+    let ours = Versions::OURS.newest();
+    let token = || a.cluster.token(HOUR).expect("a token").token;
+    let (first, second, third) = (token(), token(), token());
+    let b = room.join_as(&first, "b", next()).expect("let in");
+    until("a knows b", || a.cluster.config().node("b").is_some());
+    // Both at once, each at the other.
+    let speak = |a: &rig::Node, b: &rig::Node, version| {
+        for (from, to, called) in [(a, other, b), (b, one, a)] {
+            let ours = dial(from, to, VolumeId(9)).expect("let in");
+            assert_eq!(
+                (ours.version, called.accepted().version),
+                (version, version)
+            );
+        }
+    };
+    speak(&a, &b, ours);
+    let order = serde_json::json!({ "hello": 1 });
+    let said = b.cluster.order(one, &order, HOUR).expect("obeyed");
+    assert_eq!(said, order);
+    assert_eq!(b.cluster.config().versions, next(), "nothing is agreed on");
+    // It may be started from the old program again.
+    let dir = b.stop();
+    let b = room.start(&dir);
+    until("they meet", || a.reaches("b") && b.reaches("a"));
+    let dir = b.stop();
+    let b = room.try_start_as(&dir, next()).expect("it starts");
+    // The last one is upgraded.
+    let dir = a.stop();
+    let a = room.try_start_as(&dir, next()).expect("it starts");
+    let only = Versions::new(ours + 1, ours + 1).expect("one");
+    for node in [&a, &b] {
+        until("it is agreed on", || node.cluster.config().versions == only);
+    }
+    until("they meet", || a.reaches("b") && b.reaches("a"));
+    speak(&a, &b, ours + 1);
+    // What speaks only the old one is told so, by name, whether it joins or is started again.
+    let refused = room.join_as(&second, "c", Versions::OURS).expect_err("old");
+    for says in [
+        "c (Ashlar",
+        "speaks version 4",
+        "cluster prod have agreed on version 5",
+    ] {
+        assert!(refused.message.contains(says), "{refused}");
+    }
+    let c = room.join_as(&third, "c", next()).expect("let in");
+    let dir = c.stop();
+    let refused = room.try_start_as(&dir, Versions::OURS).expect_err("old");
+    for says in ["agreed on version 5", "of node c speaks version 4", "newer"] {
+        assert!(refused.message.contains(says), "{refused}");
+    }
 }

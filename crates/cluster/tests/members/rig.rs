@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ashlar_cluster::{
     Cluster, Founding, Home, Local, Memory, Newcomer, OrderError, PeerSocket, Problem,
-    QuorumConfig, Remembered, Role, found, join,
+    QuorumConfig, Remembered, Role, Versions, found, join,
 };
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{Incarnation, NodeId, Revision, VolumeId};
@@ -98,8 +98,14 @@ impl Room {
     }
 
     pub(crate) fn try_start(&self, dir: &Path) -> Result<Node, Problem> {
+        self.try_start_as(dir, Versions::OURS)
+    }
+
+    /// From a program that speaks these.
+    pub(crate) fn try_start_as(&self, dir: &Path, versions: Versions) -> Result<Node, Problem> {
         let home = Home::open(dir)?.expect("a node");
         let mut config = home.config;
+        config.versions = versions;
         config.quorum = QuorumConfig::Memory(self.memory.clone());
         let cluster = Cluster::start_as(config, &home.name, &Remembered::read(dir)?)?;
         cluster.remembered(None).write(dir)?;
@@ -114,6 +120,22 @@ impl Room {
 
     pub(crate) fn try_join(&self, dir: &Path, token: &str, name: &str) -> Result<(), Problem> {
         join(dir, token, &newcomer(name)).map(drop)
+    }
+
+    /// A program that speaks these joins, and is started.
+    pub(crate) fn join_as(
+        &self,
+        token: &str,
+        name: &str,
+        versions: Versions,
+    ) -> Result<Node, Problem> {
+        let dir = self.dir();
+        let newcomer = Newcomer {
+            versions,
+            ..newcomer(name)
+        };
+        join(&dir, token, &newcomer)?;
+        self.try_start_as(&dir, versions)
     }
 
     /// Comes back as the node of this name, at addresses that are new.
@@ -143,6 +165,7 @@ fn newcomer(name: &str) -> Newcomer {
         portal: address(),
         etcd: address(),
         rejoins: false,
+        versions: Versions::OURS,
     }
 }
 

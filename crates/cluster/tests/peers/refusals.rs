@@ -87,7 +87,7 @@ fn what_is_no_node_or_another_version_is_told_apart() {
         (b"HTTP/1.1 400 Bad Request".to_vec(), "no node of Ashlar"),
         (
             newer,
-            "versions 7 to 9 of the protocol between nodes, this one version 4",
+            "versions 7 to 9 of the protocol between nodes, this one (a) version 4",
         ),
         (unknown, "reason 77"),
         (Vec::new(), "closed the connection"),

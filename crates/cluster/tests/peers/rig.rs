@@ -33,6 +33,7 @@ pub(crate) fn config(memory: &Memory, names: &[&str]) -> ClusterConfig {
         nodes: names.iter().zip(1..).map(node).collect(),
         quorum: QuorumConfig::Memory(memory.clone()),
         trust: key(1),
+        versions: ashlar_cluster::Versions::OURS,
     }
 }
 

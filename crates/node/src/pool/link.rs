@@ -108,7 +108,7 @@ pub(crate) enum ReplicaMail {
         size: Option<Size>,
     },
     /// It has more room in its pool.
-    Grown,
+    Grown { reply: Sender<()> },
     /// Another size is wanted.
     Resize(Growth),
     /// A look at it.

@@ -32,8 +32,6 @@ const ROUNDS: usize = 64;
 /// How long what a copy says last may take to leave.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 const GRANULE_BYTES: u64 = 4096;
-const LACKS_ROOM: &str =
-    "it is from before the volume grew: `pool export` and `pool import` give it the room";
 /// Whose commands come without a label.
 const UNLABELLED: Origin = Origin {
     host: HostId(0),
@@ -90,6 +88,8 @@ pub(crate) enum News {
     Members(Seats<NodeId>),
     /// The volume is larger than hosts here know.
     Size,
+    /// It is larger than the copy here.
+    LacksRoom,
     /// This node's copy is none of the volume's any more.
     Unseated,
     /// Something is wrong.
@@ -697,7 +697,8 @@ impl Replicated {
                 self.measure_own(ground.now);
                 self.outside.tell(News::InSync(positions));
             }
-            Effect::LacksRoom => self.failure = Some(LACKS_ROOM.to_owned()),
+            // It has said that it failed, and is no candidate: with the room it comes back.
+            Effect::LacksRoom => self.outside.tell(News::LacksRoom),
             Effect::Alarm(alarm) => self.outside.tell(News::Alarm(alarm)),
         }
     }

@@ -1,4 +1,5 @@
-//! Another size, while hosts go on: one compare-and-swap, for which all copies have the room already.
+//! Another size, while hosts go on: one compare-and-swap, for which all copies have the room already. They are named, so
+//! one that came after the others had got it is not overlooked.
 //!
 //! The register stays where it is ([`Size`](crate::Size)), so nothing is moved: what the volume gets lies behind
 //! everything that it has, was never written in any copy, and reads as zeroes in all of them. Before a copy grows in its
@@ -42,7 +43,9 @@ impl Owner {
             None if turn.sings(Canary::GrowUnpinned) => size.granules <= turn.room,
             None => size == self.shape(turn.at()).size(),
             Some(before) => {
-                before.register == size.register
+                let have_room = growth.members == key.members;
+                (have_room || turn.sings(Canary::GrowUncounted))
+                    && before.register == size.register
                     && before.granules < size.granules
                     && size.granules <= turn.room
             }

@@ -222,6 +222,7 @@ impl Rig {
                 absent: Positions::first(plan.copies.into()).minus(plan.in_sync),
             },
             is_old_image: false,
+            size: None,
         };
         let now = Moment::from_nanos(1_000_000_000);
         Self {
@@ -399,8 +400,7 @@ impl Rig {
                 continue;
             }
             if matches!(said.message, Message::Join(_)) {
-                self.number = 0;
-                let answer = match self.in_sync().has(at(1)) {
+                let answer = match self.in_sync().has(with) {
                     true => Message::Joined(Attach {
                         own: self.uncertain_there.clone(),
                         ..attach_of(with)
@@ -546,15 +546,28 @@ fn a_copy_whose_session_ends_meanwhile_is_not_proven() {
 }
 
 impl Rig {
+    fn key(&self) -> Key {
+        Key::decode(&self.stored().value).expect("a key")
+    }
+
+    fn wish_of(&mut self, size: Size, members: Members) -> Option<Size> {
+        let until = self.now + LONG;
+        self.handle(Event::Resize(Growth {
+            size,
+            members,
+            until,
+        }));
+        self.obey(TICK * 8);
+        self.key().size
+    }
+
     fn wish(&mut self, granules: u64) -> Option<Size> {
         let size = Size {
             granules,
             register: GRANULES - 1,
         };
-        let until = self.now + LONG;
-        self.handle(Event::Resize(Growth { size, until }));
-        self.obey(TICK * 8);
-        Key::decode(&self.stored().value).expect("a key").size
+        let members = self.key().members;
+        self.wish_of(size, members)
     }
 }
 
@@ -573,6 +586,16 @@ fn an_owner_grows_from_a_size_that_the_key_says_and_with_all_in_sync() {
         rig.wish(3 * GRANULES).map(|size| size.granules),
         Some(GRANULES),
         "no room"
+    );
+    let size = Size {
+        granules: 2 * GRANULES,
+        register: GRANULES - 1,
+    };
+    let before = rig.key().members.with(at(1), member(7));
+    assert_eq!(
+        rig.wish_of(size, before).map(|size| size.granules),
+        Some(GRANULES),
+        "another copy has got the room"
     );
     rig.write(GRANULES - 1);
     assert_eq!(rig.answers.pop(), Some(Outcome::OutOfRange));
@@ -594,4 +617,35 @@ fn an_owner_grows_from_a_size_that_the_key_says_and_with_all_in_sync() {
     let places: Vec<u64> = places.collect();
     assert_eq!(places, [GRANULES - 1 + Size::GAP, 2 * GRANULES - 1]);
     assert_eq!(rig.answers.pop(), Some(Outcome::OutOfRange));
+}
+
+/// A quorum that comes from a backup, and was written to since: it says no size, or an older one.
+#[test]
+fn a_key_from_before_the_volume_grew_makes_it_no_smaller() {
+    let mut rig = Rig::new();
+    rig.obey(LONG);
+    let mut before = vec![rig.stored()];
+    rig.handle(Event::Grown {
+        granules: 2 * GRANULES,
+    });
+    rig.wish(GRANULES).expect("it is said");
+    before.push(rig.stored());
+    let grown = rig.wish(2 * GRANULES).expect("it grows");
+    assert_eq!(grown.granules, 2 * GRANULES);
+    for (told, mut backup) in before.into_iter().enumerate() {
+        backup.revision.0 += 1000 * (told as u64 + 1);
+        rig.quorum.restore(VOLUME, backup);
+        // Something that has the key read again, and is settled by what it says.
+        rig.pass(LONG);
+        let is_it =
+            |alarm: &&Alarm| matches!(alarm, Alarm::StoreShrinks { known, .. } if *known == grown);
+        assert_eq!(
+            rig.alarms.iter().filter(is_it).count(),
+            told + 1,
+            "{:?}",
+            rig.alarms
+        );
+        assert!(rig.replica.is_serving());
+        assert_eq!(rig.replica.size(rig.now), Some(grown));
+    }
 }

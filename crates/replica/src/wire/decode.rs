@@ -3,8 +3,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, GrantBody,
-    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody, RefuseBody,
-    WIRE_VERSION, content, kind,
+    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody, RefuseBody, content,
+    kind,
 };
 use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError, forward};
 use crate::extent::{Extent, ExtentSet};
@@ -25,7 +25,7 @@ impl Codec {
             let needs = HEADER_BYTES;
             return Ok(Frame::Partial { needs });
         };
-        let header = header(head)?;
+        let header = self.header(head)?;
         let body_end = HEADER_BYTES + header.body_bytes.get() as usize;
         let end = body_end + header.data_bytes.get() as usize;
         if bytes.len() < end {
@@ -52,6 +52,32 @@ impl Codec {
             envelope,
             bytes: end,
         })
+    }
+
+    fn header(self, bytes: &[u8]) -> Result<Header, WireError> {
+        let header = Header::read_from_bytes(bytes).map_err(|_| WireError::Magic)?;
+        if header.magic != MAGIC {
+            return Err(WireError::Magic);
+        }
+        if crc32c::crc32c(&bytes[..HEADER_BYTES - 4]) != header.header_crc.get() {
+            return Err(WireError::Checksum("header"));
+        }
+        if header.version != self.version {
+            return Err(WireError::Version {
+                said: header.version,
+                agreed: self.version,
+            });
+        }
+        let limits = [
+            ("a body", header.body_bytes.get(), MAX_BODY_BYTES),
+            ("data", header.data_bytes.get(), MAX_DATA_BYTES),
+        ];
+        for (what, bytes, most) in limits {
+            if bytes as usize > most {
+                return Err(WireError::Length { what, bytes });
+            }
+        }
+        Ok(header)
     }
 
     pub(super) fn message(self, kind: u8, body: &[u8], data: Bytes) -> Result<Message, WireError> {
@@ -188,29 +214,6 @@ impl Codec {
             _ => Err(WireError::Field("content")),
         }
     }
-}
-
-fn header(bytes: &[u8]) -> Result<Header, WireError> {
-    let header = Header::read_from_bytes(bytes).map_err(|_| WireError::Magic)?;
-    if header.magic != MAGIC {
-        return Err(WireError::Magic);
-    }
-    if crc32c::crc32c(&bytes[..HEADER_BYTES - 4]) != header.header_crc.get() {
-        return Err(WireError::Checksum("header"));
-    }
-    if header.version != WIRE_VERSION {
-        return Err(WireError::Version(header.version));
-    }
-    let limits = [
-        ("a body", header.body_bytes.get(), MAX_BODY_BYTES),
-        ("data", header.data_bytes.get(), MAX_DATA_BYTES),
-    ];
-    for (what, bytes, most) in limits {
-        if bytes as usize > most {
-            return Err(WireError::Length { what, bytes });
-        }
-    }
-    Ok(header)
 }
 
 fn front<T>(body: &[u8]) -> Result<(T, &[u8]), WireError>

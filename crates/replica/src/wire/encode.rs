@@ -3,8 +3,8 @@ use zerocopy::IntoBytes;
 
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, GrantBody,
-    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody, RefuseBody,
-    WIRE_VERSION, content, kind,
+    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody, RefuseBody, content,
+    kind,
 };
 use super::{Codec, Encoded, forward};
 use crate::extent::ExtentSet;
@@ -19,7 +19,7 @@ impl Codec {
         let body = &head[HEADER_BYTES..];
         let mut header = Header {
             magic: MAGIC,
-            version: WIRE_VERSION,
+            version: self.version,
             kind,
             shard: envelope.shard.0.into(),
             volume: envelope.volume.0.into(),

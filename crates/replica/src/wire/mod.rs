@@ -28,6 +28,9 @@ const MAX_BODY_BYTES: usize = 32 + 16 * MAX_RANGES;
 pub struct Codec {
     /// Bytes of a granule: 4096 in a pool.
     pub granule_bytes: u32,
+    /// The version that both ends of the connection speak ([`WIRE_VERSION`], or one beside it): what later ones have
+    /// added is neither sent nor understood.
+    pub version: u8,
 }
 
 /// A message as it is sent: first the head, then the data.
@@ -61,8 +64,13 @@ pub enum Frame {
 pub enum WireError {
     /// Not this protocol.
     Magic,
-    /// Another version.
-    Version(u8),
+    /// Another version than the connection's.
+    Version {
+        /// What the message says.
+        said: u8,
+        /// The connection's.
+        agreed: u8,
+    },
     /// A checksum does not match: of the header, the body or the data.
     Checksum(&'static str),
     /// A kind that this version does not have.
@@ -82,9 +90,9 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Magic => write!(f, "not a replica's message"),
-            Self::Version(version) => write!(
+            Self::Version { said, agreed } => write!(
                 f,
-                "the peer speaks version {version}, this program {WIRE_VERSION}"
+                "the peer speaks version {said}, where both have agreed on {agreed}"
             ),
             Self::Checksum(what) => write!(f, "the checksum of the {what} does not match"),
             Self::Kind(kind) => write!(f, "messages of kind {kind} are not known"),

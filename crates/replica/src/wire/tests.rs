@@ -2,7 +2,7 @@ use ashlar_block::{AssociationId, HostId, Label, Registrant};
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Codec, Frame, HEADER_BYTES, MAX_DATA_BYTES, WireError};
+use super::{Codec, Frame, HEADER_BYTES, MAX_DATA_BYTES, WIRE_VERSION, WireError};
 use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
@@ -16,7 +16,10 @@ use crate::message::{
     Attach, Content, Envelope, Forward, Join, Message, Record, RecordKind, Refusal,
 };
 
-const CODEC: Codec = Codec { granule_bytes: 8 };
+const CODEC: Codec = Codec {
+    granule_bytes: 8,
+    version: WIRE_VERSION,
+};
 
 fn extents() -> impl Strategy<Value = Extent> {
     (0u64..1 << 40, 1u32..20).prop_map(|(first, count)| Extent::new(first, count).expect("fits"))
@@ -300,7 +303,11 @@ fn changed(at: usize, to: &[u8]) -> Result<Frame, WireError> {
 
 #[test]
 fn another_version_another_kind_and_lengths_that_cannot_be_are_refused() {
-    assert_eq!(changed(4, &[1]), Err(WireError::Version(1)));
+    let (said, agreed) = (1, WIRE_VERSION);
+    assert_eq!(
+        changed(4, &[said]),
+        Err(WireError::Version { said, agreed })
+    );
     assert_eq!(changed(5, &[63]), Err(WireError::Kind(63)));
     assert_eq!(changed(0, b"ASHX"), Err(WireError::Magic));
     let bytes = MAX_DATA_BYTES as u32 + 1;
@@ -333,4 +340,27 @@ fn an_uncertain_set_that_is_too_fine_is_said_coarser() {
     };
     assert!(fine.clone().all(|extent| uncertain.overlaps(extent)));
     assert!(uncertain.runs() <= MAX_RANGES);
+}
+
+/// A connection has one version, whatever else its two ends speak.
+#[test]
+fn a_message_is_of_its_connections_version() {
+    let newer = Codec {
+        version: WIRE_VERSION + 1,
+        ..CODEC
+    };
+    let Ok(Frame::Whole { envelope, .. }) = CODEC.decode(&sample().into()) else {
+        panic!("a message");
+    };
+    let encoded = newer.encode(&envelope);
+    assert_eq!(encoded.head[4], WIRE_VERSION + 1);
+    let bytes = Bytes::from(encoded.head);
+    assert!(
+        matches!(newer.decode(&bytes), Ok(Frame::Whole { envelope: same, .. }) if same == envelope)
+    );
+    let (said, agreed) = (WIRE_VERSION + 1, WIRE_VERSION);
+    assert_eq!(
+        CODEC.decode(&bytes),
+        Err(WireError::Version { said, agreed })
+    );
 }

@@ -102,10 +102,15 @@ impl Backing {
         }
     }
 
-    /// Whether it can neither read nor write. Engines have their own tests for that.
-    pub(crate) const fn set_broken(&mut self, is_broken: bool) {
-        if let Self::Simulated(store) = self {
-            store.is_broken = is_broken;
+    /// Whether it can neither read nor write. Of an engine a drive dies, for good, if another has what it had: the number
+    /// of those.
+    pub(crate) fn set_broken(&mut self, is_broken: bool) -> u64 {
+        match self {
+            Self::Simulated(store) => {
+                store.is_broken = is_broken;
+                0
+            }
+            Self::Engine(store) => u64::from(is_broken && store.lose_drive()),
         }
     }
 

@@ -132,6 +132,7 @@ impl Node {
         let imported = Imported {
             entry: self.store.entry(),
             is_old_image: self.is_old,
+            size: None,
         };
         let granules = self.store.content().len() as u64;
         self.config.shape = Shape::new(granules, self.config.shape.leaf_granules);

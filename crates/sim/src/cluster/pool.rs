@@ -376,6 +376,17 @@ impl PoolStore {
         self.refresh()
     }
 
+    /// A drive dies, if it is not the last: its pool goes on without it.
+    pub(crate) fn lose_drive(&mut self) -> bool {
+        let lives = |drive: &&Shared| !drive.borrow().is_dead();
+        let living: Vec<&Shared> = self.drives.iter().filter(lives).collect();
+        let [first, _, ..] = living[..] else {
+            return false;
+        };
+        first.borrow_mut().die();
+        true
+    }
+
     /// A change that finds no space.
     fn refuse(&mut self, token: Token) {
         let result = Err(IoError::new(ErrorKind::NoSpace, "the store is full"));
@@ -388,9 +399,11 @@ fn import(
     drives: &[Shared],
     canary: Option<Canary>,
 ) -> Result<Running<Engine>, String> {
-    let devices = drives.iter().map(Handle::open).collect();
+    let lives = |drive: &&Shared| !drive.borrow().is_dead();
+    let devices = drives.iter().filter(lives).map(Handle::open).collect();
     let wish = Wish {
         canary,
+        degraded: true,
         ..Wish::default()
     };
     <Engine as Subject>::import(devices, wait(rig, drives), wish)

@@ -19,6 +19,8 @@ pub struct Summary {
     pub steady: u64,
     /// Copies that came back as old images.
     pub old_images: u64,
+    /// Drives of engines' pools that died.
+    pub lost_drives: u64,
     /// Epochs that served.
     pub epochs: u64,
     /// Copies added to the in-sync set again.

@@ -73,6 +73,7 @@ impl Engine {
             (None, Manage::ChangeReplica { volume, change }) => {
                 self.change_replica(id, volume, change)
             }
+            (None, Manage::NoteSize { volume, size }) => self.note_size(id, volume, size),
             (None, Manage::SetStops { volume, stops }) => self.set_stops(id, volume, stops),
             (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
             (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),

@@ -43,7 +43,7 @@ use crate::membership::Membership;
 use crate::recover::Returning;
 use crate::ring::{Index, Recent, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
-use crate::{Cage, Canary, ReplicaIdentity, ReplicaTag};
+use crate::{Cage, Canary, ReplicaIdentity, ReplicaPromise, ReplicaSize, ReplicaTag};
 
 /// Numbers of segments in a pool that is to run out of them.
 const FEW_SEGMENTS: u32 = 40;
@@ -362,6 +362,8 @@ impl Engine {
                 class: entry.class,
                 is_cache: entry.is_cache,
                 replica: self.replica_identity(number),
+                promise: self.replica_promise(number),
+                said: self.replica_size(number),
                 tier: self.tier_status(number, entry),
                 stopped: self.stop_reason(number),
             })
@@ -466,6 +468,10 @@ pub struct VolumeInfo {
     pub is_cache: bool,
     /// Which copy of a replicated volume it is.
     pub replica: Option<ReplicaIdentity>,
+    /// What that copy has promised.
+    pub promise: Option<ReplicaPromise>,
+    /// How large the replicated volume was said to be, as the copy remembers.
+    pub said: Option<ReplicaSize>,
     /// Its hot home, if it has one.
     pub tier: Option<TierStatus>,
 }

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::FormatError;
 use super::bytes::{Reader, counter, ensure, zeroes};
 use super::entry::VOLUME_GRANULES;
-use crate::replica::{Committed, POSITIONS, ReplicaIdentity, ReplicaPromise, Till};
+use crate::replica::{Committed, POSITIONS, ReplicaIdentity, ReplicaPromise, ReplicaSize, Till};
 use crate::sizes::GRANULE;
 
 const WHAT: &str = "replica page";
@@ -65,6 +65,8 @@ pub struct ReplicaEntry {
     pub committed: Committed,
     /// What records below this sequence have to say is in here and in the planes.
     pub saved: u64,
+    /// How large the volume was said to be, if it ever was.
+    pub size: Option<ReplicaSize>,
 }
 
 /// A page of a plane.
@@ -113,7 +115,9 @@ struct RawEntry {
     till_epoch: U32,
     till_low: U64,
     saved: U64,
-    padding: [u8; GRANULE - 88],
+    said_granules: U64,
+    said_register: U64,
+    padding: [u8; GRANULE - 104],
 }
 
 const _: () = assert!(size_of::<RawEntry>() == GRANULE);
@@ -154,6 +158,10 @@ impl ReplicaEntry {
         raw.till_epoch = till.epoch.into();
         raw.till_low = till.low.into();
         raw.saved = self.saved.into();
+        if let Some(size) = self.size {
+            raw.said_granules = size.granules.into();
+            raw.said_register = size.register.into();
+        }
         raw.as_bytes().to_vec()
     }
 
@@ -177,6 +185,17 @@ impl ReplicaEntry {
         let (epoch, low) = (raw.till_epoch.get(), raw.till_low.get());
         let till = Committed { epoch, low };
         counter(WHAT, "saved sequence", raw.saved.get())?;
+        let said = ReplicaSize {
+            granules: raw.said_granules.get(),
+            register: raw.said_register.get(),
+        };
+        let is_said = (said.granules, said.register) != (0, 0);
+        let is_sound = said.register < said.granules && said.granules <= shape.granules;
+        ensure(
+            is_sound || !is_said,
+            WHAT,
+            "the volume was said to be of a size that it cannot have",
+        )?;
         Ok(Self {
             volume,
             shape,
@@ -199,6 +218,7 @@ impl ReplicaEntry {
                 low: raw.committed_low.get(),
             },
             saved: raw.saved.get(),
+            size: is_said.then_some(said),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
 use ashlar_store::{
     Committed, Event, Manage, Managed, OwnPlane, ReplicaChange, ReplicaIdentity, ReplicaPromise,
-    ReplicaTag,
+    ReplicaSize, ReplicaTag,
 };
 use uuid::Uuid;
 
@@ -390,6 +390,36 @@ fn a_copy_that_grows_has_one_size_or_the_other_after_a_crash() {
         assert_eq!(uncertain(&bench, volume), (5..8).collect());
     }
     assert_eq!(found, [(GRANULES, 1), (40_000, 1)].into());
+}
+
+/// How large the volume was said to be outlives a restart, and other changes of the entry.
+#[test]
+fn a_copy_remembers_how_large_its_volume_was_said_to_be() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    let size = |granules| ReplicaSize {
+        granules,
+        register: GRANULES - 1,
+    };
+    let note = |granules| Manage::NoteSize {
+        volume,
+        size: size(granules),
+    };
+    assert_eq!(bench.engine.replica_size(volume), None);
+    let refused = bench.manage(note(GRANULES + 1)).expect_err("too large");
+    assert!(
+        refused.to_string().contains("cannot be one of 4097"),
+        "{refused}"
+    );
+    bench.manage(note(GRANULES)).expect("noted");
+    bench.manage(growing(volume, 40_000)).expect("it grows");
+    let mut bench = bench.restart();
+    assert_eq!(bench.engine.replica_size(volume), Some(size(GRANULES)));
+    bench.manage(note(40_000)).expect("noted");
+    change(&mut bench, volume, absent(3, 2));
+    let bench = bench.restart();
+    assert_eq!(bench.engine.replica_size(volume), Some(size(40_000)));
+    assert_eq!(bench.engine.status().volumes[0].said, Some(size(40_000)));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use ashlar_reactor::Clock;
 use ashlar_replica::quorum::{Question, Reply};
-use ashlar_replica::{Growth, Key, NodeId, Size};
-use ashlar_store::Manage;
+use ashlar_replica::{Growth, Key, Members, NodeId, Position, ReplicaUuid, Size};
+use ashlar_store::{Manage, OwnPlane, ReplicaChange, ReplicaPromise, ReplicaSize, VolumeInfo};
 use tracing::{info, warn};
 use uuid::Uuid;
 
@@ -48,6 +48,30 @@ impl Replication {
     }
 }
 
+impl Replication {
+    /// Why a copy does not come into service by a key that says less than it has said before.
+    fn refuses_backup(
+        &self,
+        volume: &CopyVolume,
+        says: Option<Size>,
+        said: ReplicaSize,
+    ) -> ControlError {
+        let ReplicaSize { granules, register } = said;
+        let bytes = |size: Size| size.hosts() * GRANULE;
+        ControlError::environment(format!(
+            "volume {name}: the quorum's key of it says {says}, and has said {had} before: it comes from a backup of before \
+             the volume grew. Nothing is lost; no copy that knows serves by it. Put a newer key back; if there is none, \
+             write \"format\":3 and \"size\":{{\"granules\":{granules},\"register\":{register}}} into \
+             /ashlar/{cluster}/volume/{uuid} with `etcdctl put`. The copy is tried again all the time",
+            name = volume.name,
+            says = says.map_or("no size".into(), |size| format!("{} bytes", bytes(size))),
+            had = bytes(Size { granules, register }),
+            cluster = self.cluster.config().name,
+            uuid = volume.uuid,
+        ))
+    }
+}
+
 impl PoolManager {
     /// Makes a replicated volume larger.
     pub(in crate::manager) fn grow_replicated(
@@ -72,16 +96,17 @@ impl PoolManager {
             let wanted = before.grown(hosts);
             let wanted = wanted.filter(|_| before.register.is_multiple_of(Size::GAP));
             let wanted = wanted.ok_or_else(|| unaligned(name, before))?;
-            self.wish_size(volume, before)?;
+            let members = key.members;
+            self.wish_size(volume, (before, members))?;
             if key.size.is_none() {
                 self.spread_seats(volume)?;
             }
             let granules = wanted.granules;
-            for (_, member) in key.members.iter() {
+            for (_, member) in members.iter() {
                 let order = Order::GrowCopy { volume, granules };
                 self.order_of(replication, member.node, order)?;
             }
-            self.wish_size(volume, wanted)?;
+            self.wish_size(volume, (wanted, members))?;
             info!(%volume, "volume {name}: it has {} bytes from now on", request.bytes);
         }
         self.tell_size(replication, volume)?;
@@ -100,11 +125,21 @@ impl PoolManager {
         })
     }
 
-    /// Has the owner put a size into the key.
-    pub(super) fn wish_size(&self, volume: Uuid, size: Size) -> Result<(), ControlError> {
+    /// Has the owner put a size into the key, if the copies are still those that have the room for it.
+    pub(super) fn wish_size(
+        &self,
+        volume: Uuid,
+        (size, members): (Size, Members),
+    ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let owner = replication.read_newest(volume)?.key.owner.node;
-        self.order_of(replication, owner, Order::Resize { volume, size })
+        let members = members.into();
+        let order = Order::Resize {
+            volume,
+            size,
+            members,
+        };
+        self.order_of(replication, owner, order)
     }
 
     /// All nodes with copies tell their hosts how large the volume is.
@@ -131,6 +166,7 @@ impl PoolManager {
                 "the volume's key does not say its size: give the command again",
             ));
         }
+        // What the key says is remembered before what the pool has says less of it.
         self.look_at_seats(volume)?;
         let begun = Instant::now();
         loop {
@@ -154,18 +190,49 @@ impl PoolManager {
                 Err(_) => std::thread::sleep(LOOK_EVERY * 10),
             }
         }
-        let place = self.place_of(volume)?;
-        place.pool.post_to_replica(place.number, ReplicaMail::Grown);
-        Ok(())
+        // One that is not in service begins with what its pool has.
+        self.with_copy(volume, |pool, number| {
+            let heard = |reply| ReplicaMail::Grown { reply };
+            pool.link.ask_replica(number, heard).map_err(engine)
+        })
+    }
+
+    /// The copy here has less than its owner speaks of: it gets the room that the key says.
+    pub(super) fn give_room(&self, volume: Uuid) -> Result<(), ControlError> {
+        let size = self.replication()?.read_newest(volume)?.key.size;
+        let Some(size) = size else {
+            return Err(ControlError::conflict(
+                "the volume's key does not say its size",
+            ));
+        };
+        self.with_copy(volume, |pool, number| {
+            let volume = number;
+            let wish = Manage::ResizeVolume {
+                volume,
+                granules: size.granules,
+            };
+            pool.link.manage(wish).map_err(engine)?;
+            note_size(pool, number, size)?;
+            let heard = |reply| ReplicaMail::Grown { reply };
+            pool.link.ask_replica(number, heard).map_err(engine)
+        })
     }
 
     /// The copy here, if it owns the volume, puts a size into the key.
-    pub(super) fn resize_here(&self, volume: Uuid, size: Size) -> Result<(), ControlError> {
+    pub(super) fn resize_here(
+        &self,
+        volume: Uuid,
+        (size, members): (Size, Members),
+    ) -> Result<(), ControlError> {
         let place = self.place_of(volume)?;
         let begun = Instant::now();
         while begun.elapsed() < WISH_LASTS * 2 {
             let until = Clock.now() + WISH_LASTS;
-            let mail = ReplicaMail::Resize(Growth { size, until });
+            let mail = ReplicaMail::Resize(Growth {
+                size,
+                members,
+                until,
+            });
             place.pool.post_to_replica(place.number, mail);
             for _ in 0..10 {
                 let key = self.replication()?.read_newest(volume)?.key;
@@ -175,7 +242,12 @@ impl PoolManager {
                 if key.size == Some(size)
                     && view.is_some_and(|view| view.serves && view.said_size == Some(size))
                 {
-                    return Ok(());
+                    return self.remember_size(volume, size);
+                }
+                if key.members != members {
+                    return Err(ControlError::conflict(
+                        "the volume has another copy meanwhile, which may lack the room: give the command again",
+                    ));
                 }
                 std::thread::sleep(LOOK_EVERY * 5);
             }
@@ -184,6 +256,11 @@ impl PoolManager {
             "its owner has not changed the volume's size: `volume show` tells whether all copies are in sync; give the \
              command again",
         ))
+    }
+
+    /// The copy here remembers what the key says of the volume's size.
+    pub(super) fn remember_size(&self, volume: Uuid, size: Size) -> Result<(), ControlError> {
+        self.with_copy(volume, |pool, number| note_size(pool, number, size))
     }
 
     /// A copy from before the volume grew gets its room before it comes into service. The volume's size, if the key says
@@ -195,8 +272,8 @@ impl PoolManager {
         volume: &CopyVolume,
     ) -> Result<Option<Size>, ControlError> {
         // A key that cannot be read keeps the copy from serving, and is shown by it.
-        let size = match replication.ask(volume.uuid, Question::Read) {
-            Reply::Holds(Some(held)) => Key::decode(&held.value).ok().and_then(|key| key.size),
+        let key = match replication.ask(volume.uuid, Question::Read) {
+            Reply::Holds(Some(held)) => Key::decode(&held.value).ok(),
             Reply::Holds(None) => None,
             Reply::Swapped(_) | Reply::Unknown => {
                 return Err(ControlError::environment(format!(
@@ -205,16 +282,27 @@ impl PoolManager {
                 )));
             }
         };
-        let Some(Size { granules, .. }) = size else {
+        let Some(key) = key else { return Ok(None) };
+        let known = pool.link.view().map_err(engine)?.status.volumes;
+        let Some(known) = known.into_iter().find(|one| one.number == volume.number) else {
             return Ok(None);
         };
-        let known = pool.link.view().map_err(engine)?.status.volumes;
-        let has = known.iter().find(|one| one.number == volume.number);
-        if has.is_some_and(|one| one.granules < granules) {
+        if let Some(said) = known.said.filter(|said| said.granules > granules(key.size)) {
+            return Err(replication.refuses_backup(volume, key.size, said));
+        }
+        let Some(size) = key.size else {
+            return Ok(None);
+        };
+        if known.granules < size.granules {
             info!(volume = %volume.uuid, "volume {}: the copy here is from before it grew", volume.name);
+            if is_of_key(&key, &known) {
+                // It has had the room when the key said so.
+                self.mark_image(replication, pool.id, volume.uuid)?;
+                forget_planes(pool, &known)?;
+            }
             let wish = Manage::ResizeVolume {
                 volume: volume.number,
-                granules,
+                granules: size.granules,
             };
             pool.link.manage(wish).map_err(|error| {
                 let why = engine(error).message;
@@ -225,7 +313,8 @@ impl PoolManager {
                 ))
             })?;
         }
-        Ok(size)
+        note_size(pool, volume.number, size)?;
+        Ok(Some(size))
     }
 
     /// Hosts that are connected here hear how large the volume is.
@@ -256,6 +345,52 @@ impl PoolManager {
         let view = self.replica_view(pool, number).ok()??;
         Some(view.size.hosts() * GRANULE)
     }
+}
+
+fn granules(size: Option<Size>) -> u64 {
+    size.map_or(0, |size| size.granules)
+}
+
+/// Whether the copy is the one that the key names at its place, and has been in sync.
+fn is_of_key(key: &Key, known: &VolumeInfo) -> bool {
+    let Some(identity) = known.replica else {
+        return false;
+    };
+    let named = Position::new(identity.position.into()).and_then(|at| key.members.get(at));
+    named.is_some_and(|named| named.replica == ReplicaUuid(identity.uuid.into_bytes()))
+}
+
+/// What an old image keeps of others' says nothing of them now, and what is uncertain in it is copied with all else.
+fn forget_planes(pool: &LivePool, known: &VolumeInfo) -> Result<(), ControlError> {
+    let promise = known.promise.unwrap_or_default();
+    let change = ReplicaChange {
+        promise: ReplicaPromise {
+            absent: 0,
+            ..promise
+        },
+        marks_uncertain: false,
+        marks: Vec::new(),
+        own: OwnPlane::Forget,
+    };
+    let volume = known.number;
+    let forget = Manage::ChangeReplica { volume, change };
+    pool.link.manage(forget).map(drop).map_err(engine)
+}
+
+/// The copy remembers what the key says of the volume's size: a key that says less is from before.
+fn note_size(pool: &LivePool, volume: u32, size: Size) -> Result<(), ControlError> {
+    let said = ReplicaSize {
+        granules: size.granules,
+        register: size.register,
+    };
+    let known = pool.link.view().map_err(engine)?.status.volumes;
+    let known = known.iter().find(|one| one.number == volume);
+    let knows = |one: &VolumeInfo| one.said.is_some_and(|old| old.granules >= said.granules);
+    if known.is_none_or(|one| knows(one) || one.granules < said.granules) {
+        return Ok(());
+    }
+    let note = Manage::NoteSize { volume, size: said };
+    pool.link.manage(note).map(drop).map_err(engine)
 }
 
 fn unaligned(name: &VolumeName, size: Size) -> ControlError {

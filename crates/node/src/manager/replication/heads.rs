@@ -112,6 +112,21 @@ impl PoolManager {
         Ok(head.old.contains(&volume.uuid))
     }
 
+    /// A volume's copy is known to be of an older image than its key.
+    pub(super) fn mark_image(
+        &self,
+        replication: &Replication,
+        pool: Uuid,
+        volume: Uuid,
+    ) -> Result<(), ControlError> {
+        let mark = |head: &mut Head| {
+            if !head.old.contains(&volume) {
+                head.old.push(volume);
+            }
+        };
+        replication.change_head(pool, mark).map(drop)
+    }
+
     /// A volume's copy counts as it is, because an operator has said so.
     pub(super) fn forgive_image(
         &self,

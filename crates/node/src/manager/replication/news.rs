@@ -16,6 +16,7 @@ use super::events::Events;
 use super::follow::Patience;
 use crate::PoolManager;
 use crate::manager::serve::nqn;
+use crate::manager::volumes::GRANULE;
 use crate::model::{FailoverCause, FailoverStatus};
 use crate::replica::{Cause, Failover, News};
 
@@ -84,6 +85,13 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
             manager.show_size(volume);
             continue;
         }
+        if matches!(news, News::LacksRoom) {
+            if let Err(error) = manager.give_room(volume) {
+                let text = format!("{LACKS_ROOM}: {}", error.message);
+                note_alarm(volume, shown, &text);
+            }
+            continue;
+        }
         if matches!(news, News::Forwards(true)) {
             // It may have grown while this node was not heard.
             let _ = manager.look_at_seats(volume);
@@ -119,11 +127,24 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
     }
 }
 
+fn note_alarm(volume: Uuid, shown: &All, text: &str) {
+    let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = all.entry(volume).or_default();
+    if known.alarm.as_deref() != Some(text) {
+        warn!(%volume, "volume {volume}: {text}");
+        known.alarm = Some(text.to_owned());
+    }
+}
+
 /// What an operator may want to know of it.
 fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'static str, String)> {
     Some(match news {
         // Another node's.
-        News::Forwards(_) | News::Reserved(_) | News::Elsewhere(_) | News::Size => return None,
+        News::Forwards(_)
+        | News::Reserved(_)
+        | News::Elsewhere(_)
+        | News::Size
+        | News::LacksRoom => return None,
         News::Serves { epoch, failover } => (
             "serves",
             format!("this node serves it from {epoch} on: {failover}"),
@@ -169,7 +190,11 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
         }
         News::Isolated(false) => Some(AnaState::Optimized),
         News::Forwards(true) => Some(AnaState::NonOptimized),
-        News::Reserved(_) | News::Elsewhere(_) | News::Members(_) | News::Size => None,
+        News::Reserved(_)
+        | News::Elsewhere(_)
+        | News::Members(_)
+        | News::Size
+        | News::LacksRoom => None,
         News::Unseated => {
             warn!(%volume, "volume {volume}: {UNSEATED}");
             known.alarm = Some(UNSEATED.to_owned());
@@ -237,6 +262,8 @@ fn positions_text(positions: Positions) -> String {
     names.join(", ")
 }
 
+const LACKS_ROOM: &str = "the copy here is smaller than the volume, and takes no part: `pool export` and `pool import` \
+                          bring it back as what it is";
 const FROM_BACKUP: &str = "it comes from a backup. Put the newer key back while the owner's daemon runs: this one serves \
                            on and changes nothing; if it ends before, a copy that lacks writes may take over";
 
@@ -248,6 +275,11 @@ fn alarm_text(alarm: &Alarm) -> String {
         ),
         Alarm::StoreWentBack { stored, known } => format!(
             "the quorum's key of the volume is of revision {stored}, and was of {known} before: {FROM_BACKUP}"
+        ),
+        Alarm::StoreShrinks { stored, known } => format!(
+            "the quorum's key says that the volume has {} bytes, and said {} before: {FROM_BACKUP}",
+            stored.map_or(0, |size| size.hosts() * GRANULE),
+            known.hosts() * GRANULE
         ),
         Alarm::StoreAdds(positions) => format!(
             "the quorum's key names {} as in sync, which the owner has not added: {FROM_BACKUP}",

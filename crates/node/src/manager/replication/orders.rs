@@ -3,7 +3,7 @@
 use std::sync::Weak;
 
 use ashlar_cluster::{Kind, Local, OrderError, PeerSocket, volume_id};
-use ashlar_replica::{Incarnation, MemberId, NodeId, Revision, Size, VolumeId};
+use ashlar_replica::{Incarnation, MemberId, Members, NodeId, Revision, Size, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::{info, warn};
@@ -55,8 +55,12 @@ pub(super) enum Order {
     },
     /// Your copy gets room for so many granules.
     GrowCopy { volume: Uuid, granules: u64 },
-    /// Put this size into the key, if you own it.
-    Resize { volume: Uuid, size: Size },
+    /// Put this size into the key, if you own it; one that is larger if the copies are still these, which have the room.
+    Resize {
+        volume: Uuid,
+        size: Size,
+        members: Vec<Option<MemberId>>,
+    },
     /// Look who has copies, and how large it is.
     LookAtSeats { volume: Uuid },
     /// One node's copy is to take the place of another's, if you own it.
@@ -240,9 +244,14 @@ impl PoolManager {
                 self.grow_copy(volume, granules)?;
                 done()
             }
-            Order::Resize { volume, size } => {
+            Order::Resize {
+                volume,
+                size,
+                members,
+            } => {
                 info!(target: crate::ORDERS, "{from}: volume {volume} is to have {size:?}");
-                self.resize_here(volume, size)?;
+                let members = Members::try_from(members).map_err(ControlError::usage)?;
+                self.resize_here(volume, (size, members))?;
                 done()
             }
             Order::LookAtSeats { volume } => {

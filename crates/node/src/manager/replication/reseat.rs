@@ -565,7 +565,10 @@ impl PoolManager {
             size: key.size,
         };
         place.pool.post_to_replica(place.number, mail);
-        Ok(())
+        match key.size {
+            Some(size) => self.remember_size(volume, size),
+            None => Ok(()),
+        }
     }
 
     /// It is remembered who has copies, and hosts hear where else the volume is.

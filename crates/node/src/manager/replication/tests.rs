@@ -54,6 +54,7 @@ impl Nodes {
             nodes: (1..=count).map(node).collect(),
             quorum: QuorumConfig::Memory(quorum.clone()),
             trust: Trust::Key(Key::new(&[1; 32]).expect("a key")),
+            versions: ashlar_cluster::Versions::OURS,
         };
         drop(listeners);
         let rooms = config.nodes.iter().map(|node| {

@@ -163,8 +163,9 @@ impl EngineDriver {
                     one.seat((revision, members), ground);
                 });
             }
-            ReplicaMail::Grown => {
+            ReplicaMail::Grown { reply } => {
                 self.with_replica(volume, |one, ground| one.grown(ground));
+                let _ = reply.send(());
             }
             ReplicaMail::Resize(growth) => {
                 self.with_replica(volume, |one, ground| one.resize(growth, ground));

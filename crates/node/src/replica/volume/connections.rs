@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use ashlar_block::Moment;
-use ashlar_cluster::PeerSocket;
+use ashlar_cluster::{PeerSocket, Versions};
 use ashlar_reactor::Handle;
-use ashlar_replica::{Codec, Event, Members, NodeId, Position, ReplicaUuid, Revision};
+use ashlar_replica::{
+    Codec, Event, Members, NodeId, Position, ReplicaUuid, Revision, WIRE_VERSION,
+};
 use tracing::{debug, warn};
 
 use super::{GRANULE_BYTES, Ground, News, Replicated};
@@ -16,6 +18,9 @@ const REDIAL: Duration = Duration::from_millis(50);
 const REDIAL_MOST: Duration = Duration::from_secs(1);
 /// A connection that lasts so long was a good one.
 const GOOD_CONNECTION: Duration = Duration::from_secs(1);
+
+/// Messages have the version that their connection has.
+const _: () = assert!(WIRE_VERSION as u16 == Versions::OURS.newest());
 
 /// What is known of another copy's node.
 #[derive(Default)]
@@ -94,6 +99,7 @@ impl Replicated {
         self.next_key += 1;
         let codec = Codec {
             granule_bytes: GRANULE_BYTES as u32,
+            version: u8::try_from(socket.version).unwrap_or(u8::MAX),
         };
         let stream = Stream::new(socket, self.next_key, codec, reactor);
         let known = &mut self.peers[peer.index()];

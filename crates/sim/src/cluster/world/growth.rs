@@ -16,11 +16,21 @@ pub(super) const ROOM: usize = Size::GAP as usize + 2 * MOST as usize;
 
 /// What the volume is to become, the next first.
 #[derive(Debug, Default)]
-pub(super) struct Growths(Vec<Size>);
+pub(super) struct Growths {
+    wanted: Vec<Size>,
+    round: Option<Round>,
+}
+
+/// A command of the operator's: which copies there were when it began, and nodes that it has given room since.
+#[derive(Debug)]
+struct Round {
+    members: Members,
+    given: Vec<usize>,
+}
 
 impl Growths {
     pub(super) fn are_done(&self) -> bool {
-        self.0.is_empty()
+        self.wanted.is_empty()
     }
 }
 
@@ -38,7 +48,7 @@ impl World<'_> {
         for _ in 0..aside.between(1, 2) {
             let hosts = size.hosts() + aside.between(1, MOST);
             size = size.grown(hosts).unwrap_or(size);
-            self.growths.0.push(size);
+            self.growths.wanted.push(size);
         }
         let after = Duration::from_nanos(aside.below(lasts.as_nanos() as u64));
         self.at(after, Happening::Grow);
@@ -46,7 +56,7 @@ impl World<'_> {
 
     /// Goes on with what is to become of the volume.
     pub(super) fn grow(&mut self) -> Result<(), String> {
-        let Some(&wanted) = self.growths.0.first() else {
+        let Some(&wanted) = self.growths.wanted.first() else {
             return Ok(());
         };
         self.at(LOOKS_EVERY, Happening::Grow);
@@ -58,25 +68,45 @@ impl World<'_> {
         let mut owners = self.nodes.iter().filter_map(|node| node.replica.as_ref());
         let is_told = |one: &Replica| !one.is_serving() || one.said_size() == size;
         let is_pinned = size.is_some() && owners.all(is_told);
+        let members = self.seen.key.members;
         if self.seen.key.size.is_none() && !skips_pin {
-            return self.resize(self.hosts.shape().size());
+            return self.resize(self.hosts.shape().size(), members);
         }
         if !is_pinned && !skips_pin {
             return Ok(());
         }
-        // One that is not reached has the rest wait.
+        let given = Vec::new();
+        let round = self.growths.round.take();
+        let mut round = round.unwrap_or(Round { members, given });
+        let all = self.give_rooms(&mut round, wanted)?;
+        // Between the last and the wish anything may happen.
         let mut aside = self.chance.aside();
-        for node in 0..self.nodes.len() {
-            let one = &self.nodes[node];
-            if one.store.content().len() as u64 >= wanted.granules {
+        if !all || !self.has_healed && aside.happens(700) {
+            self.growths.round = Some(round);
+            return Ok(());
+        }
+        self.resize(wanted, round.members)
+    }
+
+    /// Whether all copies that there were when the command began have got the room: one that is not reached has the rest
+    /// wait.
+    fn give_rooms(&mut self, round: &mut Round, wanted: Size) -> Result<bool, String> {
+        let mut aside = self.chance.aside();
+        for at in round.members.positions().iter() {
+            let node = at.index();
+            if round.given.contains(&node) {
                 continue;
             }
+            let one = &self.nodes[node];
             if !one.runs() || aside.happens(300) {
-                return Ok(());
+                return Ok(false);
             }
-            self.give_room(node, wanted)?;
+            if (one.store.content().len() as u64) < wanted.granules {
+                self.give_room(node, wanted)?;
+            }
+            round.given.push(node);
         }
-        self.resize(wanted)
+        Ok(true)
     }
 
     fn give_room(&mut self, node: usize, size: Size) -> Result<(), String> {
@@ -86,11 +116,16 @@ impl World<'_> {
         self.handle(node, Event::Grown { granules })
     }
 
-    fn resize(&mut self, size: Size) -> Result<(), String> {
+    fn resize(&mut self, size: Size, members: Members) -> Result<(), String> {
         self.say(|| format!("OPERATOR wants {size:?}"));
         (0..self.nodes.len()).try_for_each(|node| {
             let until = self.nodes[node].clock.read(self.now) + WAITS;
-            self.handle(node, Event::Resize(Growth { size, until }))
+            let growth = Growth {
+                size,
+                members,
+                until,
+            };
+            self.handle(node, Event::Resize(growth))
         })
     }
 
@@ -105,9 +140,22 @@ impl World<'_> {
         if self.nodes.iter().any(serves) {
             self.say(|| format!("hosts hear that the volume has {size:?}"));
             self.hosts.set_size(size);
-            self.growths.0.remove(0);
+            self.growths.wanted.remove(0);
             self.summary.growths += 1;
         }
+        Ok(())
+    }
+
+    /// A copy has less than its owner speaks of: one that has got its place lately may, and gets the room.
+    pub(super) fn lacks_room(&mut self, node: usize) -> Result<(), String> {
+        if self.seen.key.in_sync.has(position(node)) {
+            return Err(format!(
+                "node {node} is in sync, and has no room for {:?}",
+                self.seen.key.size
+            ));
+        }
+        // It goes out of service, and is imported again.
+        self.at(Duration::ZERO, Happening::Enlarge(node));
         Ok(())
     }
 

@@ -92,7 +92,8 @@ impl World<'_> {
                 self.at(lasts, Happening::Over(fault));
             }
             Fault::Broken { node, lasts } => {
-                self.nodes[node].store.set_broken(true);
+                let lost = self.nodes[node].store.set_broken(true);
+                self.summary.lost_drives += lost;
                 self.at(lasts, Happening::Over(fault));
             }
             Fault::Slow { node, times, lasts } => {
@@ -138,7 +139,7 @@ impl World<'_> {
             Fault::Quorum { .. } => self.quorum.set_members_down(0),
             Fault::Silent { .. } => self.is_silent = false,
             Fault::Full { node, .. } => self.nodes[node].store.set_full(false),
-            Fault::Broken { node, .. } => self.nodes[node].store.set_broken(false),
+            Fault::Broken { node, .. } => _ = self.nodes[node].store.set_broken(false),
             Fault::Slow { node, .. } => self.nodes[node].slowness = 1,
             Fault::Stand { node, .. } => self.nodes[node].clock.stand(self.now, false),
             Fault::OldImage { node, .. } => self.turn_back(node),

@@ -20,7 +20,7 @@ use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
     HostOperation, Incarnation, Key, Label, Limits, MemberId, Members, NodeId, Origin, Outcome,
     POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
-    SessionId, Shape, ShardId, TICK, Token, VolumeId, Wish,
+    SessionId, Shape, ShardId, TICK, Token, VolumeId, WIRE_VERSION, Wish,
 };
 use bytes::Bytes;
 
@@ -465,8 +465,7 @@ impl World<'_> {
                 self.say(|| format!("node {node} leaves {position} out: {why}"));
             }
             Effect::Members { .. } => {}
-            // It goes out of service, and is imported again.
-            Effect::LacksRoom => self.at(Duration::ZERO, Happening::Enlarge(node)),
+            Effect::LacksRoom => self.lacks_room(node)?,
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
@@ -478,6 +477,7 @@ impl World<'_> {
                     Alarm::Differs { .. }
                     | Alarm::StoreIsOld { .. }
                     | Alarm::StoreWentBack { .. }
+                    | Alarm::StoreShrinks { .. }
                     | Alarm::StoreAdds(_)
                     | Alarm::KeyUnreadable(_) => {
                         return Err(format!("node {node}: {alarm:?}"));
@@ -724,6 +724,7 @@ impl World<'_> {
 
 const CODEC: Codec = Codec {
     granule_bytes: GRANULE_BYTES as u32,
+    version: WIRE_VERSION,
 };
 
 /// What goes over a wire.

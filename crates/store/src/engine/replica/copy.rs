@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::plane::{Plane, Unsaved};
 use crate::format::{PlanePage, PlaneShape, ReplicaEntry};
 use crate::replica::{
-    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaPromise, ReplicaTag, Till,
+    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaPromise, ReplicaSize, ReplicaTag, Till,
 };
 use crate::{Cage, Canary};
 
@@ -261,6 +261,12 @@ impl Copy {
             self.begin(change);
         }
         self.waiting.push_back(order);
+    }
+
+    /// The volume was said to be so large: the next entry has it.
+    pub(super) fn note(&mut self, size: ReplicaSize, order: Order) {
+        self.entry.size = Some(size);
+        self.ask(order);
     }
 
     /// Whether no plane has a bit, and none is on its way.

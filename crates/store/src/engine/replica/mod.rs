@@ -26,7 +26,8 @@ use super::write::MAP_LIMIT;
 use super::{Engine, Op};
 use crate::format::{Feature, Features, PageId, PlaneShape, ReplicaEntry};
 use crate::replica::{
-    Committed, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaTag, Till,
+    Committed, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaSize, ReplicaTag,
+    Till,
 };
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES};
@@ -239,6 +240,7 @@ impl Engine {
             till: Till::Committed(Committed::default()),
             committed: Committed::default(),
             saved: 0,
+            size: None,
         };
         let mut copy = Copy::found(entry, base, self.identity.cage());
         copy.found_all();
@@ -309,6 +311,29 @@ impl Engine {
         self.stage_volume(volume, &live, None);
         self.join_staged();
         self.save_replica(volume);
+        Ok(())
+    }
+
+    /// A copy remembers how large the volume was said to be.
+    pub(super) fn note_size(
+        &mut self,
+        id: u64,
+        volume: u32,
+        size: ReplicaSize,
+    ) -> Result<(), IoError> {
+        let has = self.live(volume)?.granules;
+        let fits = size.register < size.granules && size.granules <= has;
+        let copy = self.replicas.copies.get_mut(&volume).filter(|_| fits);
+        let Some(copy) = copy else {
+            return Err(refuse(format!(
+                "volume {volume} has {has} granules, or is no copy: it cannot be one of {}",
+                size.granules
+            )));
+        };
+        copy.note(size, Order { id, change: None });
+        if !copy.is_saving() {
+            self.save_replica(volume);
+        }
         Ok(())
     }
 
@@ -484,6 +509,11 @@ impl Engine {
     /// What a volume's copy has durably promised; none if it is no copy.
     pub fn replica_promise(&self, volume: u32) -> Option<ReplicaPromise> {
         self.copy(volume).map(Copy::promise)
+    }
+
+    /// How large a replicated volume was said to be, as its copy remembers.
+    pub fn replica_size(&self, volume: u32) -> Option<ReplicaSize> {
+        self.copy(volume)?.entry().size
     }
 
     /// What may differ in a volume from other copies: ranges in any order, which may overlap.
