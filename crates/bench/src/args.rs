@@ -108,7 +108,12 @@ impl Options {
 
     /// Whether a part was asked for that measures the binary.
     pub(crate) fn wants_the_binary(&self) -> bool {
-        let alone = |part: &Part| matches!(part, Part::Policy | Part::Slow | Part::WriteCache);
+        let alone = |part: &Part| {
+            matches!(
+                part,
+                Part::Policy | Part::Slow | Part::WriteCache | Part::Disks
+            )
+        };
         self.only.is_empty() || !self.only.iter().all(alone)
     }
 
@@ -147,6 +152,8 @@ pub(crate) enum Part {
     Cost,
     /// What a volume with a hot home loses when writes are spread over more than that may hold
     Tiers,
+    /// How often the arms of disks move for parity, with small and large slots
+    Disks,
     /// Writes of several databases with the ring on faster drives than their homes
     WriteCache,
     /// How long the storage engine takes to come back, and its memory

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use ashlar_lab::Machine;
 use serde::Serialize;
 
-use crate::engine::{Cost, CostRatio, Memory, Reads, Recovery, TierRatio, WriteCache, cost_ratios};
+use crate::engine::{
+    Cost, CostRatio, DiskCost, Memory, Reads, Recovery, TierRatio, WriteCache, cost_ratios,
+};
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
 use crate::parts::{Bench, Copies, Hoarders, Idle, Remote, Scaling};
@@ -46,6 +48,8 @@ struct Results {
     cost_ratios: Vec<CostRatio>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tiers: Option<Vec<TierRatio>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disks: Option<Vec<DiskCost>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     write_cache: Option<[WriteCache; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,6 +111,7 @@ impl Report {
                 cost: None,
                 cost_ratios: Vec::new(),
                 tiers: None,
+                disks: None,
                 write_cache: None,
                 recovery: None,
                 memory: None,
@@ -392,6 +397,23 @@ impl Report {
             ),
         )?;
         self.results.tiers = Some(rows);
+        self.save()
+    }
+
+    /// Parity on disks, with small and large slots.
+    pub(crate) fn disks(&mut self, rows: Vec<DiskCost>) -> Result<(), Failure> {
+        let mut table = Table::new(&["load", "slots", "seeks a MiB", "MiB/s"]);
+        for row in &rows {
+            let default = if row.is_default { " (default)" } else { "" };
+            table.row([
+                load_name(row.pattern, row.block_bytes, row.depth as u32),
+                format!("{} KiB{default}", row.grain_bytes >> 10),
+                format!("{:.1}", row.seeks_per_mib),
+                format!("{:.1}", row.mib_per_s),
+            ]);
+        }
+        print(&table.text("parity:4+1 on five modelled disks, logs on NVMe: how often arms move"))?;
+        self.results.disks = Some(rows);
         self.save()
     }
 

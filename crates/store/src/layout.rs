@@ -1,5 +1,6 @@
 use std::fmt;
 
+use crate::format::DriveClass;
 use crate::sizes::Grain;
 
 /// How a volume is kept.
@@ -88,15 +89,24 @@ impl Layout {
     /// least, for every small write moves a slot; of mirrors, which are written in place, the
     /// largest.
     pub fn default_grain(self) -> Grain {
+        self.default_grain_on(None)
+    }
+
+    /// The same where its homes are on drives of a class. With parity on disks that seek it is the
+    /// largest that pads least: a strip takes the arm as long to come to whether it is large or
+    /// small, and a small read then has all of it in one strip.
+    pub fn default_grain_on(self, class: Option<DriveClass>) -> Grain {
         let Self::Parity { .. } = self else {
             return Grain::K64;
         };
-        let less = |a: Grain, b: Grain| {
-            let ((a, of_a), (b, of_b)) = (self.padding(a), self.padding(b));
-            b * of_a < a * of_b
+        let seeks = class == Some(DriveClass::Hdd);
+        let is_better = |next: Grain, best: Grain| {
+            let ((next, of_next), (best, of_best)) = (self.padding(next), self.padding(best));
+            let (next, best) = (next * of_best, best * of_next);
+            next < best || seeks && next == best
         };
         let all = Grain::ALL.into_iter();
-        let best = all.reduce(|best, next| if less(best, next) { next } else { best });
+        let best = all.reduce(|best, next| if is_better(next, best) { next } else { best });
         best.unwrap_or(Grain::K64)
     }
 
@@ -149,6 +159,11 @@ mod tests {
             assert_eq!(layout.default_grain(), default, "{layout}");
             assert_eq!(layout.least_grain(), least, "{layout}");
             assert!(layout.takes(default) && layout.takes(G::K64), "{layout}");
+            let on = |class| layout.default_grain_on(Some(class));
+            assert_eq!(on(DriveClass::Ssd), default, "{layout}");
+            // What is large there costs no space.
+            assert_eq!(on(DriveClass::Hdd), G::K64, "{layout}");
+            assert_eq!(layout.efficiency(G::K64), layout.efficiency(default));
         }
         let three = Layout::Parity { data: 3, parity: 1 };
         assert_eq!(three.efficiency(Grain::K32), 8.0 / 12.0);

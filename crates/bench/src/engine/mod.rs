@@ -2,6 +2,7 @@
 //! it takes to come back, and what it takes of memory; how fast it reads from real files.
 
 mod cost;
+mod disks;
 mod drive;
 mod pool;
 mod reads;
@@ -11,6 +12,8 @@ mod write_cache;
 
 pub(crate) use cost::measure as cost;
 pub(crate) use cost::{Cost, CostOptions, CostRatio, ratios as cost_ratios};
+pub(crate) use disks::DiskCost;
+pub(crate) use disks::measure as disks;
 pub(crate) use reads::Reads;
 pub(crate) use reads::measure as reads;
 pub(crate) use recovery::measure as recovery;

@@ -237,7 +237,7 @@ impl Pool {
         self.create(plan)
     }
 
-    fn plan(&self, layout: Layout, bytes: u64) -> VolumePlan {
+    pub(crate) fn plan(&self, layout: Layout, bytes: u64) -> VolumePlan {
         VolumePlan {
             name: format!("v{}", self.next_id),
             uuid: Uuid::from_u128(1000 + u128::from(self.next_id)),
@@ -251,7 +251,7 @@ impl Pool {
         }
     }
 
-    fn create(&mut self, plan: VolumePlan) -> Result<u32, Failure> {
+    pub(crate) fn create(&mut self, plan: VolumePlan) -> Result<u32, Failure> {
         match self.manage(Manage::CreateVolume(plan))? {
             Managed::Volume(number) => Ok(number),
             other => Err(Failure::environment(format!("a volume: {other:?}"))),

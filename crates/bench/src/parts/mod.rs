@@ -99,6 +99,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.wants(Part::Tiers) {
         report.tiers(engine::tiers()?)?;
     }
+    if options.wants(Part::Disks) {
+        report.disks(engine::disks()?)?;
+    }
     if options.wants(Part::WriteCache) {
         report.write_cache(engine::write_cache(options.write_cache_seconds)?)?;
     }

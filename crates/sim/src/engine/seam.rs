@@ -274,7 +274,8 @@ impl Subject for Engine {
     }
 
     fn room(&self, wish: &plan::Wish) -> Option<u64> {
-        let grain = wish.grain.unwrap_or(wish.layout.default_grain());
+        let usual = wish.layout.default_grain_on(wish.class);
+        let grain = wish.grain.unwrap_or(usual);
         let homes = self.status().homes;
         let ours = |home: &&HomeStatus| {
             let alike = (home.layout, home.grain, home.class) == (wish.layout, grain, wish.class);

@@ -97,7 +97,13 @@ impl Engine {
         check_name(&plan.name)?;
         check_granules(plan.granules)?;
         self.check_layout(plan.layout, plan.class)?;
-        let grain = check_grain(plan.layout, plan.grain)?;
+        let class = plan
+            .class
+            .or_else(|| self.default_media(plan.layout.drives()));
+        let usual = plan
+            .layout
+            .default_grain_on(class.or_else(|| self.only_media()));
+        let grain = check_grain(plan.layout, plan.grain, usual)?;
         check_stops(plan.layout, plan.stops)?;
         let same =
             |entry: &VolumeEntry| entry.name == plan.name && entry.state != VolumeState::Gone;
@@ -120,9 +126,6 @@ impl Engine {
                 "the pool has had {MAX_VOLUMES} volumes: no number is left"
             )));
         }
-        let class = plan
-            .class
-            .or_else(|| self.default_media(plan.layout.drives()));
         self.check_hot(&plan, class, grain)?;
         let features = Features::of_plan(&plan);
         if !self.roots.features.have(features) {
@@ -538,10 +541,10 @@ pub(super) fn check_granules(granules: u64) -> Result<(), IoError> {
     )))
 }
 
-/// The grain of a new volume: the one that was asked for, if its layout takes it, or its layout's.
-fn check_grain(layout: Layout, wanted: Option<Grain>) -> Result<Grain, IoError> {
+/// The grain of a new volume: the one that was asked for, if its layout takes it, or the usual one.
+fn check_grain(layout: Layout, wanted: Option<Grain>, usual: Grain) -> Result<Grain, IoError> {
     let Some(grain) = wanted else {
-        return Ok(layout.default_grain());
+        return Ok(usual);
     };
     if let Layout::Stripe { .. } = layout {
         return Err(refuse(format!(
@@ -553,7 +556,7 @@ fn check_grain(layout: Layout, wanted: Option<Grain>) -> Result<Grain, IoError> 
             "a grain of {grain} leaves more than a quarter of {layout} empty: {} is the least, {} \
              the best",
             layout.least_grain(),
-            layout.default_grain()
+            usual
         )));
     }
     Ok(grain)

@@ -220,7 +220,8 @@ impl Engine {
         };
         let no_parity = !classes.iter().any(|class| class.has_parity());
         if no_parity && widest.is_possible() {
-            classes.extend(Class::of(widest, widest.default_grain()));
+            let grain = widest.default_grain_on(self.only_media());
+            classes.extend(Class::of(widest, grain));
         }
         classes
     }

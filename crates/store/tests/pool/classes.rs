@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ashlar_block::{ErrorKind, Operation};
 use ashlar_store::format::DriveClass::{self, Hdd, Nvme};
-use ashlar_store::{Layout, Manage, VolumePlan};
+use ashlar_store::{Grain, Layout, Manage, VolumePlan};
 
 use crate::common::{Bench, fill, small_sizes};
 
@@ -89,6 +89,36 @@ fn a_volume_that_names_no_class_gets_the_roomiest_that_can_hold_it() {
     let mut plain = bench(&[Nvme, Nvme]);
     volume(&mut plain, MIRROR, None);
     assert_eq!(plain.engine.volumes()[0].class, None);
+}
+
+/// Strips of 16 KiB and more: an arm takes as long to come to small ones.
+#[test]
+fn parity_on_disks_has_large_slots_if_no_others_are_said() {
+    let parity = Layout::Parity { data: 2, parity: 1 };
+    let grain = |classes: &[DriveClass], class, wanted| {
+        let mut bench = bench(classes);
+        bench.class = class;
+        let made = bench.volume_of(16, parity, wanted);
+        made.expect("a volume");
+        let bench = bench.restart();
+        bench.engine.volumes()[0].grain
+    };
+    let mixed = [Nvme, Nvme, Nvme, Hdd, Hdd, Hdd];
+    for (classes, class, wanted, expected) in [
+        (&mixed[..], Some(Hdd), None, Grain::K64),
+        (&mixed, Some(Hdd), Some(Grain::K16), Grain::K16),
+        (&mixed, Some(Nvme), None, Grain::K8),
+        (&[Hdd; 3], None, None, Grain::K64),
+        (&[Nvme; 3], None, None, Grain::K8),
+    ] {
+        let found = grain(classes, class, wanted);
+        assert_eq!(found, Some(expected), "{classes:?} {class:?} {wanted:?}");
+    }
+    let bench = bench(&[Hdd; 5]);
+    let homes = bench.engine.status().homes.into_iter();
+    let mut shown = homes.filter(|home| home.layout == Layout::Parity { data: 4, parity: 1 });
+    let shown = shown.next().expect("what it could hold");
+    assert_eq!(shown.grain, Grain::K64, "as such a volume would be made");
 }
 
 #[test]
