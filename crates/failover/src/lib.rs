@@ -27,7 +27,7 @@ mod fci;
 mod ha;
 mod versus;
 
-pub use fci::{FciPlan, FciSystem};
+pub use fci::{FciNode, FciPlan, FciStatus, FciSystem};
 pub use ha::{HaFault, HaPlan, HaResult, ha};
 pub use versus::versus;
 

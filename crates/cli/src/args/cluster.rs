@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// What to do with a group, or with nodes of Ashlar.
+/// What to do with a group, an instance, or nodes of Ashlar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GroupAction {
     /// Nodes of Ashlar and an etcd in an empty directory, each in a network namespace, each with a pool `tank`
@@ -15,9 +15,12 @@ pub(crate) enum GroupAction {
     Status,
     /// A group of PostgreSQL: make it in an empty directory, start it, wait until it is ready, print the listener's URL
     Start,
-    /// End all processes of a group, and remove all that was made
+    /// A failover cluster instance: a PostgreSQL as a service on a replicated volume of two nodes of Ashlar, in an empty
+    /// directory; print the listener's URL. `status`, `move` and `stop` are of it, too. Needs root
+    Fci,
+    /// End all processes of a group or an instance, and remove all that was made
     Stop,
-    /// Have the group's other node be the primary, in order
+    /// Have the other node of a group or an instance be the primary, in order
     Move,
 }
 
@@ -39,7 +42,9 @@ pub(crate) enum TuningWord {
   ashlar lab cluster start --dir /tmp/group
   ashlar lab oltp --db 'postgres:///tpcc?host=/tmp/group/run&user=owner' --users 4 --out /tmp/run
   ashlar lab cluster start --dir /tmp/group --place-a /mnt/volume-a --place-b /mnt/volume-b --tuning fast
-  ashlar lab cluster stop --dir /tmp/group")]
+  ashlar lab cluster stop --dir /tmp/group
+  ashlar lab cluster fci --dir /tmp/fci
+  ashlar lab cluster stop --dir /tmp/fci")]
 pub(crate) struct GroupArguments {
     /// What to do
     #[arg(value_enum)]
@@ -57,7 +62,8 @@ pub(crate) struct GroupArguments {
     #[arg(long, value_name = "N")]
     pub(crate) etcd: Option<usize>,
 
-    /// With up: the size of each node's two drives, which are sparse files [default: 2GiB]
+    /// With up and fci: the size of each node's two drives, which are sparse files; an instance's volume has half of it
+    /// [default: 2GiB; fci: 8GiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) drive_size: Option<String>,
 
@@ -73,7 +79,7 @@ pub(crate) struct GroupArguments {
     #[arg(long, value_enum, default_value = "default")]
     pub(crate) tuning: TuningWord,
 
-    /// With start: a setting of postgresql.conf, name=value, of both; may be repeated
+    /// With start and fci: a setting of postgresql.conf, name=value, of both; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
 

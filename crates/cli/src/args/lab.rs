@@ -71,6 +71,9 @@ pub(crate) enum LabCommand {
     /// under Patroni, and HAProxy as the listener, all private: directories, ports and, as root, a network namespace for
     /// each node. `stop` leaves nothing. It needs etcd-server, patroni, python3-etcd and haproxy of Debian
     /// (`scripts/setup.sh test`).
+    ///
+    /// `fci` makes a failover cluster instance: two nodes of Ashlar with an etcd of three, a PostgreSQL as a service on a
+    /// volume with a copy on each, and HAProxy as the listener. `stop` leaves nothing. It needs root, etcd-server and haproxy.
     Cluster(crate::args::GroupArguments),
     /// A replicated volume on nodes that are killed, stopped and cut off, under a load that checks everything
     ///

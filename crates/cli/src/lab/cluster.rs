@@ -1,8 +1,12 @@
 //! `ashlar lab cluster`.
 
+use std::fmt::Display;
+
 use ashlar_device::parse_size;
-use ashlar_oltp::group::{Group, GroupPlan, GroupStatus, Tuning};
+use ashlar_failover::{FciPlan, FciSystem};
+use ashlar_oltp::group::{Group, GroupPlan, Tuning};
 use ashlar_testbed::nodes::{DRIVES, ETCD_MEMBERS, MOST_NODES, Nodes, NodesPlan};
+use serde::Serialize;
 
 use super::interrupt::interruptible;
 use crate::args::{GroupAction, GroupArguments, TuningWord};
@@ -28,6 +32,28 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             progress.finish();
             show(arguments, &group.status())
         }
+        GroupAction::Fci => {
+            let mut plan = FciPlan::new(&arguments.set);
+            if let Some(size) = &arguments.drive_size {
+                plan.drive_bytes = parse_size(size)?;
+            }
+            let progress = interruptible()?;
+            let fci = FciSystem::up(&arguments.dir, &plan, &progress)?;
+            progress.finish();
+            show(arguments, &fci.status())
+        }
+        GroupAction::Stop | GroupAction::Down if FciSystem::is_in(&arguments.dir) => {
+            FciSystem::down(&arguments.dir)?;
+            print(&format!("{dir}: ended, and nothing of it is left\n"))
+        }
+        GroupAction::Status if FciSystem::is_in(&arguments.dir) => {
+            show(arguments, &FciSystem::at(&arguments.dir)?.status())
+        }
+        GroupAction::Move if FciSystem::is_in(&arguments.dir) => {
+            let fci = FciSystem::at(&arguments.dir)?;
+            fci.switch_over()?;
+            show(arguments, &fci.status())
+        }
         GroupAction::Stop => {
             Group::at(&arguments.dir)?.stop()?;
             print(&format!("{dir}: ended, and nothing of it is left\n"))
@@ -37,14 +63,14 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             let progress = interruptible()?;
             let nodes = Nodes::up(&arguments.dir, &plan, &progress)?;
             progress.finish();
-            show_nodes(&nodes, arguments.json)
+            show(arguments, &nodes.status())
         }
         GroupAction::Down => {
             Nodes::at(&arguments.dir)?.down()?;
             print(&format!("{dir}: ended, and nothing of it is left\n"))
         }
         GroupAction::Status if Nodes::is_in(&arguments.dir) => {
-            show_nodes(&Nodes::at(&arguments.dir)?, arguments.json)
+            show(arguments, &Nodes::at(&arguments.dir)?.status())
         }
         GroupAction::Status => show(arguments, &Group::at(&arguments.dir)?.status()),
         GroupAction::Move => {
@@ -59,21 +85,21 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
 fn check(arguments: &GroupArguments) -> Result<(), Failure> {
     let starts = arguments.action == GroupAction::Start;
     let ups = arguments.action == GroupAction::Up;
-    let of_group =
-        arguments.place_a.is_some() || arguments.place_b.is_some() || !arguments.set.is_empty();
+    let of_group = arguments.place_a.is_some() || arguments.place_b.is_some();
     if !starts && of_group {
-        return Err(Failure::usage(
-            "--place-a, --place-b and --set are for start",
-        ));
+        return Err(Failure::usage("--place-a and --place-b are for start"));
+    }
+    if !starts && arguments.action != GroupAction::Fci && !arguments.set.is_empty() {
+        return Err(Failure::usage("--set is for start and fci"));
     }
     if !starts && !ups && arguments.loopback {
         return Err(Failure::usage("--loopback is for up and start"));
     }
-    let sizes = (arguments.nodes, &arguments.drive_size, arguments.etcd);
-    if !ups && sizes != (None, &None, None) {
-        return Err(Failure::usage(
-            "--nodes, --drive-size and --etcd are for up",
-        ));
+    if !ups && (arguments.nodes, arguments.etcd) != (None, None) {
+        return Err(Failure::usage("--nodes and --etcd are for up"));
+    }
+    if !ups && arguments.action != GroupAction::Fci && arguments.drive_size.is_some() {
+        return Err(Failure::usage("--drive-size is for up and fci"));
     }
     Ok(())
 }
@@ -106,62 +132,11 @@ pub(super) fn tuning(word: TuningWord) -> Tuning {
     }
 }
 
-fn show(arguments: &GroupArguments, status: &GroupStatus) -> Result<(), Failure> {
+/// Prints what something is at, for people or as JSON.
+fn show<T: Serialize + Display>(arguments: &GroupArguments, status: &T) -> Result<(), Failure> {
     if arguments.json {
         let text = serde_json::to_string_pretty(status).map_err(Failure::environment)?;
         return print(&format!("{text}\n"));
     }
-    let mut text = format!("listener: {}\nnetwork: {}\n", status.url, status.network);
-    for node in &status.nodes {
-        text.push_str(&format!(
-            "{}: {:?}, {} processes\n",
-            node.node, node.role, node.processes
-        ));
-    }
-    text.push_str(&format!(
-        "etcd: {} of 3\nhaproxy: {}\n",
-        status.etcd_members,
-        if status.listener {
-            "runs"
-        } else {
-            "does not run"
-        }
-    ));
-    print(&text)
-}
-
-/// Prints what a cluster is at.
-fn show_nodes(nodes: &Nodes, json: bool) -> Result<(), Failure> {
-    let status = nodes.status();
-    if json {
-        let text = serde_json::to_string_pretty(&status).map_err(Failure::environment)?;
-        return print(&format!("{text}\n"));
-    }
-    let pids = |pids: &[u32]| match pids {
-        [] => "does not run".to_owned(),
-        all => {
-            let all: Vec<String> = all.iter().map(u32::to_string).collect();
-            format!("pid {}", all.join(" "))
-        }
-    };
-    let mut text = format!(
-        "cluster: {}\nnetwork: {}\netcd: {}, {}\n",
-        status.cluster.display(),
-        status.network,
-        status.etcd.endpoint,
-        pids(&status.etcd.pids)
-    );
-    for node in &status.nodes {
-        text.push_str(&format!(
-            "{}: portal {}, api {}, {}\n",
-            node.name,
-            node.portal,
-            node.api.display(),
-            pids(&node.pids)
-        ));
-    }
-    if !status.enter.is_empty() {
-        text.push_str(&format!("clients: {} ashlar …\n", status.enter));
-    }
-    print(&text)
+    print(&status.to_string())
 }

@@ -268,6 +268,96 @@ fn a_group_starts_and_leaves_nothing() {
     );
 }
 
+/// An instance on a volume with copies on two nodes: it stays when its starter ends, and is found by its directory.
+#[test]
+fn an_instance_starts_moves_and_leaves_nothing() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !has_group() || !is_there("root, which attaching needs", is_root) {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path().join("i");
+    let cluster = |action: &str| {
+        let mut command = ashlar(["lab", "cluster", action, "--dir", "i", "--json"]);
+        command.current_dir(room.path());
+        command
+    };
+    let status = |text: String| -> Value { serde_json::from_str(&text).expect("JSON") };
+    // A small volume: an empty one is read as a whole before it gets a file system.
+    ok(cluster("fci").args(["--drive-size", "2GiB"]));
+    let (code, said) = words(room.path(), "cluster fci --dir i");
+    assert!(code == 2 && said.contains("holds other things"), "{said}");
+    let found = status(ok(&mut cluster("status")));
+    assert_eq!(
+        (&found["kind"], &found["in_sync"]),
+        (&"fci".into(), &true.into())
+    );
+    let moved = status(ok(&mut cluster("move")));
+    assert_ne!(moved["primary"], found["primary"], "{moved}");
+    // Through the listener, wherever it runs.
+    let url = found["url"].as_str().expect("a URL").to_owned();
+    let run = [
+        "lab",
+        "oltp",
+        "--db",
+        &url,
+        "--warehouses",
+        "1",
+        "--users",
+        "2",
+    ];
+    let run = run
+        .into_iter()
+        .chain(["--seconds", "1", "--ramp", "0s", "--out", "o"]);
+    let (code, said) = lab(room.path(), run.skip(1));
+    assert_eq!(code, 0, "{said}");
+    ok(ashlar(["lab", "cluster", "stop", "--dir", "i"]).current_dir(room.path()));
+    assert!(!dir.exists() && working_in(&dir).is_empty());
+    let spaces = found["namespaces"].as_array().expect("names").iter();
+    let mut names = spaces.map(|name| name.as_str().expect("a name"));
+    assert!(names.len() >= 3, "{found}");
+    assert!(
+        !names.any(|name| Path::new("/run/netns").join(name).exists()),
+        "{found}"
+    );
+}
+
+/// A scenario that asks for Patroni, on two places: each group's standby is on a place of its own, and one runs at a time.
+#[test]
+fn a_scenario_has_its_groups_kept() {
+    if !has_group() {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    let scenario = "name = 'kept'\n[measure]\nseconds = 0.5\nramp = 0\nrepeat = 1\n[oltp]\nwarehouses = 1\n\
+                    small = true\nusers = [1]\ngroup = 'patroni'\ntopology = ['availability-group']\n";
+    std::fs::write(dir.join("kept.toml"), scenario).expect("written");
+    let names = ["near", "near.standby", "far", "far.standby"];
+    for name in names {
+        std::fs::create_dir(dir.join(name)).expect("made");
+    }
+    let place = |name: &str| format!("--place {name}={} ", dir.join(name).display());
+    let places: String = names.map(place).concat();
+    let (code, said) = words(dir, &format!("run kept.toml {places}--out o"));
+    assert_eq!(code, 0, "{said}");
+    let result = result(dir, "o");
+    let all = result["configurations"].as_array().expect("configurations");
+    let standbys: Vec<&Value> = all.iter().map(|of| &of["standby_place"]).collect();
+    assert_eq!(standbys, ["near.standby", "far.standby"]);
+    for of in all {
+        assert!(of["oltp"]["steps"][0]["nopm"].as_f64() > Some(0.0), "{of}");
+    }
+    assert!(
+        result["flags"].to_string().contains("kept by Patroni"),
+        "{result}"
+    );
+    for name in names {
+        let mut left = std::fs::read_dir(dir.join(name)).expect("list");
+        assert!(left.next().is_none() && working_in(&dir.join(name)).is_empty());
+    }
+}
+
 /// Every fault of a group, in rounds: minutes.
 #[test]
 fn a_group_loses_nothing_in_any_fault() {

@@ -4,6 +4,7 @@
 
 mod listener;
 mod service;
+mod standing;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -24,11 +25,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use self::listener::Listener;
 use self::service::{PORT, SERVICE};
+pub use self::standing::{FciNode, FciStatus};
+use self::standing::{LISTENER, MOUNT, NODES, RUN};
 use crate::all_in_sync;
 
-/// The service's volume.
-const VOLUME_BYTES: u64 = 4 << 30;
-/// Each of a node's two drives holds a copy of the volume, and the logs.
+/// Each of a node's two drives, which are sparse files, holds a copy of the volume, which is half as large, and the logs.
 const DRIVE_BYTES: u64 = 8 << 30;
 /// All is as it should be within so long, on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
@@ -44,25 +45,36 @@ pub struct FciSystem {
     /// A node that does not answer: it is not asked.
     silent: Mutex<Option<String>>,
     has_ended: bool,
-    /// Removed with what is below it.
-    _folder: OwnFolder,
+    /// Removed with what is below it, if it does not stay.
+    _folder: Option<OwnFolder>,
 }
 
 /// What an instance is made of.
 pub struct FciPlan<'a> {
     /// PostgreSQL's settings, `name=value`.
     pub set: &'a [String],
+    /// Bytes of each of a node's two drives; the volume has half as many.
+    pub drive_bytes: u64,
     /// Its drives can be made to fail, and cost a little more.
     pub has_switches: bool,
 }
 
 impl<'a> FciPlan<'a> {
+    /// One with these settings, and drives of the usual size that do not fail.
+    pub fn new(set: &'a [String]) -> Self {
+        Self {
+            set,
+            drive_bytes: DRIVE_BYTES,
+            has_switches: false,
+        }
+    }
+
     /// One that all of these faults can be done to.
     pub fn of(faults: &[Fault], set: &'a [String]) -> Self {
         let breaks_drive = |fault| matches!(fault, Fault::DriveDies | Fault::DriveHangs);
         Self {
-            set,
             has_switches: faults.iter().copied().any(breaks_drive),
+            ..Self::new(set)
         }
     }
 }
@@ -73,36 +85,36 @@ impl FciSystem {
     /// # Errors
     /// A program is missing, this is not root, or it is not ready in time.
     pub fn make(dir: &Path, plan: &FciPlan<'_>, progress: &Progress) -> Result<Self, LabError> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(LabError::environment(
-                "--topology fci: needs root, which attaches and mounts",
-            ));
-        }
-        Listener::check()?;
+        check()?;
         let folder = OwnFolder::make(dir)?;
+        let mut system = Self::below(folder.path(), plan, progress)?;
+        system._folder = Some(folder);
+        system.fill(plan, progress)?;
+        Ok(system)
+    }
+
+    /// Its nodes, in a directory.
+    fn below(dir: &Path, plan: &FciPlan<'_>, progress: &Progress) -> Result<Self, LabError> {
         let cluster = NodesPlan {
             nodes: 2,
             drives: DRIVES,
-            drive_bytes: DRIVE_BYTES,
+            drive_bytes: plan.drive_bytes,
             loopback: false,
             etcd: MOST_ETCD,
             has_switches: plan.has_switches,
         };
-        let nodes = Nodes::up(&folder.path().join("n"), &cluster, progress)?;
-        let system = Self {
-            nodes,
-            volume: format!("{POOL}/{SERVICE}").parse().map_err(wrong)?,
-            run: folder.path().join("run"),
-            listener: Listener::at(&folder.path().join("listener")),
+        Ok(Self {
+            nodes: Nodes::up(&dir.join(NODES), &cluster, progress)?,
+            volume: volume()?,
+            run: dir.join(RUN),
+            listener: Listener::at(&dir.join(LISTENER)),
             silent: Mutex::default(),
             has_ended: false,
-            _folder: folder,
-        };
-        system.fill(plan.set, progress)?;
-        Ok(system)
+            _folder: None,
+        })
     }
 
-    fn fill(&self, set: &[String], progress: &Progress) -> Result<(), LabError> {
+    fn fill(&self, plan: &FciPlan<'_>, progress: &Progress) -> Result<(), LabError> {
         let run = self.run.as_path();
         let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
         for name in self
@@ -120,15 +132,19 @@ impl FciSystem {
         let client = self.nodes.client(&self.nodes.names[0])?;
         let volume = CreateVolume {
             replicas: 2,
-            ..CreateVolume::new(&self.volume, VOLUME_BYTES, LayoutSpec::Mirror { copies: 2 })
+            ..CreateVolume::new(
+                &self.volume,
+                plan.drive_bytes / 2,
+                LayoutSpec::Mirror { copies: 2 },
+            )
         };
         client.create_volume(&volume).map_err(wrong)?;
         let place = service::Place {
             volume: self.volume.to_string(),
-            mount: self.run.with_file_name("mnt"),
+            mount: self.run.with_file_name(MOUNT),
             run: self.run.clone(),
         };
-        let service = service::postgres(&place, set)?;
+        let service = service::postgres(&place, plan.set)?;
         client.create_service(&service).map_err(wrong)?;
         let socket = self.run.join("listener");
         self.listener.start(&self.nodes, &socket)?;
@@ -141,7 +157,7 @@ impl FciSystem {
     }
 
     /// How the service is on a node that answers.
-    fn status(&self, node: &str) -> Option<ServiceStatus> {
+    fn service_at(&self, node: &str) -> Option<ServiceStatus> {
         if self.silent().as_deref() == Some(node) {
             return None;
         }
@@ -169,7 +185,7 @@ impl FciSystem {
             .nodes
             .names
             .iter()
-            .filter_map(|node| self.status(node))
+            .filter_map(|node| self.service_at(node))
             .collect();
         let runs = |state| statuses.iter().filter(|one| one.state == state).count();
         let runs_once = runs(ServiceState::Running) == 1 && runs(ServiceState::Elsewhere) == 1;
@@ -216,6 +232,20 @@ impl FciSystem {
     }
 }
 
+/// Whether one can be made here.
+fn check() -> Result<(), LabError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(LabError::environment(
+            "an instance on a replicated volume: needs root, which attaches and mounts",
+        ));
+    }
+    Listener::check()
+}
+
+fn volume() -> Result<VolumeName, LabError> {
+    format!("{POOL}/{SERVICE}").parse().map_err(wrong)
+}
+
 fn wrong(error: impl std::fmt::Display) -> LabError {
     LabError::environment(format!("service {SERVICE}: {error}"))
 }
@@ -249,7 +279,7 @@ impl System for FciSystem {
 
     fn primary(&self) -> Option<String> {
         let runs = |node: &&String| {
-            let status = self.status(node);
+            let status = self.service_at(node);
             status.is_some_and(|status| status.state == ServiceState::Running)
         };
         self.nodes.names.iter().find(runs).cloned()
@@ -308,7 +338,12 @@ impl System for FciSystem {
                 self.nodes.start_node(broken)?;
             }
             Fault::DriveHangs => self.nodes.set_drives(broken, None)?,
-            Fault::KillDatabase | Fault::Move => {}
+            // Each is a fault of its own: a database that dies three times in a minute is given up.
+            Fault::KillDatabase => {
+                let forgiven = self.nodes.client(broken)?.start_service(SERVICE);
+                forgiven.map(drop).map_err(wrong)?;
+            }
+            Fault::Move => {}
         }
         *self.silent() = None;
         Ok(())
@@ -320,7 +355,7 @@ impl System for FciSystem {
             progress.go_on()?;
             if begun.elapsed() > READY_WITHIN {
                 let told = self.nodes.names.iter().map(|node| {
-                    let status = self.status(node);
+                    let status = self.service_at(node);
                     let told = status.map(|one| (one.state, one.reason));
                     format!("node {node}: {told:?}")
                 });
@@ -368,8 +403,10 @@ impl FciSystem {
             .stop_service(SERVICE);
         let begun = Instant::now();
         let is_left = |node: &String| {
-            self.status(node)
-                .is_some_and(|one| one.state != ServiceState::Stopped)
+            // One that was given up is unmounted already.
+            let ended = [ServiceState::Stopped, ServiceState::Failed];
+            self.service_at(node)
+                .is_some_and(|one| !ended.contains(&one.state))
         };
         while stopped.is_ok()
             && self.nodes.names.iter().any(is_left)

@@ -12,6 +12,7 @@ mod network;
 mod node;
 mod start;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -120,6 +121,27 @@ pub struct NodeStatus {
     pub processes: usize,
     /// Its database past the listener.
     pub url: String,
+}
+
+impl fmt::Display for GroupStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "listener: {}\nnetwork: {}", self.url, self.network)?;
+        for NodeStatus {
+            node,
+            role,
+            processes,
+            ..
+        } in &self.nodes
+        {
+            writeln!(f, "{node}: {role:?}, {processes} processes")?;
+        }
+        let listener = if self.listener {
+            "runs"
+        } else {
+            "does not run"
+        };
+        writeln!(f, "etcd: {} of 3\nhaproxy: {listener}", self.etcd_members)
+    }
 }
 
 impl Group {

@@ -71,6 +71,9 @@ pub struct OltpSection {
     /// What commits wait for in a group.
     #[serde(default)]
     pub commit: Commit,
+    /// Who keeps a group, if not only the standby's connection does.
+    #[serde(default)]
+    pub group: Option<GroupKeeper>,
     /// Memory of a server, page cache included, in percent of the database; no limit if there is none.
     #[serde(default)]
     pub memory_pct: Vec<f64>,
@@ -92,6 +95,14 @@ pub struct OltpSection {
     /// The server's settings, `name=value`.
     #[serde(default)]
     pub set: Vec<String>,
+}
+
+/// What keeps the servers of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroupKeeper {
+    /// Patroni with etcd, and HAProxy as the listener: it fails over by itself.
+    Patroni,
 }
 
 /// `[scan]`
@@ -141,6 +152,24 @@ impl OltpSection {
         match self.small {
             true => Shape::small(self.warehouses),
             false => Shape::tpcc(self.warehouses),
+        }
+    }
+
+    /// Whether there is a group that Patroni can keep.
+    fn check_kept(&self, in_group: bool, takes_turns: bool) -> Result<(), String> {
+        match () {
+            () if !in_group => {
+                Err("group: of what? say topology = [\"availability-group\"]".into())
+            }
+            () if takes_turns => {
+                Err("group = \"patroni\": one runs at a time, so without [turns]".into())
+            }
+            () if self.commit != Commit::On => Err(
+                "group = \"patroni\": a commit waits until the standby has it durably: commit \
+                 \"on\""
+                    .into(),
+            ),
+            () => Ok(()),
         }
     }
 }
@@ -254,6 +283,10 @@ impl OltpScenario {
                      \"standalone\", sql \"functions\""
                         .into(),
                 ));
+            }
+            if oltp.group.is_some() {
+                let takes_turns = file.turns.is_some();
+                oltp.check_kept(in_group, takes_turns).map_err(usage)?;
             }
             for &percent in &oltp.slow_down_pct {
                 file.run_plan(oltp, percent)?.check()?;

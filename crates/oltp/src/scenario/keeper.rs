@@ -110,6 +110,14 @@ impl Keeper {
         Ok(bytes.max(0).unsigned_abs())
     }
 
+    /// Ends what Patroni keeps: another group's own things are where its are.
+    pub(super) fn end_group(&self) -> Result<(), LabError> {
+        match self {
+            Self::Postgres(pair) if pair.is_kept() => pair.stop(),
+            _ => Ok(()),
+        }
+    }
+
     /// Patroni keeps them wherever they are a group.
     pub(super) fn keep_by_patroni(&mut self, dir: &Path) {
         if let Self::Postgres(pair) = self {

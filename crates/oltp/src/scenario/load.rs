@@ -119,6 +119,9 @@ impl Load<'_> {
         let (stage, of) = (self.stage, &self.all[turn.configuration]);
         let users = turn.number()?;
         let (pair, _) = &self.pairs[of.home];
+        for (other, _) in self.pairs {
+            other.end_group()?;
+        }
         pair.restore(of.topology, &of.settings)?;
         let database = open(stage, pair, self.oltp)?;
         let mut run = begin(database.as_ref(), &of.plan)?;

@@ -23,7 +23,7 @@ use ashlar_lab::{
 };
 
 pub use compared::Compared;
-pub use file::{OltpScenario, OltpSection, ScanSection, TurnsSection};
+pub use file::{GroupKeeper, OltpScenario, OltpSection, ScanSection, TurnsSection};
 pub(crate) use groups::{Group, Look, hint};
 pub use keeper::OltpEngine;
 pub use measure::MeasureSection;
@@ -33,8 +33,9 @@ pub use named::{NamedSection, PublishedSide};
 pub use result::{ConfigurationResult, ScenarioResult};
 pub use users::with_users;
 
+use crate::group::{Group as Kept, OWN};
 use crate::mariadb::MariaServer;
-use crate::server::Server;
+use crate::server::{Server, Topology};
 
 /// The scenarios that ship: name and text.
 pub const SHIPPED: [(&str, &str); 6] = [
@@ -61,6 +62,10 @@ pub const SHIPPED: [(&str, &str); 6] = [
     ("fleet", include_str!("../../../../scenarios/fleet.toml")),
 ];
 
+/// What is told of a scenario that asks for it.
+const KEPT_BY_PATRONI: &str = "groups are kept by Patroni with etcd (three members), and fail over by themselves; their \
+                               clients come in by HAProxy, those of one server by its socket";
+
 /// Where a database's files can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -85,7 +90,8 @@ pub struct ScenarioRun<'a> {
     pub out: &'a Path,
     /// What the command line changed in the text, as it was given.
     pub changed: &'a [String],
-    /// Patroni keeps the groups, with etcd and HAProxy; their own things are in this directory while one runs.
+    /// Patroni keeps the groups, with etcd and HAProxy; their own things are in this directory while one runs. One
+    /// that asks for Patroni itself has them in a folder of its own.
     pub patroni: Option<&'a Path>,
 }
 
@@ -106,6 +112,27 @@ impl ScenarioRun<'_> {
         progress.say(&format!("{}: {}", note.name, note.scaled));
         write_whole(&self.out.join("scenario.toml"), self.text)?;
         Ok(folders)
+    }
+}
+
+impl ScenarioRun<'_> {
+    /// Where Patroni has its things, if the scenario asks for it and no directory is given.
+    fn keeper(
+        &self,
+        file: &OltpScenario,
+        journal: &mut Journal,
+    ) -> Result<Option<OwnFolder>, LabError> {
+        let asks = file.oltp.as_ref().is_some_and(|oltp| oltp.group.is_some());
+        if !asks || self.patroni.is_some() {
+            return Ok(None);
+        }
+        // On no place, which it would write to; and the path of a socket is short.
+        let folder = match self.places.is_empty() {
+            true => OwnFolder::make(self.dir)?,
+            false => OwnFolder::make(&std::env::temp_dir())?,
+        };
+        journal.made(folder.path())?;
+        Ok(Some(folder))
     }
 }
 
@@ -147,8 +174,12 @@ pub fn run_scenario(
         changed: run.changed.to_vec(),
     };
     let folders = run.prepare(&places, &note, (progress, journal))?;
+    let keeper = run.keeper(&file, journal)?;
+    let own = keeper.as_ref().map(|folder| folder.path().join(OWN));
     let mut result = ScenarioResult::new(file.heading(), note);
     result.head.flags.extend(place_flag);
+    let kept = keeper.is_some().then(|| KEPT_BY_PATRONI.to_owned());
+    result.head.flags.extend(kept);
     let (homes, asked) = named::homes(&file, &places);
     let stage = Stage {
         homes,
@@ -158,7 +189,7 @@ pub fn run_scenario(
         places,
         folders,
         out: run.out,
-        patroni: run.patroni,
+        patroni: run.patroni.or(own.as_deref()),
         log: LatencyLog::of(run.out, journal.turns() > 0)?,
         progress,
     };
@@ -212,8 +243,10 @@ impl Stage<'_> {
     fn described(&self, asked: &Asked) -> ConfigurationResult {
         let home = &self.homes[asked.home];
         let named = asked.named.as_ref();
-        // Unless the scenario says so, a standby is where its primary is.
-        let standby = home.standby.filter(|_| named.is_some());
+        // Unless it is said, a standby is where its primary is.
+        let in_group = asked.topology == Topology::AvailabilityGroup;
+        let is_told = |at: &usize| named.is_some() || (in_group && *at != home.place);
+        let standby = home.standby.filter(is_told);
         ConfigurationResult {
             place: self.places[home.place].name.clone(),
             standby_place: standby.map(|at| self.places[at].name.clone()),
@@ -241,6 +274,11 @@ impl Stage<'_> {
 
 /// Ends the servers in folders of a run that was killed, and removes those.
 fn clear(folders: &[PathBuf]) -> Result<(), LabError> {
+    for folder in folders {
+        if let Ok(group) = Kept::at(&folder.join(OWN)) {
+            group.stop()?;
+        }
+    }
     folders.iter().try_for_each(|folder| end_servers(folder))?;
     remove_left(folders)
 }

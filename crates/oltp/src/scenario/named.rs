@@ -32,6 +32,9 @@ fn standalone() -> Topology {
     Topology::Standalone
 }
 
+/// Behind a place's name: where the standby of its group is.
+const STANDBY: &str = ".standby";
+
 /// One side of a published comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -179,6 +182,24 @@ impl OltpScenario {
         wanted
     }
 
+    /// Whether each place of a standby is that of a group's.
+    fn check_standbys(&self, given: &[Place]) -> Result<(), LabError> {
+        let axis = self.oltp.as_ref().map(|oltp| &oltp.topology[..]);
+        let in_group = axis.is_some_and(|axis| axis.contains(&Topology::AvailabilityGroup));
+        for of in given {
+            let Some(primary) = of.name.strip_suffix(STANDBY) else {
+                continue;
+            };
+            let why = match (in_group, given.iter().any(|other| other.name == primary)) {
+                (true, true) => continue,
+                (false, _) => "the scenario has no group, whose standby could be there".to_owned(),
+                (true, false) => format!("its primary needs --place {primary}=DIR"),
+            };
+            return Err(LabError::usage(format!("--place {}: {why}", of.name)));
+        }
+        Ok(())
+    }
+
     /// The places of a run: those given, which must be those that the scenario names if it names any; without any,
     /// all of them in one directory. And what to know about them.
     pub(super) fn places(
@@ -188,6 +209,7 @@ impl OltpScenario {
     ) -> Result<(Vec<Place>, Option<String>), LabError> {
         let wanted = self.wanted_places();
         if wanted.is_empty() {
+            self.check_standbys(given)?;
             return Ok((or_here(given, dir)?, None));
         }
         if given.is_empty() {
@@ -274,18 +296,24 @@ pub(super) fn homes(file: &OltpScenario, places: &[Place]) -> (Vec<Home>, Vec<As
     let axis = axis.unwrap_or_else(|| vec![standalone()]);
     if file.configuration.is_empty() {
         let in_groups = axis.contains(&Topology::AvailabilityGroup);
-        let home = |place| Home {
+        let index = |name: &str| places.iter().position(|of| of.name == name);
+        let standby = |of: &Place| index(&(of.name.clone() + STANDBY));
+        let primaries = places.iter().enumerate();
+        let primaries = primaries.filter(|(_, of)| !of.name.ends_with(STANDBY));
+        let home = |(place, of): (usize, &Place)| Home {
             place,
-            standby: in_groups.then_some(place),
+            standby: in_groups.then(|| standby(of).unwrap_or(place)),
         };
+        let homes: Vec<Home> = primaries.map(home).collect();
         let asked = axis.iter().flat_map(|&topology| {
-            (0..places.len()).map(move |home| Asked {
+            (0..homes.len()).map(move |home| Asked {
                 named: None,
                 topology,
                 home,
             })
         });
-        return ((0..places.len()).map(home).collect(), asked.collect());
+        let asked = asked.collect();
+        return (homes, asked);
     }
     let index = |name: &str| places.iter().position(|of| of.name == name);
     let home = |of: &NamedSection| Home {

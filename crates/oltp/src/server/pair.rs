@@ -62,6 +62,11 @@ impl Pair {
         self.managed = Some(Box::new(Managed::at(dir.to_owned())));
     }
 
+    /// Whether Patroni keeps them, wherever they run as a group.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.managed.is_some()
+    }
+
     /// The primary.
     pub fn primary(&self) -> &Server {
         &self.primary

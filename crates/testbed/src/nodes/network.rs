@@ -122,6 +122,14 @@ impl Network {
         Ok(Self::Loopback { ports })
     }
 
+    /// Namespaces that were made for it, by name.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::Namespaces { namespaces, .. } => namespaces.names(),
+            Self::Loopback { .. } => Vec::new(),
+        }
+    }
+
     /// In a word.
     pub fn word(&self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! What a cluster is at.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -48,6 +49,31 @@ pub struct NodeLine {
     /// Of all that runs of it.
     pub pids: Vec<u32>,
     ready: bool,
+}
+
+impl fmt::Display for NodesStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pids = |pids: &[u32]| match pids {
+            [] => "does not run".to_owned(),
+            all => {
+                let all: Vec<String> = all.iter().map(u32::to_string).collect();
+                format!("pid {}", all.join(" "))
+            }
+        };
+        let (cluster, network) = (self.cluster.display(), self.network);
+        writeln!(f, "cluster: {cluster}\nnetwork: {network}")?;
+        let EtcdStatus { endpoint, pids: of } = &self.etcd;
+        writeln!(f, "etcd: {endpoint}, {}", pids(of))?;
+        for node in &self.nodes {
+            let (name, portal, api) = (&node.name, &node.portal, node.api.display());
+            let runs = pids(&node.pids);
+            writeln!(f, "{name}: portal {portal}, api {api}, {runs}")?;
+        }
+        match &*self.enter {
+            "" => Ok(()),
+            enter => writeln!(f, "clients: {enter} ashlar …"),
+        }
+    }
 }
 
 impl Nodes {

@@ -66,6 +66,38 @@ fn places_are_those_that_are_named_and_homes_are_theirs() {
 }
 
 #[test]
+fn a_group_of_a_place_may_have_its_standby_on_another() {
+    let text = "name = 'x'\n[oltp]\nwarehouses = 1\nusers = [1]\ngroup = 'patroni'\n\
+                topology = ['standalone', 'availability-group']\n";
+    let file = OltpScenario::parse(text).expect("sound");
+    let given = ["near", "far", "far.standby"].map(place);
+    let (places, _) = file.places(&given, Path::new("/here")).expect("places");
+    let (homes, asked) = homes(&file, &places);
+    let told: Vec<(usize, Option<usize>)> = homes.iter().map(|of| (of.place, of.standby)).collect();
+    assert_eq!(told, [(0, Some(0)), (1, Some(2))]);
+    assert_eq!(asked.len(), 4);
+    let refused = |text: &str, places: &[&str]| {
+        let given: Vec<Place> = places.iter().map(|name| place(name)).collect();
+        let file = OltpScenario::parse(text)?;
+        file.places(&given, Path::new("/here")).map(drop)
+    };
+    let alone = text.replace(", 'availability-group'", "");
+    let plain = alone.replace("group = 'patroni'\n", "");
+    let local = text.replace("group = ", "commit = 'local'\ngroup = ");
+    for (text, places, wrong) in [
+        (text, &["near", "far.standby"][..], "--place far=DIR"),
+        (&plain, &["far", "far.standby"], "no group"),
+        (&alone, &["far"], "group: of what?"),
+        (&local, &["far"], "commit \"on\""),
+        (&format!("{text}[turns]\n"), &["far"], "turns"),
+    ] {
+        let error = refused(text, places).expect_err(wrong);
+        let told = error.to_string();
+        assert!(error.exit_code() == 2 && told.contains(wrong), "{told}");
+    }
+}
+
+#[test]
 fn pairs_are_those_that_are_asked_for() {
     let mut file = file();
     assert_eq!(file.asked_pairs(), [["fci", "bag"], ["bag", "one"]]);

@@ -1,0 +1,228 @@
+//! An instance that stays when the command that has made it ends, and is found again from its directory.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use ashlar_lab::{LabError, Progress};
+use ashlar_node::model::{MoveService, ServiceState};
+use ashlar_oltp::faults::System;
+use ashlar_oltp::server::DATABASE;
+use ashlar_testbed::nodes::Nodes;
+use serde::Serialize;
+
+use super::listener::Listener;
+use super::service::SERVICE;
+use super::{FciPlan, FciSystem, LOOK_EVERY, READY_WITHIN, check, volume, wrong};
+
+/// Our mark: a directory with this is an instance's.
+const MARK: &str = "fci.json";
+/// What is in it: its nodes, sockets, the listener, and where the volume is mounted.
+pub(super) const NODES: &str = "n";
+pub(super) const RUN: &str = "run";
+pub(super) const LISTENER: &str = "listener";
+pub(super) const MOUNT: &str = "mnt";
+
+/// What an instance is at.
+#[derive(Debug, Serialize)]
+pub struct FciStatus {
+    /// `fci`, where others are `nodes` or none.
+    kind: &'static str,
+    dir: PathBuf,
+    /// What `--db` takes: the listener.
+    pub url: String,
+    /// The node that runs the database.
+    pub primary: Option<String>,
+    /// Whether both copies of its volume are in sync.
+    pub in_sync: bool,
+    /// Network namespaces that were made for it.
+    pub namespaces: Vec<String>,
+    /// Each node.
+    pub nodes: Vec<FciNode>,
+}
+
+impl fmt::Display for FciStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let copies = if self.in_sync {
+            "in sync"
+        } else {
+            "not in sync"
+        };
+        writeln!(f, "listener: {}\ncopies: {copies}", self.url)?;
+        for node in &self.nodes {
+            let is_primary = self.primary.as_ref() == Some(&node.node);
+            let state = match (is_primary, node.service) {
+                (true, _) => "runs the database".to_owned(),
+                (false, Some(state)) => format!("{state:?}").to_lowercase(),
+                (false, None) => "does not answer".to_owned(),
+            };
+            writeln!(f, "{}: {state}, api {}", node.node, node.api.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// What a node of an instance is at.
+#[derive(Debug, Serialize)]
+pub struct FciNode {
+    /// What it is called.
+    pub node: String,
+    /// How the service is there; none if its daemon does not answer.
+    pub service: Option<ServiceState>,
+    /// Its database past the listener.
+    pub url: String,
+    /// The socket of its API.
+    pub api: PathBuf,
+}
+
+impl FciSystem {
+    /// Makes one in an empty directory, in which it stays.
+    ///
+    /// # Errors
+    /// As [`FciSystem::make`]'s; a directory that holds other things. What was made is taken away.
+    pub fn up(dir: &Path, plan: &FciPlan<'_>, progress: &Progress) -> Result<Self, LabError> {
+        check()?;
+        let dir = claim(dir)?;
+        let mark = dir.join(MARK);
+        // First, so that what is made from here on is found again.
+        ashlar_lab::write_whole(&mark, "{}\n")?;
+        let made = Self::below(&dir, plan, progress);
+        let filled = made.and_then(|system| match system.fill(plan, progress) {
+            Ok(()) => Ok(system),
+            Err(error) => {
+                drop(system);
+                Err(error)
+            }
+        });
+        match filled {
+            Ok(mut system) => {
+                system.has_ended = true;
+                Ok(system)
+            }
+            Err(error) => {
+                remove(&dir)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The one that is kept in a directory.
+    ///
+    /// # Errors
+    /// There is none, or its nodes are gone.
+    pub fn at(dir: &Path) -> Result<Self, LabError> {
+        if !Self::is_in(dir) {
+            let dir = dir.display();
+            return Err(LabError::usage(format!(
+                "{dir}: there is no instance of ours in it: `ashlar lab cluster fci --dir {dir}` makes one"
+            )));
+        }
+        let dir =
+            std::fs::canonicalize(dir).map_err(|error| LabError::caused(dir.display(), error))?;
+        Ok(Self {
+            nodes: Nodes::at(&dir.join(NODES))?,
+            volume: volume()?,
+            run: dir.join(RUN),
+            listener: Listener::at(&dir.join(LISTENER)),
+            silent: Mutex::default(),
+            has_ended: true,
+            _folder: None,
+        })
+    }
+
+    /// Whether a directory has one.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(MARK).exists()
+    }
+
+    /// Ends what is in a directory, also what a starter that was killed has left, and removes what was made.
+    ///
+    /// # Errors
+    /// Something of it stays.
+    pub fn down(dir: &Path) -> Result<(), LabError> {
+        let has_nodes = Nodes::is_in(&dir.join(NODES));
+        if has_nodes || !Self::is_in(dir) {
+            Self::at(dir)?.finish()?;
+        }
+        remove(dir)
+    }
+
+    /// Has the other node run it, in order.
+    ///
+    /// # Errors
+    /// No node runs it, or it is refused.
+    pub fn switch_over(&self) -> Result<(), LabError> {
+        let primary = self.primary().ok_or_else(|| wrong("no node runs it"))?;
+        let client = self.nodes.client(&primary)?;
+        let moved = client.move_service(SERVICE, &MoveService::default());
+        moved.map_err(wrong)?;
+        // It is ordered, and not done yet.
+        let begun = Instant::now();
+        while self.primary().is_none_or(|now| now == primary) {
+            if begun.elapsed() > READY_WITHIN {
+                return Err(wrong(format!("it has not left node {primary}")));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.await_ready(&Progress::silent())
+    }
+
+    /// What it is at.
+    pub fn status(&self) -> FciStatus {
+        let servers = self.servers(DATABASE);
+        let nodes = servers.into_iter().map(|(node, url)| FciNode {
+            service: self.service_at(&node).map(|status| status.state),
+            api: self.nodes.api(&node),
+            node,
+            url,
+        });
+        FciStatus {
+            kind: "fci",
+            dir: self.run.parent().map(Path::to_owned).unwrap_or_default(),
+            url: self.url(DATABASE),
+            primary: self.primary(),
+            in_sync: self.is_redundant(),
+            namespaces: self.nodes.network.names(),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+/// An empty directory becomes an instance's.
+fn claim(dir: &Path) -> Result<PathBuf, LabError> {
+    let caused = |error| LabError::caused(dir.display(), error);
+    std::fs::create_dir_all(dir).map_err(caused)?;
+    let dir = std::fs::canonicalize(dir).map_err(caused)?;
+    if let Some(other) = std::fs::read_dir(&dir).map_err(caused)?.next() {
+        let other = other.map_err(caused)?.file_name();
+        return Err(LabError::usage(format!(
+            "{} holds other things ({}): an instance takes an empty directory",
+            dir.display(),
+            other.display()
+        )));
+    }
+    // The database's server is not root's.
+    let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+    std::fs::set_permissions(&dir, open).map_err(caused)?;
+    Ok(dir)
+}
+
+/// What it has made besides its nodes, the mark last.
+fn remove(dir: &Path) -> Result<(), LabError> {
+    let absent = |result: std::io::Result<()>, path: &Path| match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LabError::caused(path.display(), error))
+        }
+        _ => Ok(()),
+    };
+    for name in [RUN, LISTENER, MOUNT] {
+        let path = dir.join(name);
+        absent(std::fs::remove_dir_all(&path), &path)?;
+    }
+    let mark = dir.join(MARK);
+    absent(std::fs::remove_file(&mark), &mark)?;
+    // It stays if other things are in it.
+    let _ = std::fs::remove_dir(dir);
+    Ok(())
+}
