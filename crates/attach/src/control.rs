@@ -14,7 +14,7 @@ use crate::paths::{PathStatus, Paths};
 
 const SOCKET: &str = "server.sock";
 /// A stopped server does not answer, and nobody waits for it long.
-const PATIENCE: Duration = Duration::from_millis(500);
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longer than any answer.
 const LONGEST: u64 = 64 << 10;
 
@@ -63,7 +63,7 @@ pub(crate) fn answer(
 
 fn tell(mut stream: UnixStream, answer: &Answer) {
     // Whoever asked may be gone.
-    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let _ = stream.set_write_timeout(Some(STATUS_TIMEOUT));
     if let Ok(text) = serde_json::to_vec(answer) {
         let _ = stream.write_all(&text);
     }
@@ -72,7 +72,7 @@ fn tell(mut stream: UnixStream, answer: &Answer) {
 /// What has arrived at the server in `dir`; nothing if it does not answer.
 pub(crate) fn ask(dir: &Path) -> Option<Answer> {
     let stream = UnixStream::connect(dir.join(SOCKET)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(STATUS_TIMEOUT)).ok()?;
     let mut text = Vec::new();
     stream.take(LONGEST).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()

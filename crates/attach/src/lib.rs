@@ -6,7 +6,7 @@
 //! database ─ XFS, ext4 ─ /dev/loopN (direct) ─ FUSE, a file system of one file
 //!                                                │ /dev/fuse
 //!            guardian ── holds it, restarts ──▶ server ── Exchange ── a BlockDevice: our initiator
-//!                     └─ holds it, lends it ──▶ a Guest in the volume's daemon ── Exchange ── the volume
+//!                     └─ holds it, lends it ──▶ a LocalSession in the volume's daemon ── Exchange ── the volume
 //! ```
 //!
 //! A write of a database leaves the kernel as a FUSE request that the [server](serve) reads, becomes a
@@ -38,7 +38,7 @@
 //!
 //! # Deliberately not here
 //!
-//! Which device it is: server and guest are handed an [`Opener`](ashlar_reactor::Opener), of our initiator or
+//! Which device it is: server and local session are handed an [`Opener`](ashlar_reactor::Opener), of our initiator or
 //! of a volume. Who may attach, and which core it is: whoever has the volumes is asked
 //! ([`Owner`](local::Owner)).
 

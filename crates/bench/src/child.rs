@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::signals;
 
 /// How long a process may take to end after it was asked.
-const PATIENCE: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Lines of a log that an error shows.
 const LOG_TAIL: usize = 5;
 
@@ -154,7 +154,7 @@ impl Drop for Child {
             return;
         }
         signals::ask_to_end(self.pid);
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + END_TIMEOUT;
         while Instant::now() < give_up {
             if matches!(self.process.try_wait(), Ok(Some(_))) {
                 return;

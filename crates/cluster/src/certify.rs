@@ -9,7 +9,7 @@ use crate::config::{ClusterConfig, NodeConfig};
 use crate::peer::{Hello, NameHash, Nonce, Purpose, Target, call};
 
 /// How long peers may take to hear of a death.
-const PATIENCE: Duration = Duration::from_secs(1);
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Tells every peer that a process of node `me` is dead: called by what reaped it, not from within an asynchronous
 /// runtime. Returns when all have heard of it, after 1 s at the latest; a peer that cannot be told waits for its grants
@@ -33,7 +33,7 @@ pub fn certify(config: &ClusterConfig, me: NodeId, incarnation: Incarnation) {
             calls.spawn(async move { tell(&config, &me, &peer, incarnation).await });
         }
         // What takes longer ends with the runtime.
-        let _ = timeout(PATIENCE, async {
+        let _ = timeout(NOTICE_TIMEOUT, async {
             while calls.join_next().await.is_some() {}
         })
         .await;
@@ -60,11 +60,14 @@ pub(crate) async fn tell(
         nonce: Nonce::random(),
     };
     let target = Target { config, me, peer };
-    let told = timeout(PATIENCE, call(target, hello)).await;
+    let told = timeout(NOTICE_TIMEOUT, call(target, hello)).await;
     let why = match told {
         Ok(Ok(_)) => return,
         Ok(Err(error)) => error.words(target),
-        Err(_) => format!("node {} has not answered within {PATIENCE:?}", peer.name),
+        Err(_) => format!(
+            "node {} has not answered within {NOTICE_TIMEOUT:?}",
+            peer.name
+        ),
     };
     tracing::warn!("a death could not be certified: {why}");
 }

@@ -28,7 +28,7 @@ use crate::store::Store;
 use crate::trust::PeerSocket;
 
 /// How long an answer of the quorum or of a peer is waited for; callers are promised 3 s.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(2800);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_millis(2800);
 /// How long a process that was killed may keep its address.
 const AFTERLIFE: Duration = Duration::from_secs(5);
 /// Between two looks whether an address is free.
@@ -206,7 +206,7 @@ impl Cluster {
     ) {
         let deliver = Deliver::new(deliver, Reply::Unknown);
         self.0.runtime.spawn(async move {
-            let reply = timeout(PATIENCE, ask).await;
+            let reply = timeout(ANSWER_TIMEOUT, ask).await;
             deliver.with(reply.unwrap_or(Reply::Unknown));
         });
     }
@@ -227,7 +227,9 @@ impl Cluster {
             let key = shared.volume_key(volume);
             shared.store.delete(&key).await
         };
-        let deleted = self.wait(PATIENCE, delete).and_then(|deleted| deleted);
+        let deleted = self
+            .wait(ANSWER_TIMEOUT, delete)
+            .and_then(|deleted| deleted);
         deleted.map_err(|why| not_deleted(volume, &why))
     }
 
@@ -241,7 +243,9 @@ impl Cluster {
             let key = shared.volume_key(volume);
             shared.store.delete_at(&key, revision).await
         };
-        let deleted = self.wait(PATIENCE, delete).and_then(|deleted| deleted);
+        let deleted = self
+            .wait(ANSWER_TIMEOUT, delete)
+            .and_then(|deleted| deleted);
         deleted.map_err(|why| not_deleted(volume, &why))
     }
 
@@ -256,13 +260,13 @@ impl Cluster {
         let deliver = Deliver::new(deliver, Err("this node is stopping".into()));
         let shared = self.0.shared.clone();
         self.0.runtime.spawn(async move {
-            let dialled = timeout(PATIENCE, async {
+            let dialled = timeout(ANSWER_TIMEOUT, async {
                 let peer = shared.peer(to).ok_or_else(|| no_peer(to))?;
                 let called = shared.call(&peer, Purpose::Data, volume).await?;
                 let socket = called.line.into_socket(called.version);
                 socket.map_err(|error| error.to_string())
             });
-            let late = |_| Err(format!("{to} has not answered within {PATIENCE:?}"));
+            let late = |_| Err(format!("{to} has not answered within {ANSWER_TIMEOUT:?}"));
             deliver.with(dialled.await.unwrap_or_else(late));
         });
     }

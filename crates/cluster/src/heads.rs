@@ -4,7 +4,7 @@ use ashlar_replica::Revision;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::{ANSWER_TIMEOUT, Cluster};
 use crate::problem::Problem;
 use crate::store::Swap;
 
@@ -52,7 +52,7 @@ impl Cluster {
             let key = shared.head_key(pool);
             shared.store.swap(&key, revision, &value).await
         };
-        match self.wait(PATIENCE, swap) {
+        match self.wait(ANSWER_TIMEOUT, swap) {
             Ok(Swap::Made(_)) => Ok(()),
             Ok(Swap::NotMade(_)) => Err(Problem::conflict(format!(
                 "how far pool {pool} had come was changed meanwhile by another process"
@@ -67,7 +67,7 @@ impl Cluster {
             let key = shared.head_key(pool);
             shared.store.read(&key).await
         };
-        let held = self.wait(PATIENCE, read).and_then(|held| held);
+        let held = self.wait(ANSWER_TIMEOUT, read).and_then(|held| held);
         let held = held.map_err(|why| failed(pool, &why))?;
         let head = held.map(|held| {
             let head = serde_json::from_slice(&held.value);

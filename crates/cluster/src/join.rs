@@ -17,7 +17,7 @@ use crate::shared::{id_key, is_double, members_key, node_key};
 use crate::store::{Identity, Store, Swap};
 
 /// How long a quorum is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const QUORUM_TIMEOUT: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(200);
 
 const FORMAT: u32 = 1;
@@ -73,7 +73,7 @@ pub(crate) async fn join(
         me,
         remembered,
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + QUORUM_TIMEOUT;
     let mut last = None;
     loop {
         match timeout_at(deadline, joining.attempt()).await {
@@ -89,7 +89,7 @@ pub(crate) async fn join(
         "the quorum ({}) has not answered within {} s: {}; a majority of etcd's members must run and be reachable \
          from here",
         store.names(),
-        PATIENCE.as_secs(),
+        QUORUM_TIMEOUT.as_secs(),
         why.unwrap_or_else(|| "silence".into())
     )))
 }

@@ -18,7 +18,7 @@ const LONGEST: usize = 64 << 20;
 /// The same, before the other side has shown that it may say anything.
 const LONGEST_UNKNOWN: usize = 1024;
 /// How long connecting, and letting in, may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A peer whose machine has gone is noticed after this: first asked, asked again, so often.
 const ASKED_AFTER: Duration = Duration::from_secs(5);
 const ASKED_EVERY: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ impl TcpLink {
     pub fn new(stream: TcpStream) -> Result<Self, LabError> {
         let set = || {
             stream.set_nodelay(true)?;
-            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PEER_TIMEOUT))?;
             sockopt::set_socket_keepalive(&stream, true)?;
             sockopt::set_tcp_keepidle(&stream, ASKED_AFTER)?;
             sockopt::set_tcp_keepintvl(&stream, ASKED_EVERY)?;
@@ -77,8 +77,9 @@ impl TcpLink {
     }
 
     fn heard(&mut self) -> Result<String, LabError> {
-        let silent = || LabError::environment(format!("no answer within {} s", PATIENCE.as_secs()));
-        self.receive(PATIENCE)?.ok_or_else(silent)
+        let silent =
+            || LabError::environment(format!("no answer within {} s", PEER_TIMEOUT.as_secs()));
+        self.receive(PEER_TIMEOUT)?.ok_or_else(silent)
     }
 
     /// The agent's side of letting in. Who has the token may still be refused, and is told why.
@@ -199,7 +200,7 @@ fn connect(address: &str) -> Result<TcpLink, LabError> {
     let found: Vec<SocketAddr> = found.collect();
     let mut why = LabError::environment("has no address");
     for address in found {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, PEER_TIMEOUT) {
             Ok(stream) => return TcpLink::new(stream),
             Err(error) => why = LabError::environment(error.to_string()),
         }

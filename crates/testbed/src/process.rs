@@ -12,7 +12,7 @@ use ashlar_lab::LabError;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a server may take until it is ready, or gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where this program is.
 ///
@@ -93,7 +93,7 @@ impl Process {
                 let _ = say.send(line);
             }
         });
-        let line = said.recv_timeout(PATIENCE).unwrap_or_default();
+        let line = said.recv_timeout(SERVER_TIMEOUT).unwrap_or_default();
         let mut told = line.split_whitespace().map(str::to_owned);
         if told.next().as_deref() != Some("ready") {
             let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Process {
     pub fn stop(mut self) -> Result<(), LabError> {
         self.signal(Signal::TERM);
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < SERVER_TIMEOUT {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => {

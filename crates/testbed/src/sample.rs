@@ -8,7 +8,7 @@ use ashlar_reactor::{Opener, Options, Reactor};
 
 /// Places that are looked at, evenly spread, both ends included.
 const PLACES: u64 = 256;
-const PATIENCE: Duration = Duration::from_secs(60);
+const SAMPLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What was found, if any sampled block is not zero.
 pub(super) fn find_data(opener: &dyn Opener) -> Result<Option<String>, LabError> {
@@ -19,7 +19,7 @@ pub(super) fn find_data(opener: &dyn Opener) -> Result<Option<String>, LabError>
     let geometry = device.geometry();
     let last = geometry.blocks.saturating_sub(1);
     let mut done = Vec::new();
-    let give_up = handle.now() + PATIENCE;
+    let give_up = handle.now() + SAMPLE_TIMEOUT;
     for place in 0..=PLACES.min(last) {
         let block =
             (u128::from(last) * u128::from(place) / u128::from(PLACES.min(last).max(1))) as u64;

@@ -13,9 +13,9 @@ use crate::counters::Tallies;
 use crate::system::process::Process;
 
 /// A daemon that is stopped does not answer; nobody waits long for what only informs.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TALLY_TIMEOUT: Duration = Duration::from_millis(500);
 /// Where a decision hangs on the answer.
-const LONG_PATIENCE: Duration = Duration::from_secs(10);
+const DECISION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A daemon that was given an attachment to serve.
 pub(crate) struct Connection {
@@ -51,7 +51,7 @@ impl Connection {
     /// # Errors
     /// Nobody listens there.
     pub(crate) fn give(socket: &Path, wish: &Wish, fuse: BorrowedFd<'_>) -> io::Result<Self> {
-        let mut stream = connect(socket, LONG_PATIENCE)?;
+        let mut stream = connect(socket, DECISION_TIMEOUT)?;
         say(&mut stream, &Ask::Serve(wish.clone()), Some(fuse))?;
         Ok(Self {
             stream,
@@ -96,7 +96,7 @@ impl Connection {
 /// Why not, in words.
 pub(crate) fn may(socket: &Path, wish: &Wish) -> Result<(), String> {
     let failed = |error: io::Error| format!("{}: {error}", socket.display());
-    let mut stream = connect(socket, LONG_PATIENCE).map_err(failed)?;
+    let mut stream = connect(socket, DECISION_TIMEOUT).map_err(failed)?;
     say(&mut stream, &Ask::May(wish.clone()), None).map_err(failed)?;
     match Lines::default().next(&stream).map_err(failed)? {
         Some(Answer::Yes) => Ok(()),
@@ -107,7 +107,7 @@ pub(crate) fn may(socket: &Path, wish: &Wish) -> Result<(), String> {
 
 /// What has arrived at the attachment of a volume; nothing if the daemon does not answer.
 pub(crate) fn count(socket: &Path, identity: &str) -> Option<Tallies> {
-    let mut stream = connect(socket, PATIENCE).ok()?;
+    let mut stream = connect(socket, TALLY_TIMEOUT).ok()?;
     say(&mut stream, &Ask::Count(identity.to_owned()), None).ok()?;
     match Lines::default().next(&stream).ok()? {
         Some(Answer::Counts(tallies)) => tallies,

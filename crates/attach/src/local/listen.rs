@@ -13,7 +13,7 @@ use crate::counters::Tallies;
 use crate::system::memory;
 
 /// How long whoever connects may take to say what it wants, and to take an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TALK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most connections at a time.
 const CONNECTIONS: usize = 256;
 /// How long the listener rests after an error such as too many open files.
@@ -27,7 +27,7 @@ pub trait Owner: Send + Sync + 'static {
     /// Why not.
     fn may(&self, wish: &Wish) -> Result<(), Refusal>;
 
-    /// Settles a [`Guest`](super::Guest) of this session on the volume's core.
+    /// Settles a [`LocalSession`](super::LocalSession) of this session on the volume's core.
     ///
     /// # Errors
     /// Why not; then nothing is served.
@@ -92,8 +92,8 @@ impl Drop for Seat {
 }
 
 fn talk(mut stream: UnixStream, owner: &dyn Owner) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TALK_TIMEOUT))?;
+    stream.set_write_timeout(Some(TALK_TIMEOUT))?;
     let mut lines = Lines::default();
     let answer = match lines.next(&stream)? {
         Some(Ask::May(wish)) => match owner.may(&wish) {

@@ -50,7 +50,7 @@ impl Session {
     }
 
     pub(super) fn set_waker(&self, waker: Waker) {
-        // One guest a session.
+        // Only one local session has it.
         let _ = self.waker.set(waker);
     }
 

@@ -1,4 +1,4 @@
-//! A guest on a reactor, and a socket in the place of /dev/fuse: it keeps messages apart, too.
+//! A local session on a reactor, and a socket in the place of /dev/fuse: it keeps messages apart, too.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Guest, Over, Session};
+use super::{LocalSession, Over, Session};
 use crate::fuse::carrier::MESSAGES;
 use crate::fuse::wire::{InHeader, NOTIFY_RESEND, OutHeader, TransferIn, opcode};
 
@@ -78,10 +78,10 @@ impl Opener for Here {
 }
 
 struct Rig {
-    guest: Guest,
+    local: LocalSession,
     reactor: Reactor,
     kernel: Option<OwnedFd>,
-    /// Another descriptor of the guest's end.
+    /// Another descriptor of the local session's end.
     fuse: OwnedFd,
     session: Arc<Session>,
     guardian: UnixStream,
@@ -99,9 +99,9 @@ impl Rig {
         let reactor = Reactor::new(&Options::default()).expect("io_uring is available");
         let disk = Disk::default();
         DISK.set(disk.clone());
-        let guest = Guest::new(reactor.handle(), &Here, (fuse, takes_over), session.clone());
+        let local = LocalSession::new(reactor.handle(), &Here, (fuse, takes_over), session.clone());
         Self {
-            guest: guest.expect("a guest"),
+            local: local.expect("a local session"),
             reactor,
             kernel: Some(kernel),
             fuse: second,
@@ -114,9 +114,9 @@ impl Rig {
     /// Turns as a core does.
     fn turn(&mut self) {
         let now = self.reactor.handle().now();
-        self.guest.poll(now);
+        self.local.poll(now);
         let until = now + Duration::from_millis(10);
-        let due = self.guest.next_deadline().map_or(until, |at| at.min(until));
+        let due = self.local.next_deadline().map_or(until, |at| at.min(until));
         self.reactor.turn(Some(due)).expect("turn");
     }
 
@@ -176,8 +176,8 @@ fn messages_are_answered_and_the_core_sleeps_in_between() {
         assert_eq!((header.unique, header.error), (unique, 0));
         assert_eq!(data, vec![(unique % 7) as u8; 4096]);
     }
-    assert_eq!(rig.guest.take_handled(), 200);
-    assert_eq!(rig.guest.next_deadline(), None, "nothing to do");
+    assert_eq!(rig.local.take_handled(), 200);
+    assert_eq!(rig.local.next_deadline(), None, "nothing to do");
     assert_eq!(rig.session.counters().tallies().read.answered, 200);
 }
 
@@ -190,8 +190,8 @@ fn many_messages_at_once_are_all_answered_in_turns() {
         rig.ask(unique, opcode::FSYNC, &[0; 16]);
     }
     rig.turn();
-    rig.guest.poll(rig.reactor.handle().now());
-    assert!(rig.guest.take_handled() < 150, "others have their turn");
+    rig.local.poll(rig.reactor.handle().now());
+    assert!(rig.local.take_handled() < 150, "others have their turn");
     for unique in 1..=150 {
         assert_eq!(rig.reply().expect("an answer").0.unique, unique);
     }
@@ -210,15 +210,15 @@ fn what_is_read_goes_to_the_volume_before_all_is_read_and_answers_go_out_in_part
     }
     rig.turn();
     for part in 1..=parts {
-        rig.guest.poll(rig.reactor.handle().now());
+        rig.local.poll(rig.reactor.handle().now());
         assert_eq!(rig.unanswered(), part * MESSAGES);
     }
     rig.disk.0.borrow_mut().holds_back = false;
     // It has nothing to read any more that could keep its core awake.
     rig.session.end(Over::ForNow("for a test".into()));
     let start = rig.reactor.handle().now();
-    rig.guest.poll(start);
-    let due = rig.guest.next_deadline();
+    rig.local.poll(start);
+    let due = rig.local.next_deadline();
     assert_eq!(due, Some(start), "the core must not sleep on answers");
     for unique in 1..=all {
         assert_eq!(rig.reply().expect("an answer").0.unique, unique);
@@ -245,12 +245,12 @@ fn a_turn_that_ends_with_a_large_write_is_followed_by_another() {
     rig.ask(most, opcode::WRITE, &body);
     rig.ask(most + 1, opcode::FSYNC, &[0; 16]);
     rig.turn();
-    rig.guest.poll(rig.reactor.handle().now());
-    assert_eq!(rig.guest.take_handled() as u64, most, "one is left");
+    rig.local.poll(rig.reactor.handle().now());
+    assert_eq!(rig.local.take_handled() as u64, most, "one is left");
     assert_eq!(rig.unanswered(), 0, "so no completion will wake the core");
-    assert!(rig.guest.next_deadline().is_some());
-    rig.guest.poll(rig.reactor.handle().now());
-    assert_eq!(rig.guest.take_handled(), 1);
+    assert!(rig.local.next_deadline().is_some());
+    rig.local.poll(rig.reactor.handle().now());
+    assert_eq!(rig.local.take_handled(), 1);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn who_is_sent_away_answers_what_it_has_read_and_reads_no_more() {
 }
 
 #[test]
-fn an_end_of_the_kernels_connection_is_the_guests_end() {
+fn an_end_of_the_kernels_connection_ends_the_local_session() {
     let mut rig = Rig::new(false);
     rig.turn();
     drop(rig.kernel.take());
@@ -299,13 +299,13 @@ fn an_end_of_the_kernels_connection_is_the_guests_end() {
         assert!(start.elapsed() < Duration::from_secs(5));
         rig.turn();
     }
-    assert_eq!(rig.guest.next_deadline(), None);
+    assert_eq!(rig.local.next_deadline(), None);
 }
 
 #[test]
 fn a_message_that_is_taken_back_does_not_keep_the_thread() {
     let mut rig = Rig::new(false);
-    // A guest that waits inside a read is cut off, so that the test ends.
+    // A local session that waits inside a read is cut off, so that the test ends.
     let kernel = rig.kernel.as_ref().expect("open");
     let kernel = kernel.try_clone().expect("a descriptor");
     let (over, is_over) = std::sync::mpsc::channel::<()>();
@@ -321,13 +321,13 @@ fn a_message_that_is_taken_back_does_not_keep_the_thread() {
     while rig.unanswered() == 0 && rig.session.over().is_none() {
         rig.turn();
     }
-    // The guest is told of a message that is gone when it looks.
+    // The local session is told of a message that is gone when it looks.
     rig.turn();
     rig.read(2, 0);
     rig.reactor.turn(None).expect("turn");
     let mut taken = [0; 8192];
     rustix::io::read(&rig.fuse, &mut taken).expect("the message");
-    rig.guest.poll(rig.reactor.handle().now());
+    rig.local.poll(rig.reactor.handle().now());
     rig.disk.0.borrow_mut().holds_back = false;
     assert_eq!(rig.reply().expect("an answer").0.unique, 1);
     over.send(()).expect("it listens");

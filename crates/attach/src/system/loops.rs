@@ -9,7 +9,7 @@ use super::tool;
 use crate::error::AttachError;
 
 const PACKAGE: &str = "util-linux";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TOOL_TIMEOUT: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(5);
 
 /// Makes a loop device over `file`: direct, so that nothing is cached twice and a flush is a flush.
@@ -20,7 +20,7 @@ pub(crate) fn attach(file: &Path, block_bytes: u32) -> Result<PathBuf, AttachErr
     let mut command = Command::new(tool::find("losetup", PACKAGE)?);
     command.args(["--find", "--show", "--direct-io=on", "--sector-size"]);
     command.arg(block_bytes.to_string()).arg(file);
-    let device = tool::succeed(&mut command, PATIENCE)?;
+    let device = tool::succeed(&mut command, TOOL_TIMEOUT)?;
     Ok(PathBuf::from(device.trim()))
 }
 

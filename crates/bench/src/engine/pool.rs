@@ -21,7 +21,7 @@ const ENGINE_BYTES: usize = 64 << 20;
 /// Memory for a load's own buffers.
 const LOAD_BYTES: usize = 96 << 20;
 /// What is waited for, at most, in the time of the drives.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(crate) type Devices = Vec<Box<dyn BlockDevice>>;
 
@@ -262,7 +262,7 @@ impl Pool {
         if let Some(why) = self.engine.failure() {
             return Err(Failure::environment(format!("the engine stopped: {why}")));
         }
-        if self.now.since(since) > PATIENCE {
+        if self.now.since(since) > ENGINE_TIMEOUT {
             return Err(Failure::environment("the engine no longer answers"));
         }
         Ok(())

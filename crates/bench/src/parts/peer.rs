@@ -20,7 +20,7 @@ use crate::signals::Temporary;
 
 const TARGET: &str = "ASHLAR_PEER_TARGET";
 const PERF: &str = "ASHLAR_PEER_PERF";
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// After a target was stopped or woken, and for it to notice that a host has left.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -147,7 +147,7 @@ impl Peer {
     }
 
     fn await_listening(&mut self) -> Result<(), Failure> {
-        let give_up = Instant::now() + START_PATIENCE;
+        let give_up = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(self.address).is_err() {
             if self.child.ended()?.is_some() {
                 return Err(self.child.failed("ended"));

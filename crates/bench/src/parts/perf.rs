@@ -14,7 +14,7 @@ use crate::figures::{Case, Round};
 /// How often the target's processor time is read.
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 /// Bring-up and tear-down of the tool, beyond its warm-up and measured time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The tool, and how it is run.
 pub(super) struct Perf<'a> {
@@ -45,7 +45,7 @@ impl Perf<'_> {
         };
         let mut samples: Vec<Sample> = Vec::new();
         let measured = Duration::from_secs(u64::from(self.seconds));
-        let most = (measured + PATIENCE).as_millis() / SAMPLE_EVERY.as_millis();
+        let most = (measured + SETUP_TIMEOUT).as_millis() / SAMPLE_EVERY.as_millis();
         while child.ended()?.is_none() {
             // The tool may end between these two lines.
             samples.extend(meter.sample().ok());

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// Entries of the I/O queue: one more than the deepest load.
 const IO_ENTRIES: u16 = 129;
 const ADMIN_ENTRIES: u16 = 32;
-const READY_PATIENCE: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connected host with a controller of its own.
 pub(crate) struct Host {
@@ -126,7 +126,7 @@ fn enable(admin: &mut Link) -> Result<(), Failure> {
     }
     let enabled = Command::property_set(property::CC, false, u64::from(Cc::ENABLED.0));
     admin.call("Property Set", enabled, &[])?;
-    let give_up = Instant::now() + READY_PATIENCE;
+    let give_up = Instant::now() + READY_TIMEOUT;
     while !Csts(get(admin, property::CSTS, false)? as u32).ready() {
         if Instant::now() > give_up {
             return Err(Failure::environment("the controller does not become ready"));

@@ -11,7 +11,7 @@ use ashlar_nvme::{Command, Completion, Status};
 use crate::failure::Failure;
 
 /// How long a target may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TARGET_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection after the ICReq and ICResp handshake, without digests.
 pub(super) struct Link {
@@ -32,10 +32,10 @@ impl Link {
     /// Connects and shakes hands.
     pub(super) fn open(address: SocketAddr) -> Result<Self, Failure> {
         let io = |error| Failure::environment(format!("{address}: {error}"));
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
+        let stream = TcpStream::connect_timeout(&address, TARGET_TIMEOUT).map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(io)?;
+        stream.set_read_timeout(Some(TARGET_TIMEOUT)).map_err(io)?;
+        stream.set_write_timeout(Some(TARGET_TIMEOUT)).map_err(io)?;
         let mut link = Self {
             stream,
             receiver: Receiver::new(Role::Host, Limits::default()),

@@ -22,7 +22,7 @@ const INBOX_BYTES: usize = 256 << 10;
 /// Capsules of one send.
 const SEND_MOST: usize = 64;
 /// Silence that ends a measurement.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is loaded: a namespace and its limits.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +119,7 @@ impl Load {
     /// `bytes`.
     pub(crate) fn bare(address: SocketAddr, bytes: u64) -> Result<Self, Failure> {
         let io = |error| Failure::environment(format!("{address}: {error}"));
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(io)?;
+        let stream = TcpStream::connect_timeout(&address, SILENCE_TIMEOUT).map_err(io)?;
         stream.set_nodelay(true).map_err(io)?;
         let mut receiver = Receiver::new(Role::Host, Limits::default());
         // The handshake that does not happen.
@@ -279,11 +279,11 @@ impl Load {
 
     /// Nothing was received.
     fn idle(&self, wait: Wait, sent: bool, silence: Duration) -> Result<(), Failure> {
-        if silence > PATIENCE {
+        if silence > SILENCE_TIMEOUT {
             return Err(Failure::environment(format!(
                 "no answer to {} commands for {} s",
                 self.in_flight,
-                PATIENCE.as_secs()
+                SILENCE_TIMEOUT.as_secs()
             )));
         }
         if wait == Wait::Spin || sent {

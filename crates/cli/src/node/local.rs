@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ashlar_attach::local::{Guest, Listener, Over, Owner, Refusal, Session, Wish};
+use ashlar_attach::local::{Listener, LocalSession, Over, Owner, Refusal, Session, Wish};
 use ashlar_block::{IoError, Moment};
 use ashlar_node::{Daemon, Dismissal, LocalRefusal, LocalUser, LocalWish, PoolManager};
 use ashlar_nvme_target::server::Resident;
@@ -47,8 +47,8 @@ impl LocalUser for Lent {
     }
 }
 
-/// A guest as its core polls it.
-struct Settled(Guest);
+/// A local session as its core polls it.
+struct Settled(LocalSession);
 
 impl Resident for Settled {
     fn poll(&mut self, now: Moment) {
@@ -114,8 +114,8 @@ impl Owner for Lender {
         let user: Arc<dyn LocalUser> = Arc::new(Lent(session.clone()));
         let (takes_over, ours) = (wish.takes_over, session.clone());
         let make = move |handle: &Handle, opener: &dyn Opener| {
-            let guest = Guest::new(handle, opener, (fuse, takes_over), ours)?;
-            let settled: Result<Box<dyn Resident>, IoError> = Ok(Box::new(Settled(guest)));
+            let local = LocalSession::new(handle, opener, (fuse, takes_over), ours)?;
+            let settled: Result<Box<dyn Resident>, IoError> = Ok(Box::new(Settled(local)));
             settled
         };
         self.manager

@@ -19,7 +19,7 @@ use crate::store::Swap;
 use crate::trust::{AuthorityHash, Place, PublicKey, Subject};
 
 /// How long the quorum may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const QUORUM_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a change is tried while others change the list, too, or an answer is lost.
 const TRIES: usize = 10;
 
@@ -39,7 +39,7 @@ impl Cluster {
     /// Usage: nodes of this cluster do not join, they are written in a file. Environment: the quorum does not answer.
     pub fn token(&self, lasts: Duration) -> Result<NewToken, Problem> {
         let shared = self.0.shared.clone();
-        let made = self.wait(PATIENCE, async move { shared.new_token(lasts).await });
+        let made = self.wait(QUORUM_TIMEOUT, async move { shared.new_token(lasts).await });
         made.map_err(Problem::environment)?
     }
 }

@@ -15,7 +15,7 @@ use crate::remembered::Remembered;
 use crate::shared::{Shared, volumes_prefix};
 
 /// How long the quorum may take, and etcd until a member is gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is looked at in a volume's key.
 #[derive(Deserialize)]
@@ -47,7 +47,7 @@ impl Cluster {
             }
             shared.remove(&name).await
         };
-        let done = self.wait(PATIENCE + OTHERS, forget);
+        let done = self.wait(REMOVAL_TIMEOUT + OTHERS, forget);
         done.map_err(Problem::environment)?
     }
 
@@ -57,7 +57,7 @@ impl Cluster {
     /// Environment: the quorum does not answer.
     pub fn volumes_on(&self, node: NodeId) -> Result<Vec<Uuid>, Problem> {
         let shared = self.0.shared.clone();
-        let listed = self.wait(PATIENCE, async move { shared.copies_on(node).await });
+        let listed = self.wait(REMOVAL_TIMEOUT, async move { shared.copies_on(node).await });
         let listed = listed.map_err(Problem::environment)??;
         let ids = listed.iter().map(|id| Uuid::parse_str(id));
         let no_id = |error| {
@@ -77,7 +77,7 @@ impl Cluster {
         let identity = config.trust.identity().ok_or_else(|| shared.no_joining())?;
         let name = shared.me.name.clone();
         let remove = async move { shared.remove(&name).await };
-        let left = self.wait(PATIENCE + OTHERS, remove);
+        let left = self.wait(REMOVAL_TIMEOUT + OTHERS, remove);
         left.map_err(Problem::environment)??;
         let folder = identity.folder();
         if let Some(dir) = folder.parent() {

@@ -14,7 +14,7 @@ use super::ffi::{self, Handle};
 use crate::OpenError;
 
 /// Seconds until a cluster that does not answer is given up.
-const PATIENCE: &str = "30";
+const CLUSTER_TIMEOUT_SECONDS: &str = "30";
 
 /// What a part of a request has come to: which, and the library's answer.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ impl Image {
         let read = unsafe { ffi::rados_conf_read_file(self.cluster, path) };
         checked(read, name, "no configuration of Ceph can be read")?;
         for key in ["client_mount_timeout", "rados_mon_op_timeout"] {
-            let (key, value) = (text(key)?, text(PATIENCE)?);
+            let (key, value) = (text(key)?, text(CLUSTER_TIMEOUT_SECONDS)?);
             // SAFETY: as above.
             let set = unsafe { ffi::rados_conf_set(self.cluster, key.as_ptr(), value.as_ptr()) };
             checked(set, name, "Ceph's configuration cannot be set")?;

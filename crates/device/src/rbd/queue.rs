@@ -18,7 +18,7 @@ use crate::size::geometry;
 use crate::{OpenError, SizeText};
 
 /// How long a queue that goes waits for what it has under way.
-const PATIENCE: Duration = Duration::from_secs(60);
+const FLIGHTS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An image, for all cores.
 pub(super) struct Rbd {
@@ -180,7 +180,7 @@ impl BlockDevice for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         let (begun, mut done) = (Instant::now(), Vec::new());
-        while !self.flights.is_empty() && begun.elapsed() < PATIENCE {
+        while !self.flights.is_empty() && begun.elapsed() < FLIGHTS_TIMEOUT {
             while let Some(answer) = self.mail.take() {
                 self.answered(answer, &mut done);
             }

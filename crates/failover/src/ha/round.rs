@@ -13,7 +13,7 @@ use super::upgrade::{self, Upgrade};
 use crate::all_in_sync;
 
 /// How long anything may take on a busy machine before the round has failed.
-const PATIENCE: Duration = Duration::from_secs(90);
+const STEP_TIMEOUT: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The load goes on: so many answers more.
 const ANSWERS: u64 = 50;
@@ -317,9 +317,9 @@ impl Scene<'_> {
             let answer = is_so(self);
             match answer {
                 Ok(true) => return Ok(()),
-                Ok(false) | Err(_) if begun.elapsed() < PATIENCE => {}
+                Ok(false) | Err(_) if begun.elapsed() < STEP_TIMEOUT => {}
                 Ok(false) => {
-                    let waited = PATIENCE.as_secs();
+                    let waited = STEP_TIMEOUT.as_secs();
                     return Err(LabError::check(format!("not within {waited} s: {what}")));
                 }
                 Err(error) => return Err(error),

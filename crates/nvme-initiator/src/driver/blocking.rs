@@ -26,7 +26,7 @@ use crate::streams::Streams;
 use crate::url;
 
 /// A command line does not wait longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Namespaces listed of one subsystem.
 const MOST_NAMESPACES: usize = 4096;
 
@@ -147,7 +147,7 @@ impl Short {
         let peer = resolve(&address)?;
         let config = Config {
             keep_alive: Duration::ZERO,
-            timeout: PATIENCE,
+            timeout: COMMAND_TIMEOUT,
             ..Config::new(&address, nqn, host.clone())
         };
         Self::connect(config, peer, Purpose::Admin)

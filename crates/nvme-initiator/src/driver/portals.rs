@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// A notice may be lost; so long may that be unnoticed.
 const READ_AGAIN: Duration = Duration::from_secs(30);
 /// A service that does not answer is left for the next one before long.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the thread is told.
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Portals {
         let (tell, told) = channel();
         let learner = Learner {
             config: Config {
-                timeout: PATIENCE,
+                timeout: DISCOVERY_TIMEOUT,
                 ..Config::new("", DISCOVERY_NQN, config.host.clone())
             },
             subsystem: config.nqn.clone(),

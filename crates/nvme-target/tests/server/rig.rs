@@ -9,7 +9,7 @@ use ashlar_nvme_target::server::{CoreDeath, Export, Server, ServerConfig};
 use ashlar_nvme_target::{HostAccess, Timeouts};
 use ashlar_reactor::{Opener, Options, Reactor, Spin, available_cores};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn options() -> Options {
     Options {
@@ -58,7 +58,7 @@ pub fn export(nqn: &str, device: Arc<dyn Opener>) -> Export {
 pub fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happens() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
+        assert!(start.elapsed() < EVENT_TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -113,7 +113,11 @@ impl Rig {
             if self.done.len() >= count {
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "{} of {count}", self.done.len());
+            assert!(
+                start.elapsed() < EVENT_TIMEOUT,
+                "{} of {count}",
+                self.done.len()
+            );
             self.turn();
         }
     }

@@ -415,7 +415,7 @@ impl<S: Subject> World<'_, S> {
         if !self.is_leaving() {
             return Ok(());
         }
-        let until = self.rig.now() + super::world::PATIENCE;
+        let until = self.rig.now() + super::world::LEAVE_TIMEOUT;
         self.until("drives are emptied", |w| {
             !w.is_leaving() || w.rig.now() > until
         })?;
@@ -452,7 +452,7 @@ impl<S: Subject> World<'_, S> {
         if lies || !self.plan.loses_drives() || self.plan.tolerance() == 0 {
             return Ok(());
         }
-        let until = self.rig.now() + super::world::PATIENCE;
+        let until = self.rig.now() + super::world::LEAVE_TIMEOUT;
         self.until("nothing lacks a copy", |w| {
             w.is_whole() || w.rig.now() > until
         })?;

@@ -27,7 +27,7 @@ const MOST_TURNS: u64 = 3_000_000;
 /// Simulated time in which everything that was asked must have been answered.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Simulated time in which drives that are to leave must have left.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Waits of an import after which it hangs.
 const MOST_WAITS: u64 = 2_000_000;
 

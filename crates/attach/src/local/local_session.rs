@@ -14,13 +14,13 @@ const POOL_BYTES: usize = 128 << 20;
 
 /// An attachment on the core of its volume: reads the kernel's messages, submits, replies. It never blocks;
 /// whoever has the core polls it in every turn.
-pub struct Guest {
+pub struct LocalSession {
     carrier: Carrier,
     session: Arc<Session>,
     has_ended: bool,
 }
 
-impl Guest {
+impl LocalSession {
     /// Serves `opener`'s volume on the calling thread's reactor as the one file behind `fuse`, which does not
     /// block from now on, for any process.
     ///
@@ -80,7 +80,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for LocalSession {
     fn drop(&mut self) {
         // Not in order, if it has not ended before: its core ends, or has died.
         self.session
