@@ -14,6 +14,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use ashlar_store::Manage;
+use tracing::warn;
 use uuid::Uuid;
 
 use super::serve::{nqn, served};
@@ -28,6 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const NO_PROGRESS_LIMIT: Duration = Duration::from_millis(500);
 /// Logs that are less full than this are as good as empty.
 const NEARLY_EMPTY: f64 = 0.02;
+/// Longest time in which connections and drives are closed: by then hosts have been let go, whatever their
+/// devices do.
+const CLOSING_LIMIT: Duration = Duration::from_secs(6);
 
 impl PoolManager {
     /// Everything in order: hosts are put off, logs empty, drives let go.
@@ -58,6 +62,12 @@ impl PoolManager {
             first = first.and(settled).and(self.unsettle(pool.id));
         }
         self.target.stop();
+        // A process that ends leaves what its rings hold to the kernel, which may take minutes: hosts would
+        // not see that their connections have ended, and the next daemon would find the drives in use.
+        if !self.target.has_ended_within(CLOSING_LIMIT) {
+            let seconds = CLOSING_LIMIT.as_secs();
+            warn!("the target has not ended within {seconds} s: stopping without it");
+        }
         first
     }
 

@@ -149,6 +149,26 @@ fn is_blank(path: &Path) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
+/// What is left to the end of the process is closed when the kernel comes to it.
+#[test]
+fn an_end_has_closed_connections_and_drives() {
+    let mut room = Room::new();
+    room.tank(1);
+    let server = room.server.take().expect("a target");
+    assert!(
+        !server.control().has_ended_within(Duration::ZERO),
+        "it serves"
+    );
+    room.manager.stop().expect("an orderly end");
+    assert!(
+        server.control().has_ended_within(Duration::ZERO),
+        "cores still close what they have"
+    );
+    let drive = File::open(room.path("d0")).expect("a file");
+    drive.try_lock().expect("free for the next daemon");
+    server.wait().expect("an orderly end");
+}
+
 #[test]
 fn a_drive_that_holds_a_part_of_a_stripe_is_not_replaced_and_nothing_is_touched() {
     let room = Room::new();

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ashlar_block::IoError;
 use ashlar_nvme::log::AnaState;
@@ -26,6 +26,8 @@ use crate::target::{ConfigError, Target};
 
 /// How often whoever waits for a core's answer looks whether it is alive.
 const LIFE_CHECK: Duration = Duration::from_millis(20);
+/// How often it is looked whether the cores have ended.
+const END_CHECK: Duration = Duration::from_millis(2);
 
 /// A core as others see it.
 pub(super) struct Link {
@@ -295,6 +297,21 @@ impl Control {
     pub fn stop(&self) {
         for link in &self.0.links {
             link.mailbox.post(Mail::Stop);
+        }
+    }
+
+    /// Whether every core ends within `limit`: its connections and devices are closed then. A device that does
+    /// not answer holds its core longer than connections, which are closed after five seconds at the latest.
+    pub fn has_ended_within(&self, limit: Duration) -> bool {
+        let begun = Instant::now();
+        loop {
+            if (0..self.cores()).all(|index| self.has_ended(index)) {
+                return true;
+            }
+            if begun.elapsed() >= limit {
+                return false;
+            }
+            std::thread::sleep(END_CHECK);
         }
     }
 
