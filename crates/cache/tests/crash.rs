@@ -185,6 +185,26 @@ fn a_flush_makes_durable_what_went_around() {
     }
 }
 
+/// A process is killed, the next one reads, and then the power fails.
+#[test]
+fn what_a_killed_life_wrote_around_is_not_clean_before_a_flush() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, Shape::of(Mode::WriteAround), None);
+        world.submit(Operation::Write(Durability::Cached), 100, 2);
+        world.quiet();
+        world.reopen();
+        world.quiet();
+        world.submit(Operation::Read, 100, 2);
+        world.quiet();
+        world.now = world.now + Duration::from_secs(5);
+        world.turns(100);
+        world.cut(Some(false));
+        world.start();
+        world.quiet();
+        world.read_all();
+    }
+}
+
 #[test]
 fn a_flush_does_not_wait_for_the_disk_when_nothing_went_around() {
     let mut world = World::new(1, Shape::of(Mode::WriteBack), None);

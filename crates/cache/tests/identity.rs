@@ -301,3 +301,21 @@ fn a_device_that_reads_nothing_but_its_head_is_taken_up() {
     world.turns(60);
     assert!(world.cache().is_open(), "{:?}", world.cache().status());
 }
+
+#[test]
+fn a_marked_device_that_was_harmed_is_taken_up_on_purpose_with_what_is_cached() {
+    let mut world = marked(9);
+    read_and_reopen(&mut world, [700]);
+    let newer = world.cache().dirty_ranges();
+    world.backing.volatile.retain(|(at, _)| *at != 701);
+    world
+        .backing
+        .lasting
+        .insert(701, Rc::new(stamped(99, GRANULE)));
+    is_refused(&mut world, &["at byte", "harmed", "--other-device"]);
+    world.other = Other::TakenUp;
+    world.reopen();
+    world.quiet();
+    assert_eq!(world.cache().dirty_ranges(), newer);
+    world.read_all();
+}

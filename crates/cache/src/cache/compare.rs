@@ -58,7 +58,7 @@ impl Cache {
             .map_or(0, |header| header.cache.as_u64_pair().1);
         let mut drawn =
             Drawn(cache ^ self.now.since(ashlar_block::Moment::ORIGIN).as_nanos() as u64);
-        let clean = self.cached - self.dirty;
+        let clean = self.cached.saturating_sub(self.dirty);
         let mut places: Vec<u64> = match clean > DRAWN {
             true => (0..DRAWN).map(|_| drawn.below(clean)).collect(),
             false => (0..clean).collect(),
@@ -67,7 +67,7 @@ impl Cache {
         let mut places = places.into_iter().peekable();
         let (mut granules, mut before) = (Vec::new(), 0);
         for (&page, bits) in &self.pages {
-            let count = bits.cached.count() - bits.newer.count();
+            let count = bits.cached.count().saturating_sub(bits.newer.count());
             if page > 0 && places.peek().is_none_or(|&place| place >= before + count) {
                 before += count;
                 continue;

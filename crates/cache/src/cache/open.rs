@@ -24,6 +24,8 @@ pub(super) struct Opening {
     /// What is said of the backing device.
     found: Option<Identity>,
     other: Other,
+    /// It is by its name the one that is known, not another one that is taken up.
+    is_known: bool,
     /// It is another one, or has changed: what is cached is forgotten.
     forgets: bool,
     pub(super) comparing: Comparing,
@@ -78,7 +80,9 @@ impl Cache {
     ) -> Result<Self, IoError> {
         let mut cache = Self::new(layout, backing, now);
         cache.check_backing(name)?;
+        // What the life before wrote there may be in its volatile cache still: nothing is clean before a flush.
         cache.around.may_have_been();
+        cache.cleaning.unflushed = true;
         cache.begin_opening(Wanted::Known(id, name.to_owned()));
         Ok(cache)
     }
@@ -138,6 +142,7 @@ impl Cache {
             head: Vec::new(),
             found: None,
             other: Other::Refused,
+            is_known: false,
             forgets: false,
             comparing: Comparing::default(),
             says_more: false,
@@ -231,10 +236,11 @@ impl Cache {
         let (Some(found), Wanted::Known(_, name)) = (&opening.found, &opening.wanted) else {
             return Ok(());
         };
-        if header.identity.as_ref() == Some(found) {
+        let known = header.identity.as_ref();
+        opening.is_known = found.name.is_some() && known.is_some_and(|known| known.is(found));
+        if known == Some(found) {
             return Ok(());
         }
-        let known = header.identity.as_ref();
         if let Some(known) = known.filter(|known| !known.is(found)) {
             let is_marked = header.mark != Mark::Off;
             if opening.other == Other::Refused {
@@ -332,15 +338,27 @@ impl Cache {
                 opening.forgets = true;
                 return self.forget_next();
             }
+            // A mark keeps others from the same device: what is cached is right, and what differs was harmed there.
+            if opening.other == Other::TakenUp && opening.is_known {
+                return self.read_kept_or_take_up();
+            }
             let what = format!(
                 "{CHANGED}: at byte {} it has other data than what is cached of it",
                 granule * GRANULE as u64
             );
             let error = not_as_left(header, &header.backing, &what);
-            let way = if is_marked { "" } else { IF_TAKEN_UP };
+            let way = match (is_marked, opening.is_known) {
+                (false, _) => IF_TAKEN_UP,
+                (true, true) => IF_HARMED,
+                (true, false) => "",
+            };
             let why = format!("{}{way}", error.context());
             return Err(IoError::new(error.kind(), why));
         }
+        self.read_kept_or_take_up()
+    }
+
+    fn read_kept_or_take_up(&mut self) -> Result<(), IoError> {
         let marking = self.header.as_ref().map(|header| header.mark);
         if matches!(marking, Some(Mark::Arming | Mark::Restoring)) {
             self.opening_at(Step::Kept);
@@ -482,6 +500,7 @@ fn check_head(header: &Header, name: &str, head: &[u8]) -> Result<(), IoError> {
 }
 
 const CHANGED: &str = "has changed since it was left";
+const IF_HARMED: &str = ". If that is no older image of it but was harmed there, `volume reopen --other-device` takes it up with what is cached";
 const IF_TAKEN_UP: &str = ". If it is to be cached as it is now, `volume reopen --other-device` takes it up with nothing cached";
 
 /// Whether the backing device of a cache without a mark begins as it did when that was taken away, or the cache was made.
