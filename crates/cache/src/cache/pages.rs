@@ -19,6 +19,8 @@ use crate::layout::{PAGE, encode_page};
 const MOST_ON_THEIR_WAY: usize = 256;
 /// How long pages for which there was no room are left alone.
 const RETRY: Duration = Duration::from_secs(1);
+/// How many of them are tried then; when one finds room, so many more are at once.
+const AGAIN_AT_A_TIME: usize = 64;
 
 /// When a page is to be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -354,6 +356,8 @@ impl Cache {
                     one.durable = one.writing.take().unwrap_or(one.durable);
                     if !std::mem::replace(&mut one.is_stored, true) {
                         self.has_room_again();
+                        let waits = self.due.again_at.as_mut();
+                        waits.into_iter().for_each(|at| *at = self.now);
                     }
                 }
                 self.page_is_durable(page);
@@ -404,9 +408,10 @@ impl Cache {
         if self.due.again_at.is_none_or(|at| at > self.now) {
             return;
         }
-        self.due.again_at = None;
         let mut refused = std::mem::take(&mut self.due.refused);
-        refused.append(&mut self.due.refused_new);
+        let new = &mut self.due.refused_new;
+        refused.extend((0..AGAIN_AT_A_TIME).map_while(|_| new.pop_first()));
+        self.due.again_at = (!new.is_empty()).then_some(self.now + RETRY);
         for number in refused {
             if let Some(page) = self.pages.get_mut(&number) {
                 let due = page.still_due();

@@ -79,7 +79,11 @@ impl Cache {
         match page {
             // What it has written here, and is not newer, goes around: nothing durable says that it is here.
             Some((Step::Recording, _)) => self.drop_cached(op),
-            Some((Step::Marking, _)) if is_new => self.drop_cached(op),
+            Some((Step::Marking, _)) if is_new => {
+                // What was clean is still there.
+                self.takes_space(op, true);
+                self.drop_cached(op);
+            }
             Some(_) if is_new => self.piece_news(op, News::Recorded),
             Some((_, page)) => self.wait_for_page(page, op),
             None => {}
