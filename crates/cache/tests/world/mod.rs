@@ -59,10 +59,10 @@ pub struct Disk {
     pub room: usize,
 }
 
-/// Slots that a request is about.
+/// Slots that a request is about. Behind the data each granule has its own, so that there are pages for which there is none.
 fn slots_of(request: &Request) -> impl Iterator<Item = u64> + use<> {
     let (first, count) = (request.range.start.0, u64::from(request.range.count));
-    first / 2..(first + count).div_ceil(2)
+    (first..first + count).map(|at| if at < GRANULES { at / 2 } else { at })
 }
 
 thread_local! {
@@ -112,7 +112,7 @@ impl Disk {
 
     fn is_out_of_slots_for(&self, request: &Request) -> bool {
         let fresh = slots_of(request).filter(|slot| !self.taken.contains(slot));
-        let fresh = fresh.count();
+        let fresh = fresh.collect::<BTreeSet<_>>().len();
         fresh > 0 && self.taken.len() + fresh > self.room
     }
 
