@@ -1,5 +1,9 @@
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use ashlar_device::record::{Entry, Kind};
 
 use crate::failure::Failure;
 
@@ -72,8 +76,12 @@ fn content(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 impl Trace {
-    /// Reads a trace: text with first sector and sectors on each line, or 32-bit little-endian numbers of slots.
+    /// Reads a trace: text with first sector and sectors on each line, 32-bit little-endian numbers of slots, or what
+    /// `record=` of a device has written down.
     pub(super) fn read(path: &Path, slot: u64) -> Result<Self, Failure> {
+        if is_recorded(path).map_err(Failure::doing(path.display()))? {
+            return Self::recorded(path, slot);
+        }
         let bytes = content(path)?;
         let is_text = bytes
             .iter()
@@ -91,6 +99,36 @@ impl Trace {
             accesses: accesses.map_err(Failure::doing(path.display()))?,
         })
     }
+}
+
+impl Trace {
+    /// A device's reads and writes. One without reads says little of what is read again, and is refused.
+    fn recorded(path: &Path, slot: u64) -> Result<Self, Failure> {
+        let trace = ashlar_device::record::Trace::open(path).map_err(Failure::environment)?;
+        if !trace.header().has_reads {
+            let why = "has no reads: record it with record-reads=on";
+            return Err(Failure::environment(format!("{}: {why}", path.display())));
+        }
+        let moved = |entry: &&Entry| matches!(entry.kind, Kind::Read | Kind::Write);
+        let accesses = trace.entries().filter(moved).map(|entry| Access {
+            first: entry.offset,
+            bytes: entry.len,
+            is_write: entry.kind == Kind::Write,
+        });
+        let accesses = fits(accesses.collect(), slot);
+        let name = path.file_stem().unwrap_or_default();
+        Ok(Self {
+            name: name.display().to_string(),
+            slot,
+            accesses: accesses.map_err(Failure::doing(path.display()))?,
+        })
+    }
+}
+
+fn is_recorded(path: &Path) -> std::io::Result<bool> {
+    let mut begins = Vec::new();
+    File::open(path)?.take(8).read_to_end(&mut begins)?;
+    Ok(begins == *b"ASHTRACE")
 }
 
 fn sectors(text: &[u8]) -> Result<Vec<Access>, String> {
@@ -148,6 +186,12 @@ fn fits(all: Vec<Access>, slot: u64) -> Result<Vec<Access>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use ashlar_block::{BlockRange, BlockSize, Durability, Request};
+    use ashlar_device::{Spec, open};
+    use ashlar_reactor::{Options, Reactor};
+
     use super::*;
 
     #[test]
@@ -178,5 +222,51 @@ mod tests {
         }
         let error = files(&dir.path().join("missing")).expect_err("none");
         assert!(error.to_string().contains("missing"));
+    }
+
+    /// A write of two blocks, and a read of one, of a device that is recorded to `trace`.
+    fn record(dir: &Path, trace: &str, options: &str) {
+        let dir = dir.display();
+        let text = format!("file:{dir}/device?size=1m&record={dir}/{trace}{options}");
+        let spec: Spec = text.parse().expect("a device");
+        let opener = open(&spec, BlockSize::B4096).expect("a device");
+        let mut reactor = Reactor::new(&Options::default()).expect("io_uring");
+        let mut device = opener.open(reactor.handle()).expect("it opens");
+        let buffer = |bytes| reactor.handle().buffers().get(bytes).expect("memory");
+        let write = (BlockRange::new(2, 2), buffer(8192), Durability::Cached);
+        let write = Request::write(1, write.0, write.1, write.2);
+        let read = Request::read(2, BlockRange::new(3, 1), buffer(4096));
+        for request in [write, read] {
+            device.submit(request);
+            let mut done = Vec::new();
+            while done.is_empty() {
+                let until = reactor.handle().now() + Duration::from_millis(10);
+                reactor.turn(Some(until)).expect("a turn");
+                device.poll(reactor.handle().now(), &mut done);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_of_a_device_is_a_trace_if_it_has_reads() {
+        let dir = tempfile::tempdir().expect("a folder");
+        record(dir.path(), "db.trace", "&record-reads=on");
+        let trace = Trace::read(&dir.path().join("db.trace"), 8192).expect("a trace");
+        let first = Access {
+            first: 8192,
+            bytes: 8192,
+            is_write: true,
+        };
+        let second = Access {
+            first: 12288,
+            bytes: 4096,
+            is_write: false,
+        };
+        assert_eq!(trace.accesses, [first, second]);
+        assert_eq!(trace.name, "db");
+        record(dir.path(), "changes", "");
+        let refused = Trace::read(&dir.path().join("changes"), 8192);
+        let why = refused.err().expect("no reads").to_string();
+        assert!(why.contains("record-reads=on"), "{why}");
     }
 }

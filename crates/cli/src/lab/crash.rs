@@ -30,6 +30,8 @@ pub(super) fn trace(arguments: &TraceArguments) -> Result<(), Failure> {
             "last": stamps.last(),
             "seconds": seconds,
             "openings": sum.openings,
+            "reads": trace.header().has_reads.then_some(sum.reads),
+            "read_bytes": trace.header().has_reads.then_some(sum.read_bytes),
             "writes": sum.writes,
             "write_bytes": sum.write_bytes,
             "durable_writes": sum.durable_writes,
@@ -64,6 +66,10 @@ pub(super) fn trace(arguments: &TraceArguments) -> Result<(), Failure> {
         sum.longest_run,
         sum.longest_run_bytes,
     );
+    if trace.header().has_reads {
+        let (reads, bytes) = (sum.reads, sum.read_bytes);
+        text.push_str(&format!("reads           {reads} ({bytes} bytes)\n"));
+    }
     if sum.openings > 1 {
         text.push_str(&format!("openings        {}\n", sum.openings));
     }

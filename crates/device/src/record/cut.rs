@@ -157,6 +157,7 @@ impl PowerCut {
                     Some(_) => {}
                     None => return Err(TraceError::new("ends what was not begun")),
                 },
+                Kind::Read => {}
                 Kind::Write | Kind::WriteZeroes | Kind::Deallocate => {
                     pending.insert(entry.id, Pending::Change(changes.len()));
                     changes.push(Change {

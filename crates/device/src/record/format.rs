@@ -1,4 +1,4 @@
-//! The bytes of a trace, version 1; `docs/devices.md` has the table. All numbers are little-endian.
+//! The bytes of a trace, versions 1 and 2; `docs/devices.md` has the table. All numbers are little-endian.
 
 use ashlar_block::BlockSize;
 
@@ -6,8 +6,9 @@ use super::TraceError;
 
 /// What a trace begins with.
 pub(super) const MAGIC: &[u8; 8] = b"ASHTRACE";
-/// The only version there is.
-pub(super) const VERSION: u32 = 1;
+/// Of a trace of changes only, and of one with reads.
+const CHANGES: u32 = 1;
+const WITH_READS: u32 = 2;
 /// Bytes of a trace's header.
 pub(super) const HEADER_BYTES: usize = 64;
 /// Bytes of an entry without its data.
@@ -24,6 +25,8 @@ pub struct TraceHeader {
     pub blocks: u64,
     /// Whether only a flush, or a durable write, makes its writes durable.
     pub volatile_cache: bool,
+    /// Whether reads are recorded, too.
+    pub has_reads: bool,
     /// The boot of the machine in which it was recorded: stamps of another do not compare.
     pub boot: [u8; 16],
 }
@@ -43,16 +46,19 @@ pub enum Kind {
     Flush,
     /// The request of this id completed.
     Done,
+    /// A read was submitted. It has no number, and its completion is not recorded.
+    Read,
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Opened,
         Self::Write,
         Self::WriteZeroes,
         Self::Deallocate,
         Self::Flush,
         Self::Done,
+        Self::Read,
     ];
 
     fn code(self) -> u8 {
@@ -112,7 +118,12 @@ impl Entry {
 pub(super) fn encode_header(header: &TraceHeader) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    let version = if header.has_reads {
+        WITH_READS
+    } else {
+        CHANGES
+    };
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     bytes[12..16].copy_from_slice(&header.block_size.bytes().to_le_bytes());
     bytes[16..24].copy_from_slice(&header.blocks.to_le_bytes());
     bytes[24..40].copy_from_slice(&header.boot);
@@ -126,8 +137,10 @@ pub(super) fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<TraceHeader, T
         return Err(TraceError::new("is no trace"));
     }
     let version = u32_at(bytes, 8);
-    if version != VERSION {
-        let why = format!("is of version {version}; this program reads version {VERSION}");
+    if !matches!(version, CHANGES | WITH_READS) {
+        let why = format!(
+            "is of version {version}; this program reads versions {CHANGES} and {WITH_READS}"
+        );
         return Err(TraceError::new(why));
     }
     let damaged = || TraceError::new("its header is damaged");
@@ -138,6 +151,7 @@ pub(super) fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<TraceHeader, T
         block_size: BlockSize::from_bytes(u32_at(bytes, 12)).ok_or_else(damaged)?,
         blocks: u64_at(bytes, 16),
         volatile_cache: bytes[40] != 0,
+        has_reads: version == WITH_READS,
         boot: bytes[24..40].try_into().map_err(|_| damaged())?,
     };
     let fits = header

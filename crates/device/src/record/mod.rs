@@ -41,6 +41,8 @@ pub struct Recording {
     pub trace: PathBuf,
     /// Bytes that the trace may have. The change that would exceed them fails, and all after it.
     pub limit: u64,
+    /// Reads are written down, too, without what they found. A trace of one kind is not continued as the other.
+    pub reads: bool,
 }
 
 impl Recording {
@@ -49,6 +51,7 @@ impl Recording {
         Self {
             trace: trace.into(),
             limit: DEFAULT_RECORD_LIMIT,
+            reads: false,
         }
     }
 }

@@ -36,6 +36,7 @@ fn stamp() -> u64 {
 pub(super) struct Recorder {
     path: PathBuf,
     limit: u64,
+    reads: bool,
     shift: u32,
     state: Mutex<State>,
 }
@@ -56,6 +57,7 @@ impl Recorder {
         let recorder = Self {
             path,
             limit: recording.limit,
+            reads: recording.reads,
             shift: geometry.block_size.shift(),
             state: Mutex::new(opened),
         };
@@ -88,6 +90,7 @@ impl Recorder {
             block_size: geometry.block_size,
             blocks: geometry.blocks,
             volatile_cache: geometry.volatile_cache,
+            has_reads: recording.reads,
             boot: boot(),
         };
         let is_new = file.metadata().map_err(failed)?.len() == 0;
@@ -120,7 +123,7 @@ impl Recorder {
     /// Records that a request is about to be submitted, and gives its number; reads have none.
     pub(super) fn submitted(&self, request: &Request) -> Result<Option<u64>, IoError> {
         let (kind, flag) = match request.op {
-            Operation::Read => return Ok(None),
+            Operation::Read => return self.read(request).map(|()| None),
             Operation::Write(durability) => (Kind::Write, durability == Durability::Durable),
             Operation::WriteZeroes { durability, .. } => {
                 (Kind::WriteZeroes, durability == Durability::Durable)
@@ -144,6 +147,20 @@ impl Recorder {
         self.append(&mut state, entry, data)?;
         state.next_id += 1;
         Ok(Some(id))
+    }
+
+    /// Records a read, if it is to be. Nothing is lost with one that cannot be recorded, but a trace with gaps says
+    /// nothing of what is read again: it fails like all else then.
+    fn read(&self, request: &Request) -> Result<(), IoError> {
+        if !self.reads {
+            return Ok(());
+        }
+        let entry = Entry {
+            offset: request.range.start.0 << self.shift,
+            len: u64::from(request.range.count) << self.shift,
+            ..Entry::plain(Kind::Read, 0)
+        };
+        self.append(&mut self.lock(), entry, &[])
     }
 
     /// Records that a request has completed.
@@ -194,6 +211,13 @@ fn continued(file: &File, header: &TraceHeader) -> Result<u64, TraceError> {
     let trace = Trace::read(file)?;
     if trace.header().boot != header.boot {
         let why = "was recorded before this machine was booted; stamps would not compare";
+        return Err(TraceError::new(why));
+    }
+    if trace.header().has_reads != header.has_reads {
+        let why = match header.has_reads {
+            true => "was begun without record-reads=on",
+            false => "was begun with record-reads=on",
+        };
         return Err(TraceError::new(why));
     }
     if trace.header() != header {

@@ -111,6 +111,32 @@ fn what_is_done_is_told_and_counted() {
 }
 
 #[test]
+fn reads_are_recorded_where_that_is_asked_for() {
+    let world = World::new();
+    let text = world.text("a", "&record-reads=on");
+    let mut device = bench(&text);
+    write(&mut device, 0, 2, 1, Durability::Cached);
+    device.read(BlockRange::new(1, 3)).expect("read");
+    drop(device);
+    // It goes on as what it was begun as.
+    let spec: Spec = world.text("a", "").parse().expect("a device");
+    let refused = open(&spec, BlockSize::B4096).err().expect("no reads");
+    assert!(refused.to_string().contains("begun with record-reads=on"));
+    let mut device = bench(&text);
+    device.read(BlockRange::new(0, 1)).expect("read");
+    let trace = world.trace("a");
+    let reads = trace.entries().filter(|entry| entry.kind == Kind::Read);
+    let places: Vec<(u64, u64)> = reads.map(|entry| (entry.offset, entry.len)).collect();
+    let block = BLOCK as u64;
+    assert_eq!(places, [(block, 3 * block), (0, block)]);
+    let sum = trace.summary();
+    assert_eq!((sum.reads, sum.read_bytes), (2, 4 * block));
+    assert_eq!((sum.writes, sum.unfinished, sum.longest_run), (1, 0, 1));
+    let (counts, _) = world.image(&trace, &at_the_end(&trace, 1));
+    assert_eq!(counts.there + counts.missing + counts.torn, 1);
+}
+
+#[test]
 fn what_was_flushed_is_there_and_the_rest_may_be() {
     let world = World::new();
     let mut device = world.bench("a");
@@ -338,7 +364,8 @@ fn what_is_no_trace_is_refused() {
     let complaint = |outcome: Result<(), String>| outcome.expect_err("damaged");
     assert!(complaint(refused(&|b| b.truncate(10))).contains("too short"));
     assert!(complaint(refused(&|b| b[0] = 0)).contains("is no trace"));
-    assert!(complaint(refused(&|b| b[8] = 2)).contains("of version 2"));
+    assert!(complaint(refused(&|b| b[8] = 3)).contains("of version 3"));
+    assert!(complaint(refused(&|b| b[8] = 2)).contains("header is damaged"));
     assert!(complaint(refused(&|b| b[30] ^= 1)).contains("header is damaged"));
     assert!(complaint(refused(&|b| b[64] = 99)).contains("damaged at byte 64"));
     assert!(complaint(refused(&|b| b[112 + 24] ^= 1)).contains("damaged at byte 112"));

@@ -27,6 +27,10 @@ pub struct Summary {
     pub openings: u64,
     /// From the first entry to the last.
     pub nanoseconds: u64,
+    /// Reads that were submitted, where they are recorded.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
     /// Writes that were submitted.
     pub writes: u64,
     /// Their bytes.
@@ -208,7 +212,7 @@ impl Trace {
                         });
                     }
                 }
-                Kind::Write | Kind::WriteZeroes | Kind::Deallocate => {}
+                Kind::Write | Kind::WriteZeroes | Kind::Deallocate | Kind::Read => {}
             }
         }
         syncs.sort_by_key(|sync| sync.span.start);
@@ -257,6 +261,11 @@ impl Trace {
                         sum.flushes += 1;
                         (run, run_bytes) = (0, 0);
                     }
+                    continue;
+                }
+                Kind::Read => {
+                    sum.reads += 1;
+                    sum.read_bytes += entry.len;
                     continue;
                 }
                 Kind::Write => {

@@ -114,7 +114,7 @@ fn file(text: &str) -> Result<Spec, OpenError> {
         return Err(OpenError::usage(format!("`file:{text}`"), "names no path"));
     }
     let mut file = FileOptions::new(path);
-    let (mut trace, mut limit) = (None, None);
+    let (mut trace, mut limit, mut reads) = (None, None, None);
     for (key, value) in options {
         match key {
             "size" => file.size = Some(parse_size(value)?),
@@ -123,30 +123,30 @@ fn file(text: &str) -> Result<Spec, OpenError> {
             "allocate" => file.allocate = switch(key, value)?,
             "record" => trace = Some(value),
             "record-limit" => limit = Some(parse_size(value)?),
+            "record-reads" => reads = Some(switch(key, value)?),
             _ => {
-                let known = "size, direct, share, allocate, record, record-limit";
+                let known = "size, direct, share, allocate, record, record-limit, record-reads";
                 return Err(unknown_option("a file", (key, value), known));
             }
         }
     }
-    recorded(Spec::File(file), trace, limit)
-}
-
-fn recorded(spec: Spec, trace: Option<&str>, limit: Option<u64>) -> Result<Spec, OpenError> {
+    let spec = Spec::File(file);
     let Some(trace) = trace else {
-        return match limit {
+        let limit = limit.map(|_| "`record-limit`");
+        return match limit.or(reads.map(|_| "`record-reads`")) {
             None => Ok(spec),
-            Some(_) => Err(OpenError::usage(
-                "`record-limit`",
-                "is for a device with record=",
-            )),
+            Some(option) => Err(OpenError::usage(option, "is for a device with record=")),
         };
     };
     if trace.is_empty() {
         return Err(OpenError::usage("`record=`", "names no file"));
     }
-    let mut recording = Recording::to(trace);
-    recording.limit = limit.unwrap_or(recording.limit);
+    let usual = Recording::to(trace);
+    let recording = Recording {
+        limit: limit.unwrap_or(usual.limit),
+        reads: reads.unwrap_or(usual.reads),
+        ..usual
+    };
     Ok(Spec::Recorded(recording, Box::new(spec)))
 }
 

@@ -41,10 +41,11 @@ fn every_kind_parses() {
     );
     let recording = Recording {
         limit: 1 << 20,
+        reads: true,
         ..Recording::to("/t")
     };
     assert_eq!(
-        spec("/a?record-limit=1m&record=/t"),
+        spec("/a?record-limit=1m&record=/t&record-reads=on"),
         Spec::Recorded(recording, Box::new(plain("/a")))
     );
     let pair = vec![plain("/a"), plain("/b")];
@@ -142,6 +143,11 @@ fn errors_name_the_piece() {
         ("/a?size", "`size` in `/a?size`: is no option of the form"),
         ("/a?record=", "`record=`: names no file"),
         ("/a?record-limit=1m", "`record-limit`: is for a device with"),
+        ("/a?record-reads=on", "`record-reads`: is for a device with"),
+        (
+            "/a?record=/t&record-reads=all",
+            "`record-reads=all`: is neither",
+        ),
         ("stripe:", "the text is empty"),
         ("stripe:/a,,/b", "the text is empty"),
         ("stripe:chunk=0x,/a", "size `0x`"),
