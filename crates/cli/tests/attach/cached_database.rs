@@ -110,7 +110,7 @@ fn no_acknowledged_order_is_lost_behind_a_cache_and_its_disk_has_them_all_in_the
         bytes >> 20
     );
     assert!(
-        bytes >= 3 * cache << 20,
+        bytes >= (3 * cache) << 20,
         "{bytes} bytes are not three caches"
     );
     assert!(done.written_back > cache << 20, "{done:?}");
