@@ -120,9 +120,19 @@ impl Disk {
     fn count_slots(&mut self, request: &Request) {
         match request.op {
             Operation::Write(_) => self.taken.extend(slots_of(request)),
-            Operation::Deallocate => self
-                .taken
-                .retain(|slot| slots_of(request).all(|one| one != *slot)),
+            Operation::Deallocate => {
+                // A slot of which some is still there stays.
+                let (first, count) = (request.range.start.0, u64::from(request.range.count));
+                let covers = |slot: u64| {
+                    let granules = if slot < GRANULES / 2 {
+                        slot * 2..slot * 2 + 2
+                    } else {
+                        slot..slot + 1
+                    };
+                    granules.start >= first && granules.end <= first + count
+                };
+                self.taken.retain(|&slot| !covers(slot));
+            }
             _ => {}
         }
     }
