@@ -180,6 +180,19 @@ fn a_crash_at_every_write_while_slots_move_between_homes() {
     assert!(counts.changes >= 80, "{counts:?}");
 }
 
+#[test]
+fn a_crash_at_every_write_while_reads_bring_slots_to_faster_drives() {
+    let sweep = Sweep {
+        step: 7,
+        stride: 101,
+        grain: Some(Grain::K8),
+        ..Sweep::every(Work::Promote, Layout::Mirror { copies: 2 })
+    };
+    let counts = run_crashes(&sweep).unwrap_or_else(|(case, what)| panic!("{case}: {what}"));
+    assert!(counts.moves, "nothing has moved: {counts:?}");
+    assert!(counts.changes >= 80, "{counts:?}");
+}
+
 /// In every world volumes have a hot home.
 const TIERED: Profile = Profile {
     tiers: 1000,

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Durability, Operation};
-use ashlar_store::format::Reserve;
+use ashlar_store::format::{DriveClass, Reserve};
 use ashlar_store::{Grain, HotTier, Layout, Share};
 use uuid::Uuid;
 
@@ -44,6 +44,8 @@ pub enum Work {
     Scrub,
     /// Slots of one volume move to its hot home, and from there.
     Tier,
+    /// The same, where that is on faster drives: reads alone bring them there.
+    Promote,
 }
 
 impl Work {
@@ -55,12 +57,24 @@ impl Work {
     /// The hot home that its volumes have.
     fn hot(self, layout: Layout) -> Option<HotTier> {
         let copies = Facts::of(layout).losses as u8 + 1;
-        let share = Share::of_percent(10).filter(|_| self == Self::Tier)?;
+        let (percent, class) = match self {
+            Self::Tier => (10, None),
+            Self::Promote => (20, Some(DriveClass::Nvme)),
+            _ => return None,
+        };
         Some(HotTier {
             copies,
-            class: None,
-            share,
+            class,
+            share: Share::of_percent(percent)?,
         })
+    }
+
+    /// Faster drives, for the hot home.
+    fn fast(self, layout: Layout) -> usize {
+        match self {
+            Self::Promote => Facts::of(layout).losses + 1,
+            _ => 0,
+        }
     }
 }
 
@@ -343,17 +357,39 @@ fn tier() -> Vec<Step> {
     steps
 }
 
+/// Whole slots that go past the ring, so that no write brings them to the faster drives. Reads of some do, a tenth of
+/// what they read; then they are cold beside others, and leave. Some are written meanwhile.
+fn promote() -> Vec<Step> {
+    let read = |start| Step::Ask(0, Operation::Read, BlockRange::new(start, 16));
+    let mut steps = vec![write(0, 0, 48), write(0, 48, 32), Step::Wait, Step::Settle];
+    for first in [0, 32, 16] {
+        for _ in 0..7 {
+            steps.extend([read(first), read(first), Step::Wait]);
+        }
+        steps.extend([
+            read(first),
+            write(0, first, 16),
+            write(0, 64, 16),
+            Step::Wait,
+            read(first),
+            Step::Wait,
+        ]);
+    }
+    steps.push(Step::Settle);
+    steps
+}
+
 /// Blocks and bytes of a drive.
 const SIZE: (BlockSize, u64) = (BlockSize::B4096, 16 << 20);
 
 /// Drives of a case.
-fn drives(layout: Layout, spare: usize) -> usize {
-    Facts::of(layout).width.max(2) + spare
+fn drives(work: Work, layout: Layout, spare: usize) -> usize {
+    Facts::of(layout).width.max(2) + spare + work.fast(layout)
 }
 
 fn plan(case: &Case) -> Plan {
     let losses = Facts::of(case.layout).losses;
-    let (count, tolerant) = (drives(case.layout, case.spare), losses as u8 + 1);
+    let (count, tolerant) = (drives(case.work, case.layout, case.spare), losses as u8 + 1);
     let shape = Shape {
         pool: Uuid::from_u64_pair(1, 1),
         salt: 0x5eed,
@@ -361,7 +397,7 @@ fn plan(case: &Case) -> Plan {
         log_copies: tolerant,
         reserve: Reserve::None,
         drives: count,
-        fast: 0,
+        fast: case.work.fast(case.layout),
     };
     let cut = if case.torn { Cut::Torn } else { Cut::Before };
     let wish = |granules| Wish {
@@ -370,7 +406,7 @@ fn plan(case: &Case) -> Plan {
         granules,
         most: 120,
         spread: Spread::NONE,
-        class: None,
+        class: (case.work == Work::Promote).then_some(DriveClass::Hdd),
         hot: case.work.hot(case.layout),
     };
     Plan {
@@ -459,6 +495,7 @@ impl<S: Subject> World<'_, S> {
             Work::Replace => leave(case.dies, true),
             Work::Scrub => scrub(),
             Work::Tier => tier(),
+            Work::Promote => promote(),
         })
     }
 
@@ -485,7 +522,7 @@ impl<S: Subject> World<'_, S> {
         }
         // The one beside it may have what the other copy of was lost.
         let gone = case.missing.unwrap_or(case.dies);
-        let drive = (gone + 1) % drives(case.layout, case.spare);
+        let drive = (gone + 1) % drives(case.work, case.layout, case.spare);
         self.follow(&[Step::Do(Fate::Die { drive }), write(0, 10, 3), Step::Wait])
     }
 }
@@ -578,7 +615,7 @@ fn may_miss(sweep: &Sweep) -> usize {
         work => work.losses(),
     };
     match Facts::of(sweep.layout).losses {
-        losses if losses > taken => drives(sweep.layout, sweep.spare),
+        losses if losses > taken => drives(sweep.work, sweep.layout, sweep.spare),
         _ => 0,
     }
 }
