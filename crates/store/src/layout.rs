@@ -1,6 +1,5 @@
 use std::fmt;
 
-use crate::format::DriveClass;
 use crate::sizes::Grain;
 
 /// How a volume is kept.
@@ -89,17 +88,16 @@ impl Layout {
     /// least, for every small write moves a slot; of mirrors, which are written in place, the
     /// largest.
     pub fn default_grain(self) -> Grain {
-        self.default_grain_on(None)
+        self.default_grain_on(false)
     }
 
-    /// The same where its homes are on drives of a class. With parity on disks that seek it is the
+    /// The same where its homes are on drives that seek, or not. With parity on those that do it is the
     /// largest that pads least: a strip takes the arm as long to come to whether it is large or
     /// small, and a small read then has all of it in one strip.
-    pub fn default_grain_on(self, class: Option<DriveClass>) -> Grain {
+    pub fn default_grain_on(self, seeks: bool) -> Grain {
         let Self::Parity { .. } = self else {
             return Grain::K64;
         };
-        let seeks = class == Some(DriveClass::Hdd);
         let is_better = |next: Grain, best: Grain| {
             let ((next, of_next), (best, of_best)) = (self.padding(next), self.padding(best));
             let (next, best) = (next * of_best, best * of_next);
@@ -159,10 +157,9 @@ mod tests {
             assert_eq!(layout.default_grain(), default, "{layout}");
             assert_eq!(layout.least_grain(), least, "{layout}");
             assert!(layout.takes(default) && layout.takes(G::K64), "{layout}");
-            let on = |class| layout.default_grain_on(Some(class));
-            assert_eq!(on(DriveClass::Ssd), default, "{layout}");
+            assert_eq!(layout.default_grain_on(false), default, "{layout}");
             // What is large there costs no space.
-            assert_eq!(on(DriveClass::Hdd), G::K64, "{layout}");
+            assert_eq!(layout.default_grain_on(true), G::K64, "{layout}");
             assert_eq!(layout.efficiency(G::K64), layout.efficiency(default));
         }
         let three = Layout::Parity { data: 3, parity: 1 };

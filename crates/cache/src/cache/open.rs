@@ -7,7 +7,9 @@ use ashlar_block::{BlockSize, Durability, Geometry, IoBuffer, IoError, Moment};
 use super::compare::Comparing;
 use super::{BLOCK, Cache, Defect, Owner, Side};
 use crate::identity::{Identity, Other};
-use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page};
+use crate::layout::{
+    GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page, encode_page,
+};
 use crate::mark::{self, MarkSums};
 use crate::policy::S3Fifo;
 
@@ -40,6 +42,8 @@ enum Step {
     Pages(u64),
     Comparing,
     Kept,
+    /// All that a page has is recorded as newer.
+    Believing(u64),
     /// Pages of what is forgotten, one by one, and what they describe.
     Forgetting,
     GivingBack,
@@ -176,6 +180,7 @@ impl Cache {
                 Step::Pages(first) => self.pages_read(first, bytes),
                 Step::Comparing => Ok(()),
                 Step::Kept => self.kept_read(bytes.to_vec()),
+                Step::Believing(page) => self.believe_next(page + 1),
                 Step::Forgetting => {
                     self.give_page_back();
                     Ok(())
@@ -338,9 +343,8 @@ impl Cache {
                 opening.forgets = true;
                 return self.forget_next();
             }
-            // A mark keeps others from the same device: what is cached is right, and what differs was harmed there.
             if opening.other == Other::TakenUp && opening.is_known {
-                return self.read_kept_or_take_up();
+                return self.believe_next(0);
             }
             let what = format!(
                 "{CHANGED}: at byte {} it has other data than what is cached of it",
@@ -365,6 +369,21 @@ impl Cache {
             return self.read(Side::Fast, Owner::Open, 0, HEAD);
         }
         self.take_up(Vec::new())
+    }
+
+    /// A mark keeps others from the same device: what is cached is right, and the device was harmed. What differs is not
+    /// all known, so all that is cached is newer, and goes there.
+    fn believe_next(&mut self, from: u64) -> Result<(), IoError> {
+        let mut pages = self.pages.range_mut(from..);
+        let Some((&number, page)) = pages.next() else {
+            return self.read_kept_or_take_up();
+        };
+        // What belongs to the head goes back with the mark.
+        self.dirty += page.believe(if number == 0 { HEAD as usize } else { 0 });
+        let bytes = encode_page(number, &page.cached, &page.newer);
+        self.opening_at(Step::Believing(number));
+        let how = (Side::Fast, Durability::Durable);
+        self.write(how, Owner::Open, self.layout.page_at(number), &bytes)
     }
 
     /// What is cached is of another device. The header knows that until all is forgotten, so a crash changes nothing.

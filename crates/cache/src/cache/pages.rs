@@ -121,6 +121,17 @@ impl Page {
         }
     }
 
+    /// All that is cached from a place on is newer than the backing device; how much was not.
+    pub(super) fn believe(&mut self, from: usize) -> u64 {
+        let clean = |at: &usize| *at >= from && !self.newer.get(*at);
+        let clean: Vec<usize> = self.cached.iter().filter(clean).collect();
+        for &at in &clean {
+            self.newer.set(at, true);
+            self.dirty.set(at, true);
+        }
+        clean.len() as u64
+    }
+
     fn is_nothing(&self) -> bool {
         let written = self.writing.is_none() && self.durable == self.version;
         let quiet = written && self.due == Due::Not;

@@ -274,7 +274,9 @@ impl Subject for Engine {
     }
 
     fn room(&self, wish: &plan::Wish) -> Option<u64> {
-        let usual = wish.layout.default_grain_on(wish.class);
+        let usual = wish
+            .layout
+            .default_grain_on(wish.class.is_some_and(DriveClass::seeks));
         let grain = wish.grain.unwrap_or(usual);
         let homes = self.status().homes;
         let ours = |home: &&HomeStatus| {

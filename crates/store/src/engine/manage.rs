@@ -100,9 +100,9 @@ impl Engine {
         let class = plan
             .class
             .or_else(|| self.default_media(plan.layout.drives()));
-        let usual = plan
-            .layout
-            .default_grain_on(class.or_else(|| self.only_media()));
+        let media = class.or_else(|| self.only_media());
+        let seeks = media.is_some_and(DriveClass::seeks);
+        let usual = plan.layout.default_grain_on(seeks);
         let grain = check_grain(plan.layout, plan.grain, usual)?;
         check_stops(plan.layout, plan.stops)?;
         let same =

@@ -220,7 +220,7 @@ impl Engine {
         };
         let no_parity = !classes.iter().any(|class| class.has_parity());
         if no_parity && widest.is_possible() {
-            let grain = widest.default_grain_on(self.only_media());
+            let grain = widest.default_grain_on(self.only_media().is_some_and(DriveClass::seeks));
             classes.extend(Class::of(widest, grain));
         }
         classes

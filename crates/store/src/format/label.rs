@@ -33,6 +33,13 @@ pub enum DriveClass {
     Hdd = 3,
 }
 
+impl DriveClass {
+    /// Whether it takes long to come to a place.
+    pub fn seeks(self) -> bool {
+        self == Self::Hdd
+    }
+}
+
 /// Who a drive is: written twice when it joins a pool, and never changed but for a pool's rename, and for features that
 /// the pool uses since. A copy that has rotted is written again by the next import.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -141,6 +141,8 @@ impl World<'_> {
             self.say(|| format!("hosts hear that the volume has {size:?}"));
             self.hosts.set_size(size);
             self.growths.wanted.remove(0);
+            // Who has room for this size need not have it for the next.
+            self.growths.round = None;
             self.summary.growths += 1;
         }
         Ok(())
