@@ -74,7 +74,7 @@ pub(crate) struct DiskCost {
 pub(crate) fn measure() -> Result<Vec<DiskCost>, Failure> {
     let mut rows = Vec::new();
     for load in &LOADS {
-        for grain in [PARITY.default_grain(), PARITY.default_grain_on(Some(Hdd))] {
+        for grain in [PARITY.default_grain(), PARITY.default_grain_on(true)] {
             rows.push(row(load, grain)?);
         }
     }
@@ -100,7 +100,7 @@ fn row(load: &Load, grain: Grain) -> Result<DiskCost, Failure> {
         block_bytes: load.granules * 4096,
         depth: DEPTH,
         grain_bytes: grain.bytes(),
-        is_default: grain == PARITY.default_grain_on(Some(Hdd)),
+        is_default: grain == PARITY.default_grain_on(true),
         seeks_per_mib: (disks.seeks() - before) as f64 / mib,
         mib_per_s: mib / seen.time.as_secs_f64().max(1e-9),
     })
@@ -185,7 +185,7 @@ mod tests {
     fn large_slots_spare_arms_their_way_to_small_reads() {
         let load = &LOADS[2];
         let small = row(load, PARITY.default_grain()).expect("measured");
-        let large = row(load, PARITY.default_grain_on(Some(Hdd))).expect("measured");
+        let large = row(load, PARITY.default_grain_on(true)).expect("measured");
         assert!(
             large.seeks_per_mib < small.seeks_per_mib * 0.75,
             "{large:?} {small:?}"
