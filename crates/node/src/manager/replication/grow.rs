@@ -18,13 +18,13 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::orders::Order;
-use super::{CopyVolume, LOOK_EVERY, Replication};
+use super::{CopyPlace, CopyVolume, LOOK_EVERY, Replication};
 use crate::manager::pools::engine;
 use crate::manager::serve::{nqn, served};
 use crate::manager::volumes::GRANULE;
 use crate::manager::{LivePool, PoolManager};
 use crate::model::{ControlError, ErrorKind, ResizeVolume, VolumeName, VolumeStatus};
-use crate::pool::ReplicaMail;
+use crate::pool::{PoolLink, ReplicaMail};
 
 /// How long an owner may take to change the key.
 const WISH_LASTS: Duration = Duration::from_secs(3);
@@ -97,7 +97,7 @@ impl PoolManager {
             let wanted = wanted.filter(|_| before.register.is_multiple_of(Size::GAP));
             let wanted = wanted.ok_or_else(|| unaligned(name, before))?;
             let members = key.members;
-            self.wish_size(volume, (before, members))?;
+            self.wish_size(volume, before, members)?;
             if key.size.is_none() {
                 self.spread_seats(volume)?;
             }
@@ -106,7 +106,7 @@ impl PoolManager {
                 let order = Order::GrowCopy { volume, granules };
                 self.order_of(replication, member.node, order)?;
             }
-            self.wish_size(volume, (wanted, members))?;
+            self.wish_size(volume, wanted, members)?;
             info!(%volume, "volume {name}: it has {} bytes from now on", request.bytes);
         }
         self.tell_size(replication, volume)?;
@@ -129,7 +129,8 @@ impl PoolManager {
     pub(super) fn wish_size(
         &self,
         volume: Uuid,
-        (size, members): (Size, Members),
+        size: Size,
+        members: Members,
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let owner = replication.read_newest(volume)?.key.owner.node;
@@ -168,33 +169,27 @@ impl PoolManager {
         }
         // What the key says is remembered before what the pool has says less of it.
         self.look_at_seats(volume)?;
+        self.await_room(volume, granules)?;
+        // One that is not in service begins with what its pool has.
+        self.place_of(volume)?.tell_grown()
+    }
+
+    /// The pool gives the copy its room, as soon as that keeps nothing of others.
+    fn await_room(&self, volume: Uuid, granules: u64) -> Result<(), ControlError> {
         let begun = Instant::now();
         loop {
-            let grown = self.with_copy(volume, |pool, number| {
-                let mut known = pool.link.view().map_err(engine)?.status.volumes.into_iter();
-                let has = known.find(|one| one.number == number);
-                if has.is_some_and(|one| one.granules >= granules) {
-                    return Ok(());
-                }
-                let volume = number;
-                let wish = Manage::ResizeVolume { volume, granules };
-                pool.link.manage(wish).map(drop).map_err(engine)
-            });
-            match grown {
-                Ok(()) => break,
+            let given = self
+                .place_of(volume)
+                .and_then(|place| place.give_room(granules));
+            match given {
                 Err(error)
-                    if error.kind == ErrorKind::Environment || begun.elapsed() > QUIET_WAIT =>
+                    if error.kind != ErrorKind::Environment && begun.elapsed() <= QUIET_WAIT =>
                 {
-                    return Err(error);
+                    std::thread::sleep(LOOK_EVERY * 10);
                 }
-                Err(_) => std::thread::sleep(LOOK_EVERY * 10),
+                given => return given,
             }
         }
-        // One that is not in service begins with what its pool has.
-        self.with_copy(volume, |pool, number| {
-            let heard = |reply| ReplicaMail::Grown { reply };
-            pool.link.ask_replica(number, heard).map_err(engine)
-        })
     }
 
     /// The copy here has less than its owner speaks of: it gets the room that the key says.
@@ -205,24 +200,17 @@ impl PoolManager {
                 "the volume's key does not say its size",
             ));
         };
-        self.with_copy(volume, |pool, number| {
-            let volume = number;
-            let wish = Manage::ResizeVolume {
-                volume,
-                granules: size.granules,
-            };
-            pool.link.manage(wish).map_err(engine)?;
-            note_size(pool, number, size)?;
-            let heard = |reply| ReplicaMail::Grown { reply };
-            pool.link.ask_replica(number, heard).map_err(engine)
-        })
+        self.await_room(volume, size.granules)?;
+        self.remember_size(volume, size)?;
+        self.place_of(volume)?.tell_grown()
     }
 
     /// The copy here, if it owns the volume, puts a size into the key.
     pub(super) fn resize_here(
         &self,
         volume: Uuid,
-        (size, members): (Size, Members),
+        size: Size,
+        members: Members,
     ) -> Result<(), ControlError> {
         let place = self.place_of(volume)?;
         let begun = Instant::now();
@@ -260,7 +248,9 @@ impl PoolManager {
 
     /// The copy here remembers what the key says of the volume's size.
     pub(super) fn remember_size(&self, volume: Uuid, size: Size) -> Result<(), ControlError> {
-        self.with_copy(volume, |pool, number| note_size(pool, number, size))
+        // A pool that hangs must not keep the others' from being looked at.
+        let place = self.place_of(volume)?;
+        note_size(&place.pool, place.number, size)
     }
 
     /// A copy from before the volume grew gets its room before it comes into service. The volume's size, if the key says
@@ -313,7 +303,7 @@ impl PoolManager {
                 ))
             })?;
         }
-        note_size(pool, volume.number, size)?;
+        note_size(&pool.link, volume.number, size)?;
         Ok(Some(size))
     }
 
@@ -344,6 +334,26 @@ impl PoolManager {
     pub(in crate::manager) fn bytes_of_copy(&self, pool: &LivePool, number: u32) -> Option<u64> {
         let view = self.replica_view(pool, number).ok()??;
         Some(view.size.hosts() * GRANULE)
+    }
+}
+
+impl CopyPlace {
+    /// The copy has at least so many granules in its pool.
+    fn give_room(&self, granules: u64) -> Result<(), ControlError> {
+        let volume = self.number;
+        let mut known = self.pool.view().map_err(engine)?.status.volumes.into_iter();
+        let has = known.find(|one| one.number == volume);
+        if has.is_some_and(|one| one.granules >= granules) {
+            return Ok(());
+        }
+        let wish = Manage::ResizeVolume { volume, granules };
+        self.pool.manage(wish).map(drop).map_err(engine)
+    }
+
+    /// The copy goes by what its pool has.
+    fn tell_grown(&self) -> Result<(), ControlError> {
+        let heard = |reply| ReplicaMail::Grown { reply };
+        self.pool.ask_replica(self.number, heard).map_err(engine)
     }
 }
 
@@ -378,19 +388,19 @@ fn forget_planes(pool: &LivePool, known: &VolumeInfo) -> Result<(), ControlError
 }
 
 /// The copy remembers what the key says of the volume's size: a key that says less is from before.
-fn note_size(pool: &LivePool, volume: u32, size: Size) -> Result<(), ControlError> {
+fn note_size(pool: &PoolLink, volume: u32, size: Size) -> Result<(), ControlError> {
     let said = ReplicaSize {
         granules: size.granules,
         register: size.register,
     };
-    let known = pool.link.view().map_err(engine)?.status.volumes;
+    let known = pool.view().map_err(engine)?.status.volumes;
     let known = known.iter().find(|one| one.number == volume);
     let knows = |one: &VolumeInfo| one.said.is_some_and(|old| old.granules >= said.granules);
     if known.is_none_or(|one| knows(one) || one.granules < said.granules) {
         return Ok(());
     }
     let note = Manage::NoteSize { volume, size: said };
-    pool.link.manage(note).map(drop).map_err(engine)
+    pool.manage(note).map(drop).map_err(engine)
 }
 
 fn unaligned(name: &VolumeName, size: Size) -> ControlError {

@@ -7,6 +7,7 @@
 //! ```
 
 mod alone;
+mod chores;
 mod cluster;
 mod convert;
 mod delete;

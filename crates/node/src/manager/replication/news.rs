@@ -12,6 +12,7 @@ use ashlar_replica::{Alarm, Epoch, NodeId, Position, Positions};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
+use super::chores::{Chore, Chores, Hands};
 use super::events::Events;
 use super::follow::Patience;
 use crate::PoolManager;
@@ -48,7 +49,7 @@ pub(in crate::manager) struct Shown {
 const UNSEATED: &str = "this node's copy is none of the volume's any more: its place was given up. What it holds is old; \
                         `volume delete --destroy-data` here deletes it, and nothing of the others";
 
-type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
+pub(super) type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
 
 /// Begins to follow news.
 pub(super) fn start(
@@ -65,6 +66,7 @@ pub(super) fn start(
 }
 
 fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (&All, &Events)) {
+    let chores = Chores::default();
     // It ends with the last that could send.
     for Item { volume, news } in news {
         let Some(manager) = manager.upgrade() else {
@@ -86,15 +88,12 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
             continue;
         }
         if matches!(news, News::LacksRoom) {
-            if let Err(error) = manager.give_room(volume) {
-                let text = format!("{LACKS_ROOM}: {}", error.message);
-                note_alarm(volume, shown, &text);
-            }
+            chores.add(volume, Chore::GiveRoom, &Hands::of(&manager, shown));
             continue;
         }
         if matches!(news, News::Forwards(true)) {
             // It may have grown while this node was not heard.
-            let _ = manager.look_at_seats(volume);
+            chores.add(volume, Chore::LookAtSeats, &Hands::of(&manager, shown));
         }
         if matches!(news, News::Forwards(true))
             && let Err(error) = manager.catch_up_with_connected(volume)
@@ -124,15 +123,6 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
         if !matches!(news, News::InSync(_) | News::Alarm(_)) {
             manager.services_look();
         }
-    }
-}
-
-fn note_alarm(volume: Uuid, shown: &All, text: &str) {
-    let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = all.entry(volume).or_default();
-    if known.alarm.as_deref() != Some(text) {
-        warn!(%volume, "volume {volume}: {text}");
-        known.alarm = Some(text.to_owned());
     }
 }
 
@@ -262,8 +252,6 @@ fn positions_text(positions: Positions) -> String {
     names.join(", ")
 }
 
-const LACKS_ROOM: &str = "the copy here is smaller than the volume, and takes no part: `pool export` and `pool import` \
-                          bring it back as what it is";
 const FROM_BACKUP: &str = "it comes from a backup. Put the newer key back while the owner's daemon runs: this one serves \
                            on and changes nothing; if it ends before, a copy that lacks writes may take over";
 

@@ -251,7 +251,7 @@ impl PoolManager {
             } => {
                 info!(target: crate::ORDERS, "{from}: volume {volume} is to have {size:?}");
                 let members = Members::try_from(members).map_err(ControlError::usage)?;
-                self.resize_here(volume, (size, members))?;
+                self.resize_here(volume, size, members)?;
                 done()
             }
             Order::LookAtSeats { volume } => {

@@ -265,7 +265,11 @@ impl Copy {
 
     /// The volume was said to be so large: the next entry has it.
     pub(super) fn note(&mut self, size: ReplicaSize, order: Order) {
-        self.entry.size = Some(size);
+        // What the key said last stays, in whichever order it is heard.
+        let is_older = |known: &ReplicaSize| known.granules >= size.granules;
+        if !self.entry.size.as_ref().is_some_and(is_older) {
+            self.entry.size = Some(size);
+        }
         self.ask(order);
     }
 

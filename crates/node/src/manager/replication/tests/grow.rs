@@ -55,7 +55,7 @@ fn a_volume_grows_on_all_its_nodes_and_goes_on_from_where_a_command_has_ended() 
     };
     let size = owner.size_of(volume, &key()).expect("a size");
     let members = key().members;
-    let said = owner.wish_size(volume, (size, members));
+    let said = owner.wish_size(volume, size, members);
     said.expect("it is said");
     for room in &nodes.rooms {
         room.manager
@@ -114,9 +114,7 @@ fn a_volume_does_not_grow_beyond_a_copy_that_came_meanwhile() {
     };
     let (members, size) = (key().members, owner.size_of(volume, &key()));
     let size = size.expect("a size");
-    owner
-        .wish_size(volume, (size, members))
-        .expect("it is said");
+    owner.wish_size(volume, size, members).expect("it is said");
     let larger = size.grown(LARGER / 4096).expect("larger");
     for room in &nodes.rooms {
         let grown = room.manager.grow_copy(volume, larger.granules);
@@ -133,7 +131,7 @@ fn a_volume_does_not_grow_beyond_a_copy_that_came_meanwhile() {
         nodes.await_all(&name, replicas);
     }
     assert!(granules_in_pool(&nodes, 1) < larger.granules);
-    let refused = owner.wish_size(volume, (larger, members));
+    let refused = owner.wish_size(volume, larger, members);
     let refused = refused.expect_err("it lacks the room");
     assert!(refused.message.contains("another copy"), "{refused}");
     assert_eq!(key().size, Some(size));
@@ -269,14 +267,10 @@ fn a_copy_that_lacks_the_room_gets_it_and_comes_back() {
     let (members, size) = (key().members, owner.size_of(volume, &key()));
     let size = size.expect("a size");
     let larger = size.grown(LARGER / 4096).expect("larger");
-    owner
-        .wish_size(volume, (size, members))
-        .expect("it is said");
+    owner.wish_size(volume, size, members).expect("it is said");
     owner.grow_copy(volume, larger.granules).expect("room");
     // As if the other had it, too.
-    owner
-        .wish_size(volume, (larger, members))
-        .expect("it grows");
+    owner.wish_size(volume, larger, members).expect("it grows");
     assert!(granules_in_pool(&nodes, 1) < larger.granules);
     // The owner asks for digests of all of it.
     let _ = owner.verify_volume(&name);
