@@ -376,6 +376,15 @@ impl Configuration {
         own.unwrap_or(plan.nodes)
     }
 
+    /// Machines whose processors serve it. Nodes of a pool that the lab makes are processes of one machine, whose
+    /// processor time has the work of all of them.
+    pub(crate) fn machines(&self, plan: &SweepPlan) -> u32 {
+        match self.pool {
+            Some(_) => 1,
+            None => plan.nodes,
+        }
+    }
+
     /// A configuration for what `--on` names: its name is the spec.
     pub fn on(spec: impl Into<String>) -> Self {
         let spec = spec.into();

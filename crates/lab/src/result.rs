@@ -145,12 +145,13 @@ pub struct CellResult {
     pub latency_us: LatencyUs,
     /// Processor time in use, of the whole machine, 0 to 100.
     pub cpu_pct: Option<f64>,
-    /// `iops / nodes / cpu_pct`.
+    /// `iops / cpu_pct` of one machine: nodes of one's own storage are machines each; those that the lab makes are
+    /// together on one. Old results have `iops / nodes / cpu_pct` of these, too.
     pub iops_per_cpu_pct: Option<f64>,
     /// What of `cpu_pct` was neither the load threads' nor other processes'; absent in old results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_cpu_pct: Option<f64>,
-    /// `iops / nodes / storage_cpu_pct`.
+    /// Likewise of `storage_cpu_pct`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops_per_storage_cpu_pct: Option<f64>,
     /// Reads of a mixed load, medians over the repeats.
@@ -300,6 +301,9 @@ pub struct RepeatResult {
     /// What each client had of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<ClientPart>,
+    /// How what was measured is not what was asked for, as with a copy that was left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlike: Option<String>,
 }
 
 impl RepeatResult {

@@ -114,6 +114,11 @@ pub struct PoolStack {
 pub trait Service {
     /// What to give to [`Stacks::open`] to reach it (`nvme-tcp://ADDRESS:PORT/NQN?ns=1`).
     fn url(&self) -> &str;
+
+    /// How what it serves since the last look is not what was asked for: a figure of that time is of something else.
+    fn unlike(&self) -> Option<String> {
+        None
+    }
 }
 
 /// For runs without remote configurations: refuses them.

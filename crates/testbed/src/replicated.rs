@@ -2,10 +2,11 @@
 //! etcd, in the run's folder.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{ClientPlace, LabError, PoolStack, Progress, Service};
-use ashlar_node::model::{ReplicaState, VolumeName};
+use ashlar_node::model::{ReplicaState, ReplicationStatus, VolumeName};
 
 use super::nodes::{Network, Nodes, NodesPlan, Port, Seat};
 use super::pools::{VOLUME, make_pool, make_volume};
@@ -29,6 +30,40 @@ pub struct Ground<'a> {
 pub struct Replicated {
     nodes: Nodes,
     url: String,
+    /// As it was at the last look.
+    known: Mutex<Known>,
+}
+
+/// What a figure of a replicated volume goes by.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// The node that owned it as clients were given their way to it.
+    owner: String,
+    epoch: u32,
+}
+
+impl Known {
+    /// How the volume is not what it was made as, or was not all the time since the last look.
+    fn unlike(&mut self, now: &ReplicationStatus) -> Option<String> {
+        let before = std::mem::replace(&mut self.epoch, now.epoch);
+        let mut lacking = now.replicas.iter();
+        let lacking = lacking.find(|copy| copy.state != ReplicaState::InSync);
+        if let Some(copy) = lacking {
+            return Some(format!("the copy of node {} is not in sync", copy.node));
+        }
+        match &now.owner {
+            None => Some("no node owns the volume".to_owned()),
+            Some(owner) if *owner != self.owner => Some(format!(
+                "node {owner} owns the volume, and clients came for node {}",
+                self.owner
+            )),
+            Some(_) if before != now.epoch => Some(format!(
+                "the volume has had {} more terms of an owner",
+                now.epoch.saturating_sub(before)
+            )),
+            Some(_) => None,
+        }
+    }
 }
 
 impl Replicated {
@@ -41,6 +76,17 @@ impl Replicated {
 impl Service for Replicated {
     fn url(&self) -> &str {
         &self.url
+    }
+
+    fn unlike(&self) -> Option<String> {
+        match self.status() {
+            Ok((_, now)) => {
+                // Single fields.
+                let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                known.unlike(&now)
+            }
+            Err(error) => Some(format!("how its copies are is not known: {error}")),
+        }
     }
 }
 
@@ -70,6 +116,7 @@ pub fn serve(stack: &PoolStack, ground: Ground<'_>) -> Result<Replicated, LabErr
     let mut made = Replicated {
         nodes,
         url: String::new(),
+        known: Mutex::default(),
     };
     // From here on it is taken away as it is dropped.
     let api = |name: &str| made.nodes.api(name).display().to_string();
@@ -78,7 +125,8 @@ pub fn serve(stack: &PoolStack, ground: Ground<'_>) -> Result<Replicated, LabErr
         make_pool(stack, &api(name), &made.nodes.folder(&Seat::node(name)))?;
     }
     make_volume(stack, &api(&names[0]))?;
-    made.url = made.await_url(stack.pool.place.unwrap_or_default(), ground.progress)?;
+    let (url, known) = made.await_url(stack.pool.place.unwrap_or_default(), ground.progress)?;
+    (made.url, made.known) = (url, Mutex::new(known));
     Ok(made)
 }
 
@@ -97,19 +145,26 @@ pub(crate) fn end_left(folder: &Path) -> Result<(), LabError> {
 }
 
 impl Replicated {
-    /// Where clients come in, once all copies are in sync.
-    fn await_url(&self, place: ClientPlace, progress: &Progress) -> Result<String, LabError> {
-        let wrong = |error: &dyn std::fmt::Display| {
-            LabError::environment(format!("the replicated volume: {error}"))
-        };
+    /// Its NQN, and how its copies are.
+    fn status(&self) -> Result<(String, ReplicationStatus), LabError> {
         let client = self.nodes.client(&self.nodes.names[0])?;
         let volume: VolumeName = VOLUME.parse().map_err(|error| wrong(&error))?;
+        let status = client.volume(&volume).map_err(|error| wrong(&error))?;
+        let known = status.replication;
+        let known = known.ok_or_else(|| wrong(&"it is not replicated"))?;
+        Ok((status.nqn, known))
+    }
+
+    /// Where clients come in, once all copies are in sync, and how it is then.
+    fn await_url(
+        &self,
+        place: ClientPlace,
+        progress: &Progress,
+    ) -> Result<(String, Known), LabError> {
         let begun = Instant::now();
         while begun.elapsed() < IN_SYNC_WITHIN {
             progress.go_on()?;
-            let status = client.volume(&volume).map_err(|error| wrong(&error))?;
-            let known = status.replication;
-            let known = known.ok_or_else(|| wrong(&"it is not replicated"))?;
+            let (nqn, known) = self.status()?;
             let mut states = known.replicas.iter().map(|copy| copy.state);
             let are_in_sync = states.all(|state| state == ReplicaState::InSync);
             if let Some(owner) = known.owner.filter(|_| are_in_sync) {
@@ -117,10 +172,70 @@ impl Replicated {
                 let node = names.find(|name| (**name == owner) == (place == ClientPlace::Owner));
                 let node = node.ok_or_else(|| wrong(&"no such node has a copy"))?;
                 let portal = self.nodes.network.address(&Seat::node(node), Port::Clients);
-                return Ok(format!("nvme-tcp://{portal}/{}?ns=1", status.nqn));
+                let epoch = known.epoch;
+                let url = format!("nvme-tcp://{portal}/{nqn}?ns=1");
+                return Ok((url, Known { owner, epoch }));
             }
             std::thread::sleep(LOOK_EVERY);
         }
         Err(wrong(&"its copies are not in sync"))
+    }
+}
+
+fn wrong(error: &dyn std::fmt::Display) -> LabError {
+    LabError::environment(format!("the replicated volume: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_node::model::ReplicaStatus;
+
+    use super::*;
+
+    fn copy(node: &str, state: ReplicaState) -> ReplicaStatus {
+        ReplicaStatus {
+            node: node.into(),
+            state,
+            resync_bytes_left: 0,
+            resync_percent: None,
+            resync_seconds_left: None,
+            reason: None,
+        }
+    }
+
+    /// A figure of one copy is not taken for one of two.
+    #[test]
+    fn a_volume_that_lost_a_copy_or_changed_its_owner_is_told() {
+        let mut known = Known {
+            owner: "a".into(),
+            epoch: 3,
+        };
+        let mut now = ReplicationStatus {
+            owner: Some("a".into()),
+            epoch: 3,
+            replicas: ["a", "b"]
+                .map(|node| copy(node, ReplicaState::InSync))
+                .into(),
+            portals: Vec::new(),
+            last_failover: None,
+            follow: false,
+            followed: None,
+            last_proof: None,
+        };
+        assert_eq!(known.unlike(&now), None);
+        now.replicas[1].state = ReplicaState::Resync;
+        let why = known.unlike(&now).expect("one copy");
+        assert!(why.contains("node b is not in sync"), "{why}");
+        now.replicas[1].state = ReplicaState::InSync;
+        // It went away and came back.
+        now.epoch = 5;
+        let why = known.unlike(&now).expect("a failover");
+        assert!(why.contains("2 more terms"), "{why}");
+        assert_eq!(known.unlike(&now), None);
+        (now.owner, now.epoch) = (Some("b".into()), 6);
+        for _ in 0..2 {
+            let why = known.unlike(&now).expect("elsewhere");
+            assert!(why.contains("node b owns"), "{why}");
+        }
     }
 }

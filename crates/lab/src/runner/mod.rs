@@ -28,7 +28,7 @@ use crate::machine::Machine;
 use crate::measure::{Packed, Sample};
 use crate::result::{Ceiling, Check, ConfigurationResult, Method, RepeatResult, RunResult};
 use crate::schedule::{Asked, Nest, Schedule, carry_out};
-use crate::{CellSpec, LabError, Progress, Services, Stacks, SweepPlan};
+use crate::{CellSpec, LabError, Progress, Service, Services, Stacks, SweepPlan};
 
 /// What [`run_sweep`] brings home: the result, and what is too large for it.
 #[derive(Clone, Debug)]
@@ -163,7 +163,7 @@ pub fn run_plan(plan: &SweepPlan, means: Means<'_>) -> Result<RunOutcome, LabErr
     let prepare =
         |configuration| Setup::prepare(configuration, plan, (&generator, services), journal);
     // The servers run until the end of the function.
-    let (setups, _services): (Vec<_>, Vec<_>) = plan
+    let (setups, served): (Vec<_>, Vec<_>) = plan
         .configurations
         .iter()
         .map(prepare)
@@ -182,6 +182,7 @@ pub fn run_plan(plan: &SweepPlan, means: Means<'_>) -> Result<RunOutcome, LabErr
         cpus,
         cells: plan.cells(),
         setups,
+        served: &served,
         details: Vec::new(),
         problems: Vec::new(),
         is_complete: false,
@@ -218,6 +219,8 @@ struct Run<'a> {
     cpus: Vec<usize>,
     cells: Vec<CellSpec>,
     setups: Vec<Setup>,
+    /// By configuration.
+    served: &'a [Option<Box<dyn Service>>],
     details: Vec<Detail>,
     problems: Vec<String>,
     is_complete: bool,

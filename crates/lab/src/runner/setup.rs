@@ -26,6 +26,8 @@ pub(super) struct Setup {
     pub(super) remote: bool,
     /// Nodes that serve it.
     pub(super) nodes: u32,
+    /// Machines that they are on.
+    pub(super) machines: u32,
     /// Made for this run, or known to be.
     pub(super) fresh: bool,
     /// Bytes used.
@@ -121,6 +123,7 @@ impl Setup {
             file_system: prepared.file_system,
             remote: *remote || configuration.pool.is_some(),
             nodes: configuration.nodes(plan),
+            machines: configuration.machines(plan),
             fresh: prepared.fresh || is_own,
             bytes,
             access: plan.access.on(configuration),

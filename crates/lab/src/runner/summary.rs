@@ -39,7 +39,6 @@ pub(super) fn cell(
     let iops = all(|r| r.iops);
     let cpu: Vec<f64> = repeats.iter().filter_map(|r| r.cpu_pct).collect();
     let cpu_pct = (!cpu.is_empty()).then(|| median(&cpu));
-    let nodes = setup.nodes;
     let storage: Vec<f64> = repeats
         .iter()
         .filter_map(RepeatResult::storage_cpu_pct)
@@ -53,7 +52,7 @@ pub(super) fn cell(
         .find(|matrix| matrix.cells().any(|c| c == *cell));
     let for_1_pct = |pct: Option<f64>| {
         let pct = pct.filter(|&pct| pct > 0.0);
-        pct.map(|pct| middle / f64::from(nodes) / pct)
+        pct.map(|pct| middle / f64::from(setup.machines) / pct)
     };
     Some(CellResult {
         pattern: cell.pattern,
@@ -63,7 +62,7 @@ pub(super) fn cell(
         depth: cell.depth,
         sync: cell.sync,
         procedure: procedure(run.plan, cell),
-        nodes,
+        nodes: setup.nodes,
         iops: middle,
         mib_s: median(&all(|r| r.mib_s)),
         latency_us: LatencyUs::middle(repeats.iter().map(|r| &r.latency_us)),
@@ -144,6 +143,7 @@ pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> Repeat
         trims: between(&measured.trims, seconds),
         series: Vec::new(),
         clients: Vec::new(),
+        unlike: None,
     }
 }
 
@@ -208,6 +208,10 @@ fn cell_flags(cell: &CellResult, result: &RunResult) -> impl Iterator<Item = Str
         own.or(result.method.rate).is_some()
     };
     let stalled: u64 = cell.repeats.iter().map(|repeat| repeat.stalled).sum();
+    let mut unlike = cell.repeats.iter().filter_map(|repeat| {
+        let why = repeat.unlike.as_ref()?;
+        Some(format!("repeat {}: {why}", repeat.repeat))
+    });
     [
         (!cell.steady).then(|| "throughput was not steady in every repeat".to_owned()),
         (cell.settled == Some(false))
@@ -221,6 +225,7 @@ fn cell_flags(cell: &CellResult, result: &RunResult) -> impl Iterator<Item = Str
         (missed > 0).then(|| format!("{missed} arrivals of the fixed rate could not be served")),
         (stalled > 0 && is_paced(cell))
             .then(|| format!("{stalled} accesses took longer than 100 ms from when they were due")),
+        unlike.next(),
         (cell.errors > 0).then(|| format!("{} accesses failed", cell.errors)),
         cell.partial
             .then(|| "partial: not every repeat or worker finished".to_owned()),

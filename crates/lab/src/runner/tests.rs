@@ -488,3 +488,61 @@ fn cells_have_the_procedure_of_their_matrix() {
     let error = plan.check().expect_err("reads bring nothing into a state");
     assert!(error.to_string().contains("must write"), "{error}");
 }
+
+/// Nodes of a pool of the lab's own, which lose a copy after the first look.
+struct Copies(Arc<AtomicBool>);
+
+impl Service for Copies {
+    fn url(&self) -> &str {
+        "a"
+    }
+
+    fn unlike(&self) -> Option<String> {
+        let had_lost = self.0.swap(true, Ordering::Relaxed);
+        had_lost.then(|| "the copy of node b is not in sync".to_owned())
+    }
+}
+
+impl Services for Copies {
+    fn serve(&self, _: &str, _: &PrepareOptions) -> Result<Box<dyn Service>, LabError> {
+        Err(LabError::environment("none"))
+    }
+
+    fn pool(&self, _: &crate::PoolStack) -> Result<Box<dyn Service>, LabError> {
+        Ok(Box::new(Self(Arc::clone(&self.0))))
+    }
+}
+
+/// Their processor time is one machine's, and what lost a copy is flagged.
+#[test]
+fn nodes_of_the_lab_s_own_share_a_machine_and_are_looked_at_after_each_cell() {
+    let stacks = Simulated::new().with("a", device());
+    let mut plan = plan(&["a"], Pattern::RandRead);
+    plan.configurations[0].pool = Some(crate::Pool {
+        layout: "mirror:1".into(),
+        drives: 1,
+        nodes: Some(2),
+        ..crate::Pool::default()
+    });
+    plan.repeats = 2;
+    let means = Means {
+        stacks: &stacks,
+        services: &Copies(Arc::default()),
+        clients: None,
+        progress: &Progress::silent(),
+        journal: &mut Journal::none(),
+    };
+    let result = run_plan(&plan, means).expect("the run begins").result;
+    let cells = &result.configurations[0].cells;
+    assert_eq!(cells[0].nodes, 2);
+    assert_eq!(cells[0].repeats[0].unlike, None);
+    assert!(cells[1].repeats[0].unlike.is_some());
+    let flags = &result.head.flags;
+    let told = flags.iter().any(|flag| flag.contains("node b is not in"));
+    assert!(told, "{flags:?}");
+    assert_eq!(plan.configurations[0].machines(&plan), 1);
+    // Nodes of one's own are machines.
+    plan.configurations[0].pool = None;
+    plan.nodes = 2;
+    assert_eq!(plan.configurations[0].machines(&plan), 2);
+}

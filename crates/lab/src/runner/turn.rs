@@ -88,6 +88,8 @@ impl Workload for Run<'_> {
             Err(error) => return Err(error),
         };
         let clients = outcome.clients.clone();
+        let served = self.served.get(turn.configuration);
+        let unlike = served.and_then(|served| served.as_ref()?.unlike());
         let measured = found.take(outcome, &what);
         // What was cut short is not a measurement; what it found out about blocks counts.
         if let Err(interrupted) = self.progress.go_on() {
@@ -97,6 +99,7 @@ impl Workload for Run<'_> {
         let series = measured.series.iter().filter(|_| measuring.rate.is_some());
         let result = RepeatResult {
             clients,
+            unlike,
             series: series.map(|of| of.reads + of.writes).collect(),
             ..summary::repeat(&measured, turn.repeat, measuring.measure)
         };
