@@ -100,10 +100,7 @@ impl FciSystem {
                 system.has_ended = true;
                 Ok(system)
             }
-            Err(error) => {
-                remove(&dir)?;
-                Err(error)
-            }
+            Err(error) => Err(give_up(&dir, error)),
         }
     }
 
@@ -208,6 +205,22 @@ fn claim(dir: &Path) -> Result<PathBuf, LabError> {
     Ok(dir)
 }
 
+/// What an instance that did not come up has left is removed, unless something of it runs still: then it can be ended.
+fn give_up(dir: &Path, why: LabError) -> LabError {
+    // Nodes take their mark away when all of them have ended, and the listener ends before them.
+    let left = match Nodes::is_in(&dir.join(NODES)) {
+        true => "something of it runs still".to_owned(),
+        false => match remove(dir) {
+            Ok(()) => return why,
+            Err(error) => error.to_string(),
+        },
+    };
+    let dir = dir.display();
+    LabError::environment(format!(
+        "{why}; {left}: `ashlar lab cluster stop --dir {dir}` ends it"
+    ))
+}
+
 /// What it has made besides its nodes, the mark last.
 fn remove(dir: &Path) -> Result<(), LabError> {
     let absent = |result: std::io::Result<()>, path: &Path| match result {
@@ -225,4 +238,27 @@ fn remove(dir: &Path) -> Result<(), LabError> {
     // It stays if other things are in it.
     let _ = std::fs::remove_dir(dir);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_still_is_found_by_its_mark() {
+        let name = format!("ashlar-standing-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        let nodes = dir.join(NODES);
+        std::fs::create_dir_all(&nodes).expect("a directory");
+        std::fs::write(dir.join(MARK), "{}").expect("a mark");
+        let mark = nodes.join("nodes.json");
+        std::fs::write(&mark, "{}").expect("a mark");
+        let why = give_up(&dir, wrong("it is not ready")).to_string();
+        assert!(why.contains("not ready") && why.contains("lab cluster stop"));
+        assert!(FciSystem::is_in(&dir), "it can be ended");
+        std::fs::remove_dir_all(&nodes).expect("ended");
+        let why = give_up(&dir, wrong("it is not ready")).to_string();
+        assert!(!why.contains("lab cluster stop"), "{why}");
+        assert!(!dir.exists());
+    }
 }

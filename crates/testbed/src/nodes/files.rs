@@ -27,7 +27,7 @@ impl Nodes {
         let names: Vec<String> = letters.map(String::from).collect();
         let is_root = rustix::process::getuid().is_root();
         let network = match is_root && !plan.loopback {
-            true => Network::namespaces(Namespaces::prefix_of(&dir), &names, plan.etcd)?,
+            true => Network::namespaces(Namespaces::prefix_of(&dir), &names, plan.etcd),
             false => Network::loopback(&names, plan.etcd)?,
         };
         let nodes = Self {
@@ -39,13 +39,18 @@ impl Nodes {
             etcd: plan.etcd,
             has_switches: plan.has_switches,
         };
-        // First, so that what is made from here on is found again.
-        let made = nodes.keep().and_then(|()| nodes.fill());
+        let made = nodes.keep_and_bring().and_then(|()| nodes.fill());
         if let Err(error) = made {
             nodes.down()?;
             return Err(error);
         }
         Ok(nodes)
+    }
+
+    /// The mark first, so that what is made from here on is found again.
+    fn keep_and_bring(&self) -> Result<(), LabError> {
+        self.keep()?;
+        self.network.bring()
     }
 
     fn keep(&self) -> Result<(), LabError> {
@@ -162,4 +167,36 @@ fn claim(dir: &Path) -> Result<PathBuf, LabError> {
         )));
     }
     Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is killed while it makes a network leaves what `down` finds.
+    #[test]
+    fn a_network_is_known_from_the_directory_before_it_is_made() {
+        let id = Uuid::new_v4().simple().to_string();
+        let dir = std::env::temp_dir().join(format!("ashlar-nodes-{id}"));
+        std::fs::create_dir(&dir).expect("a directory");
+        let names = ["a".to_owned()];
+        let nodes = Nodes {
+            network: Network::namespaces(Namespaces::prefix_of(&dir), &names, 1),
+            dir: dir.clone(),
+            names: names.into(),
+            drives: 0,
+            drive_bytes: 0,
+            etcd: 1,
+            has_switches: false,
+        };
+        assert!(nodes.network.names().is_empty(), "nothing before the mark");
+        let brought = nodes.keep_and_bring();
+        let found = Nodes::at(&dir).expect("a mark");
+        if rustix::process::getuid().is_root() {
+            brought.expect("namespaces");
+            assert_eq!(found.network.names().len(), 3, "a, etcd, and the hub");
+        }
+        found.down().expect("all goes");
+        assert!(nodes.network.names().is_empty() && !dir.exists());
+    }
 }

@@ -76,25 +76,33 @@ pub struct Ports {
     peers: u16,
 }
 
+fn address(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 0, last)
+}
+
 impl Network {
-    pub(super) fn namespaces(
-        prefix: String,
-        names: &[String],
-        etcd: usize,
-    ) -> Result<Self, LabError> {
-        let address = |last: u8| Ipv4Addr::new(10, 78, 0, last);
+    /// What namespaces there are to be; [`bring`](Self::bring) makes them.
+    pub(super) fn namespaces(prefix: String, names: &[String], etcd: usize) -> Self {
         let numbered = names.iter().cloned().zip(1u8..);
         let mut hosts: BTreeMap<String, Ipv4Addr> = numbered
             .map(|(name, number)| (name, address(number)))
             .collect();
         let members = ETCD_NAMES.iter().map(ToString::to_string).take(etcd);
         hosts.extend(members.zip((0..=ETCD).rev().map(address)));
+        let namespaces = Namespaces { prefix };
+        Self::Namespaces { namespaces, hosts }
+    }
+
+    /// Makes what of it the machine does not have yet.
+    pub(super) fn bring(&self) -> Result<(), LabError> {
+        let Self::Namespaces { namespaces, hosts } = self else {
+            return Ok(());
+        };
         let places: Vec<Place<'_>> = hosts
             .iter()
             .map(|(name, &address)| Place { name, address })
             .collect();
-        let namespaces = Namespaces::make(prefix, address(HUB), &places)?;
-        Ok(Self::Namespaces { namespaces, hosts })
+        Namespaces::make(namespaces.prefix.clone(), address(HUB), &places).map(drop)
     }
 
     /// Ports that are free now.
