@@ -22,7 +22,7 @@ use crate::store::{KeySwap, Store, SwapAll};
 /// How long swaps of a group wait for each other. A former owner takes back what was not taken after twice that: one
 /// volume of a group can be handed over alone, as when only its drives have failed there.
 const WAIT: Duration = Duration::from_millis(400);
-/// A group that nobody has named for so long is none any more.
+/// A group that no node has named for so long is none any more.
 const KNOWN_FOR: Duration = Duration::from_secs(3);
 /// A volume that was taken so lately is not waited for, whatever is said of it.
 const JUST_TAKEN: Duration = Duration::from_secs(1);

@@ -66,7 +66,7 @@ impl Death {
         let at = Instant::now();
         self.comes(rig, base);
         let until = at.elapsed();
-        // The load ends with the database, whoever was to die.
+        // The load ends with the database, whichever was to die.
         base.kill();
         let step = load.join().expect("the load");
         let errors: u64 = step.transactions.values().map(|kind| kind.errors).sum();

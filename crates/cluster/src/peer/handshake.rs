@@ -14,7 +14,7 @@
 use ashlar_replica::Incarnation;
 use subtle::ConstantTimeEq;
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Refuses};
 use super::wire::{
     CHALLENGE_BYTES, CHALLENGE_MAC, Challenge, Code, HELLO_BYTES, Hello, VERDICT_BYTES,
     VERDICT_MAC, Verdict, part,
@@ -105,11 +105,12 @@ impl<'a> Caller<'a> {
         let theirs = challenge.versions;
         let version = ours.common(theirs).ok_or(Refusal::Version(theirs))?;
         if challenge.code != Code::GoOn {
-            return Err(Refusal::of(
-                challenge.code,
-                (challenge.node, challenge.incarnation),
-                theirs,
-            ));
+            let by = Refuses {
+                node: challenge.node,
+                newest: challenge.incarnation,
+                versions: theirs,
+            };
+            return Err(Refusal::of(challenge.code, by));
         }
         let said = Said {
             hello: self.bytes,
@@ -152,11 +153,14 @@ impl Challenged<'_> {
         }
         match verdict.code {
             Code::GoOn => Ok(self.said.session(self.key)),
-            code => Err(Refusal::of(
-                code,
-                (ashlar_replica::NodeId(0), verdict.newest),
-                verdict.versions,
-            )),
+            code => {
+                let by = Refuses {
+                    node: ashlar_replica::NodeId(0),
+                    newest: verdict.newest,
+                    versions: verdict.versions,
+                };
+                Err(Refusal::of(code, by))
+            }
         }
     }
 }

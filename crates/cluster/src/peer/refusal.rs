@@ -34,13 +34,27 @@ pub(crate) enum Refusal {
     OtherAuthority,
 }
 
+/// Who refuses, and what it says with that.
+#[derive(Clone, Copy)]
+pub(super) struct Refuses {
+    pub(super) node: NodeId,
+    /// The newest process that it knows of the caller's node.
+    pub(super) newest: Incarnation,
+    pub(super) versions: Versions,
+}
+
 impl Refusal {
     /// What a code of an answer says.
-    pub(super) fn of(code: Code, (node, newest): (NodeId, Incarnation), theirs: Versions) -> Self {
+    pub(super) fn of(code: Code, by: Refuses) -> Self {
+        let Refuses {
+            node,
+            newest,
+            versions,
+        } = by;
         match code {
             // A refusal that says "go on" is none that this version knows.
             Code::GoOn => Self::Other(0),
-            Code::Version => Self::Version(theirs),
+            Code::Version => Self::Version(versions),
             Code::OtherCluster => Self::OtherCluster,
             Code::WrongNode => Self::WrongNode(node),
             Code::UnknownNode => Self::UnknownNode,

@@ -388,7 +388,7 @@ impl Rig {
 
     fn other_answers(&mut self) {
         let said = std::mem::take(&mut self.said);
-        // Sessions are numbered one after the other, whoever they are with.
+        // Sessions are numbered one after the other, over all positions.
         let newest: BTreeMap<Position, SessionId> = self
             .sessions
             .iter()

@@ -5,8 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// "ASHR".
 pub(super) const MAGIC: [u8; 4] = *b"ASHR";
-/// The newest version that this program speaks: raised with that of the connections between nodes. Since 1: commands that members forward (FWD, DONE, LABEL), and JOINED says
-/// which copy it is of. Since 2: JOIN says who has copies. Since 3: DIGEST? is about a run of leaves.
+/// The newest version that this program speaks: raised with that of the connections between nodes. Since 1: commands
+/// that members forward (FWD, DONE, LABEL), and JOINED says which copy it is of. Since 2: JOIN says who has copies.
+/// Since 3: DIGEST? is about a run of leaves.
 pub const WIRE_VERSION: u8 = 4;
 /// Bytes before a message's body.
 pub const HEADER_BYTES: usize = 48;
