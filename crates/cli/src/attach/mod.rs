@@ -6,6 +6,7 @@ mod namespace;
 mod reserve;
 mod text;
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -117,6 +118,19 @@ fn show(
     let json = serde_json::to_string_pretty(answer);
     let json = json.map_err(|error| Failure::environment(format!("the answer: {error}")))?;
     print(&format!("{json}\n"))
+}
+
+/// What is left to be done at this machine for a volume that has grown.
+pub(crate) fn after_growth(volume: &str, bytes: u64) -> String {
+    let base = std::env::var_os("ASHLAR_ATTACH_STATE");
+    let base = base.map_or_else(|| ashlar_attach::DEFAULT_FOLDER.into(), PathBuf::from);
+    let attachments = ashlar_attach::list(&base).into_iter();
+    let states = attachments.map(|one| one.state);
+    let is_smaller = |state: &ashlar_attach::State| state.volume == volume && state.bytes < bytes;
+    states
+        .filter(is_smaller)
+        .map(|state| text::grown(&state))
+        .collect()
 }
 
 /// A time limit: `500ms` is too fine, `never` is none.

@@ -1,6 +1,6 @@
 //! Attachments as people read them.
 
-use ashlar_attach::{Attachment, Condition, PathStatus, State};
+use ashlar_attach::{Attachment, Condition, Means, PathStatus, State};
 
 use crate::node::{bytes, table, word};
 
@@ -84,6 +84,27 @@ fn row(one: &Attachment) -> Vec<String> {
     ]
 }
 
+/// What is left to be done where a volume has grown that is attached at this machine.
+pub(super) fn grown(state: &State) -> String {
+    let (volume, mount) = (&state.volume, state.mount.display());
+    let device = state.device.as_ref().map(|path| path.display().to_string());
+    let grow = match (state.file_system.as_deref(), state.means) {
+        (Some("ext4"), Means::Nvme) => {
+            format!("resize2fs {}", device.as_deref().unwrap_or("DEVICE"))
+        }
+        // Its loop device may be another one when it is attached again.
+        (Some("ext4"), Means::Fuse) => format!("resize2fs $(findmnt -no SOURCE {mount})"),
+        _ => format!("xfs_growfs {mount}"),
+    };
+    match state.means {
+        Means::Nvme => format!("it is attached at {mount}. To grow the file system: {grow}\n"),
+        Means::Fuse => format!(
+            "it is attached at {mount}, which keeps the old size until it is attached again. End what uses it, then: \
+             ashlar detach {mount} && ashlar attach {volume} --mount {mount} && {grow}\n"
+        ),
+    }
+}
+
 fn note(one: &Attachment) -> Option<&'static str> {
     match one.condition {
         Condition::Attaching | Condition::Attached => None,
@@ -96,8 +117,8 @@ fn note(one: &Attachment) -> Option<&'static str> {
              `ashlar detach --force` ends it",
         ),
         Condition::Unserved => Some(
-            "it has no server: I/O waits for one while there is a guardian, and fails \
-             otherwise; `ashlar detach --force` clears it",
+            "it has no server: start the daemon (`ashlar node`); while there is a guardian I/O waits, and goes on then. \
+             If it stays so, I/O fails: end what uses the mount, `ashlar detach --force`, and attach again",
         ),
         Condition::Reconnecting => Some(
             "the kernel tries to reach its target again: I/O waits until the daemon is back; `ashlar detach --force` \

@@ -18,6 +18,8 @@ mod supervise;
 mod table;
 mod volume;
 
+use std::time::Duration;
+
 use ashlar_device::parse_size;
 use ashlar_node::Token;
 use ashlar_node::client::{Client, Endpoint};
@@ -35,6 +37,9 @@ pub(crate) use events::run as events;
 pub(crate) use membership::witness;
 pub(crate) use pool::run as pool;
 pub(crate) use table::{bytes, table, word};
+
+/// What a daemon may take to come up: `ashlar node &` and the first order are often one script.
+const START: Duration = Duration::from_secs(2);
 
 /// `ashlar node`.
 pub(crate) fn daemon(arguments: &NodeArguments) -> Result<(), Failure> {
@@ -60,7 +65,7 @@ impl Api {
         let endpoint: Endpoint = text.parse()?;
         let token = options.token_file.as_deref().map(Token::read).transpose()?;
         Ok(Self {
-            client: Client::new(endpoint.clone(), token)?,
+            client: Client::new(endpoint.clone(), token)?.with_patience(START),
             endpoint,
             json: options.json,
         })

@@ -1,7 +1,8 @@
 //! `ashlar pool`.
 
 use ashlar_node::model::{
-    AddDrive, CreatePool, ExportPool, ImportPool, PoolStatus, RemoveDrive, ReplaceDrive, SetReserve,
+    AddDrive, CreatePool, DriveStatus, ExportPool, ImportPool, PoolStatus, RemoveDrive,
+    ReplaceDrive, SetReserve,
 };
 
 use super::Api;
@@ -68,9 +69,16 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
         }
         PoolCommand::Export { pool, force, api } => {
             let api = Api::new(api)?;
+            // What does not say how it is is let go of all the same.
+            let known = api.client.pool(pool).ok();
             api.client
                 .export_pool(pool, &ExportPool { force: *force })?;
-            done(&api, &format!("pool {pool} is let go"))
+            let drives = known.map_or_else(Vec::new, |known| known.drives);
+            let import = import_of(pool, &drives);
+            done(
+                &api,
+                &format!("pool {pool} is let go; to take it up again: {import}"),
+            )
         }
         PoolCommand::Add { .. }
         | PoolCommand::Replace { .. }
@@ -145,5 +153,17 @@ fn done(api: &Api, text: &str) -> Result<(), Failure> {
     match api.json {
         true => Ok(()),
         false => print(&format!("{text}\n")),
+    }
+}
+
+/// The order that takes up again what is let go of now.
+fn import_of(pool: &str, drives: &[DriveStatus]) -> String {
+    let named = drives.iter().filter(|drive| !drive.spec.is_empty());
+    let named: Vec<String> = named
+        .map(|drive| format!(" --drive '{}'", drive.spec))
+        .collect();
+    match named.is_empty() {
+        true => format!("ashlar pool import {pool} --drive DRIVE …, all that it has"),
+        false => format!("ashlar pool import {pool}{}", named.concat()),
     }
 }

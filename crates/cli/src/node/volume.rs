@@ -41,7 +41,10 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
                 bytes: size(text)?,
                 destroy_data: *destroy_data,
             };
-            api.show(&api.client.resize_volume(volume, &request)?, show)
+            api.show(&api.client.resize_volume(volume, &request)?, |resized| {
+                let left = crate::attach::after_growth(&volume.to_string(), resized.bytes);
+                show(resized) + &left
+            })
         }
         VolumeCommand::Set {
             volume,

@@ -259,6 +259,9 @@ fn kill_guardian_and_server(way: Way) {
     eventually("it is listed as unserved", || {
         rig.listed()["condition"] == "unserved"
     });
+    let said = rig.ok(&["attach", "--list"]);
+    let (start, force) = (said.find("`ashlar node`"), said.find("--force"));
+    assert!(start.is_some() && start < force, "{said}");
     let start = Instant::now();
     let acknowledged = writer.told();
     assert!(

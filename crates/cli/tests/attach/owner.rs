@@ -135,7 +135,13 @@ fn a_volume_that_grows_goes_on_and_is_larger_next_time() {
     rig.attach("tank/db", &["--fs", "xfs"]);
     let writer = Writer::start(&rig.path("mnt/file"));
     writer.advances();
-    rig.ok(&["volume", "resize", "tank/db", "--size", "480MiB"]);
+    let said = rig.ok(&["volume", "resize", "tank/db", "--size", "480MiB"]);
+    let mount = rig.mount();
+    assert!(said.contains(&format!("xfs_growfs {mount}")), "{said}");
+    if rig.listed()["means"] == "fuse" {
+        let again = format!("ashlar detach {mount} && ashlar attach tank/db --mount {mount}");
+        assert!(said.contains(&again), "{said}");
+    }
     writer.advances();
     writer.end().0.expect("no error");
     rig.detach();

@@ -3,6 +3,8 @@
 mod endpoint;
 mod transport;
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -36,6 +38,13 @@ impl Client {
     pub fn new(endpoint: Endpoint, token: Option<Token>) -> Result<Self> {
         let transport = Transport::new(endpoint, token)?;
         Ok(Self { transport })
+    }
+
+    /// The same, which gives a daemon on this machine that is being started so long to come up.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.transport.patience = patience;
+        self
     }
 
     /// The daemon.

@@ -1,4 +1,6 @@
-use std::time::Duration;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -10,13 +12,15 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Endpoint;
 use crate::Token;
 use crate::model::{ControlError, ErrorBody, ErrorKind};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a daemon that is expected is called.
+const CALL_EVERY: Duration = Duration::from_millis(50);
 /// Making a pool of large drives, or letting one go, takes its time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(900);
 const MAX_ANSWER: usize = 64 << 20;
@@ -42,6 +46,8 @@ impl Ask {
 pub(super) struct Transport {
     endpoint: Endpoint,
     token: Option<Token>,
+    /// How long a daemon on this machine may take to come up.
+    pub(super) patience: Duration,
     runtime: Runtime,
 }
 
@@ -53,6 +59,7 @@ impl Transport {
         Ok(Self {
             endpoint,
             token,
+            patience: Duration::ZERO,
             runtime,
         })
     }
@@ -96,7 +103,7 @@ impl Transport {
     async fn exchange(&self, ask: &Ask) -> Result<(u16, Bytes), ControlError> {
         match &self.endpoint {
             Endpoint::Socket(path) => {
-                let stream = self.connected(UnixStream::connect(path)).await?;
+                let stream = self.connected(self.called(path)).await?;
                 self.talk(stream, self.request("localhost", ask)?).await
             }
             Endpoint::Tcp(authority) => {
@@ -108,9 +115,22 @@ impl Transport {
         }
     }
 
+    /// Calls again while the socket of a daemon that may be starting is not there, or refuses.
+    async fn called(&self, path: &Path) -> io::Result<UnixStream> {
+        let begun = Instant::now();
+        loop {
+            match UnixStream::connect(path).await {
+                Err(error) if may_be_starting(&error) && begun.elapsed() < self.patience => {
+                    sleep(CALL_EVERY).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
     async fn connected<S>(
         &self,
-        connect: impl Future<Output = std::io::Result<S>>,
+        connect: impl Future<Output = io::Result<S>>,
     ) -> Result<S, ControlError> {
         let cannot = |why: &str| {
             self.failed(&format!(
@@ -162,5 +182,46 @@ impl Transport {
         let body = body.map_err(|error| broken(error.as_ref()))?.to_bytes();
         connection.abort();
         Ok((status, body))
+    }
+}
+
+fn may_be_starting(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_is_being_started_is_waited_for() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("api.sock");
+        let mut transport = Transport::new(Endpoint::Socket(path.clone()), None).expect("made");
+        let mut said = |patience| {
+            transport.patience = patience;
+            let answer = transport.ask::<()>(&Ask::new("GET", "/v1/node"));
+            answer.expect_err("nothing answers").message
+        };
+        let at_once = said(Duration::ZERO);
+        assert!(at_once.contains("cannot be reached"), "{at_once}");
+        // One that was killed leaves a socket that refuses.
+        drop(UnixListener::bind(&path).expect("bound"));
+        let starts = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            std::fs::remove_file(&path).expect("removed");
+            thread::sleep(Duration::from_millis(200));
+            let (stream, _) = UnixListener::bind(&path)?.accept()?;
+            stream.set_nonblocking(false)
+        });
+        let late = said(Duration::from_secs(60));
+        assert!(late.contains("broke off"), "{late}");
+        starts.join().expect("no panic").expect("called");
     }
 }

@@ -1,15 +1,17 @@
 //! Drives that join a pool, are replaced or leave it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use ashlar_device::Spec;
 use ashlar_store::{Layout, Manage, MemberStatus, Status};
 use tracing::warn;
 
 use super::pools::engine;
-use super::status::name_of;
+use super::status::{members, name_of};
 use super::{Kept, KnownDrive, LivePool, PoolManager, live};
 use crate::model::{ControlError, PoolStatus, ReplaceDrive};
-use crate::pool::{CreatedFiles, Joined, add, fit, open_drives, readmit};
+use crate::pool::{CreatedFiles, Joined, View, add, fit, open_drives, readmit, split_class};
 
 /// What the engine says where a removal only lacks another drive.
 const LACKS_A_DRIVE: &str = "add one first";
@@ -211,19 +213,44 @@ impl PoolManager {
         self.take_in_all(&mut pools);
         let pool = live(&pools, name)?;
         let view = pool.link.view().map_err(engine)?;
-        let members = view.status.members.iter().enumerate();
-        let is_it = |(index, member): &(usize, &MemberStatus)| {
+        let is_named = |(index, member): &(usize, &MemberStatus)| {
             let known = pool.drives.get(*index);
             member.drive.to_string() == drive || known.is_some_and(|known| known.spec == drive)
         };
         // A drive that was removed and added again has been a member twice.
-        let found = members
-            .filter(is_it)
-            .filter(|(index, member)| !is_gone(pool, *index, member));
+        let found = members(pool, &view).filter(is_named);
+        let found = found.max_by_key(|(index, member)| (member.in_service, *index));
+        let found = found.map(|(index, _)| index);
         found
-            .max_by_key(|(index, member)| (member.in_service, *index))
-            .map(|(index, _)| index)
-            .ok_or_else(|| ControlError::not_found(format!("pool {name} has no drive {drive}")))
+            .or_else(|| by_path(pool, &view, drive))
+            .ok_or_else(|| {
+                let theirs = members(pool, &view).map(|(index, _)| name_of(pool, index));
+                let theirs = theirs.collect::<Vec<_>>().join(", ");
+                ControlError::not_found(format!(
+                    "pool {name} has no drive {drive}; it has {theirs}"
+                ))
+            })
+    }
+}
+
+/// The one member whose file or device is at the path that a text names, whatever options its own text has.
+fn by_path(pool: &LivePool, view: &View, text: &str) -> Option<usize> {
+    let path = path_of(text)?;
+    let is_there = |(index, _): &(usize, &MemberStatus)| {
+        let known = pool.drives.get(*index);
+        known.and_then(|known| path_of(&known.spec)).as_ref() == Some(&path)
+    };
+    let mut found = members(pool, view).filter(is_there);
+    let (index, _) = found.next()?;
+    found.next().is_none().then_some(index)
+}
+
+/// The path of a drive that is one file or device.
+fn path_of(text: &str) -> Option<PathBuf> {
+    let (plain, _) = split_class(text).ok()?;
+    match plain.parse().ok()? {
+        Spec::File(options) => Some(options.path),
+        _ => None,
     }
 }
 

@@ -57,7 +57,17 @@ pub(crate) enum Kept {
         id: Uuid,
         drives: Vec<String>,
         why: String,
+        ending: Ending,
     },
+}
+
+/// What brings a pool into service that is not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing has to be done.
+    ByItself,
+    /// An operator's order.
+    ByOrder,
 }
 
 /// A pool on its core.

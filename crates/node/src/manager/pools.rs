@@ -12,7 +12,7 @@ use super::replication::CopyVolume;
 use super::serve::specs;
 use super::start::Opened;
 use super::wanted::{GO_ON, Wanted};
-use super::{Dismissal, Kept, LivePool, PoolManager, live};
+use super::{Dismissal, Ending, Kept, LivePool, PoolManager, live};
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReopenCache, ReserveSpec};
 use crate::pool::{CreatedFiles, HowToImport, create, import, open_drives, reserve_of};
 use crate::{DriveEntry, PoolEntry};
@@ -201,7 +201,8 @@ impl PoolManager {
             }
             _ if request.drives.is_empty() => {
                 return Err(ControlError::usage(format!(
-                    "name the drives of pool {name}"
+                    "name the drives of pool {name}, which is not known here: `pool import {name} --drive DRIVE \
+                     --drive DRIVE …`, all that it has"
                 )));
             }
             _ => (request.id, request.drives.clone()),
@@ -308,6 +309,7 @@ impl PoolManager {
             id: pool.id,
             drives: specs(&pool.drives),
             why,
+            ending: Ending::ByOrder,
         };
         pools.insert(name.to_owned(), failed);
     }

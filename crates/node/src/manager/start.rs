@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::wanted::Wanted;
-use super::{Kept, LivePool, PoolManager};
+use super::{Ending, Kept, LivePool, PoolManager};
 use crate::Config;
 use crate::model::ControlError;
 use crate::pool::{Found, OpenDrive, Opening, missing, open_drives, probe};
@@ -50,7 +50,7 @@ impl PoolManager {
             if self.lock().contains_key(&start.name) {
                 continue;
             }
-            self.keep_failed(&start, "it is being imported".into());
+            self.keep_out(&start, "it is being imported".into(), Ending::ByItself);
             let (manager, settled) = (self.clone(), settled.clone());
             let own = start.clone();
             let begin = thread::Builder::new().name("import".into());
@@ -64,10 +64,15 @@ impl PoolManager {
     }
 
     fn keep_failed(&self, start: &Start, why: String) {
+        self.keep_out(start, why, Ending::ByOrder);
+    }
+
+    fn keep_out(&self, start: &Start, why: String, ending: Ending) {
         let failed = Kept::Failed {
             id: start.id.unwrap_or_default(),
             drives: start.drives.clone(),
             why,
+            ending,
         };
         self.lock().insert(start.name.clone(), failed);
         self.expect_volumes_of(start.id);
@@ -90,15 +95,11 @@ impl PoolManager {
             if let Some(lacks) = lacks.filter(|_| waited < self.drive_wait) {
                 // What it has is free meanwhile: an operator may import the pool without the rest.
                 drop(opened);
-                let seconds = self.drive_wait.as_secs();
-                let why = format!(
-                    "it waits up to {seconds} s for {lacks}; `pool import {name} --degraded` goes on without, \
-                     for good"
-                );
+                let why = waits(name, &lacks, self.drive_wait);
                 if settled.take().is_some() {
                     warn!(pool = name, "pool {name}: {why}");
                     if self.is_wanted(start) {
-                        self.keep_failed(start, why);
+                        self.keep_out(start, why, Ending::ByItself);
                     }
                 }
                 thread::sleep(LOOK_EVERY.min(self.drive_wait - waited));
@@ -219,4 +220,13 @@ impl PoolManager {
             are_known,
         }
     }
+}
+
+/// What a pool says that waits for late drives: what ends by itself first, what cannot be taken back last.
+fn waits(name: &str, lacks: &str, limit: Duration) -> String {
+    let seconds = limit.as_secs();
+    format!(
+        "nothing has to be done: it waits for {lacks}, and goes on by itself when that is here, or after {seconds} s if \
+         it can without it; `pool import {name} --degraded` goes on without it at once, for good"
+    )
 }

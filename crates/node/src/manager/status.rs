@@ -6,7 +6,7 @@ use ashlar_store::{DriveReplies, Grain, LostBlocks, MemberStatus, Status, Volume
 use super::drives::is_gone;
 use super::pools::named;
 use super::work::work;
-use super::{Kept, KnownDrive, LivePool, PoolManager, class_of};
+use super::{Ending, Kept, KnownDrive, LivePool, PoolManager, class_of};
 use crate::model::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill, LostRange,
     PoolCounters, PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
@@ -21,27 +21,46 @@ impl PoolManager {
             Kept::Live(pool) => match pool.link.view() {
                 Ok(view) => {
                     let mut status = live_status(name, pool, &view);
-                    self.warn_of_files(&mut status);
+                    self.tell_of_files(&mut status);
                     status
                 }
                 Err(error) => failed_status(name, pool.id, error.to_string()),
             },
-            Kept::Failed { id, why, .. } => failed_status(name, *id, why.clone()),
+            Kept::Failed {
+                id, why, ending, ..
+            } => {
+                let mut status = failed_status(name, *id, why.clone());
+                if *ending == Ending::ByItself {
+                    status.warnings.clear();
+                }
+                status
+            }
         }
     }
 
-    fn warn_of_files(&self, status: &mut PoolStatus) {
+    /// A pool whose drives have lost their files is not healthy: what serves yet does not come back after a restart.
+    fn tell_of_files(&self, status: &mut PoolStatus) {
         let pool = &status.name;
         let serving = status.drives.iter().filter(|drive| serves(drive));
-        let warnings = serving.filter_map(|drive| {
+        let troubles = serving.filter_map(|drive| {
             let why = self.watch.trouble(drive.id)?;
-            let name = drive_name(drive);
+            Some((drive_name(drive), why))
+        });
+        let troubles: Vec<(String, String)> = troubles.collect();
+        let warnings = troubles.iter().map(|(name, why)| {
             let way_out = format!(
                 "`pool replace {pool} --old '{name}' --new DEVICE` puts another in its place"
             );
-            Some(format!("drive {name}: {why}. {way_out}"))
+            format!("drive {name}: {why}. {way_out}")
         });
         status.warnings.extend(warnings);
+        if status.state == PoolState::Healthy && !troubles.is_empty() {
+            let each = troubles
+                .iter()
+                .map(|(name, why)| format!("drive {name}: {why}"));
+            status.state = PoolState::Degraded;
+            status.reason = Some(each.collect::<Vec<_>>().join("; "));
+        }
     }
 }
 

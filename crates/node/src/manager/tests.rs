@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::serve::CORE;
 use super::*;
-use crate::model::{DriveState, ErrorKind, LayoutSpec};
+use crate::model::{DriveState, ErrorKind, LayoutSpec, PoolState};
 use crate::pool::open_drives;
 
 pub(super) struct Room {
@@ -192,6 +192,22 @@ fn a_drive_that_holds_a_part_of_a_stripe_is_not_replaced_and_nothing_is_touched(
 }
 
 #[test]
+fn a_drive_is_named_by_the_path_of_its_file_and_a_wrong_name_is_told_the_right_ones() {
+    let room = Room::new();
+    let drives = room.tank(3);
+    let spare = room.drive("spare");
+    let error = room
+        .replace("/dev/none", &spare)
+        .expect_err("no such drive");
+    assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
+    let names_all = drives.iter().all(|drive| error.message.contains(drive));
+    assert!(names_all, "{error}");
+    let path = room.path("d1").display().to_string();
+    room.replace(&path, &spare).expect("it is one drive's file");
+    room.await_drives(&[&drives[0], &drives[2], &spare]);
+}
+
+#[test]
 fn beside_a_stripe_another_drive_can_be_replaced() {
     let room = Room::new();
     let drives = room.tank(2);
@@ -315,8 +331,15 @@ fn an_import_by_another_identity_is_not_of_the_pool_that_is_known() {
         id: Uuid::from_u128(3),
         drives: vec![room.drive("lost")],
         why: "its drives hold nothing".into(),
+        ending: Ending::ByOrder,
     };
     room.manager.lock().insert("lost".into(), lost);
+    let unknown = room.manager.import_pool("none", ImportPool::default());
+    let error = unknown.expect_err("nothing is known of it");
+    assert!(
+        error.message.contains("`pool import none --drive"),
+        "{error}"
+    );
     let import = |id| {
         let request = ImportPool {
             id: Some(Uuid::from_u128(id)),
@@ -406,7 +429,12 @@ fn a_file_that_is_deleted_replaced_or_cut_short_is_told_of_and_so_is_its_return(
         let mut warnings = status.warnings.iter().filter(of_it);
         warnings.any(|warning| warning.contains(word))
     };
+    let state = || {
+        let status = room.manager.pool("tank").expect("there");
+        (status.state, status.reason.unwrap_or_default())
+    };
     assert!(!warned("d0", "deleted") && !warned("d1", "cut short"));
+    assert_eq!(state(), (PoolState::Healthy, String::new()));
     std::fs::rename(room.path("d0"), room.path("elsewhere")).expect("renamed");
     let file = File::options()
         .write(true)
@@ -417,6 +445,12 @@ fn a_file_that_is_deleted_replaced_or_cut_short_is_told_of_and_so_is_its_return(
         warned("d0", "deleted or renamed") && warned("d1", "cut short, from 100663296 to 99614720")
     );
     assert!(!warned("d2", "deleted"));
+    let (degraded, why) = state();
+    assert_eq!(degraded, PoolState::Degraded);
+    assert!(
+        why.contains("deleted or renamed") && why.contains("cut short"),
+        "{why}"
+    );
     // One of the same size in its place is not the drive.
     let another = File::create_new(room.path("d0")).expect("made");
     another.set_len(96 << 20).expect("grown");
@@ -425,6 +459,7 @@ fn a_file_that_is_deleted_replaced_or_cut_short_is_told_of_and_so_is_its_return(
     std::fs::rename(room.path("elsewhere"), room.path("d0")).expect("renamed");
     file.set_len(96 << 20).expect("grown");
     assert!(!warned("d0", "deleted") && !warned("d1", "cut short"));
+    assert_eq!(state(), (PoolState::Healthy, String::new()));
 }
 
 #[test]

@@ -15,8 +15,8 @@ use ashlar_store::{Manage, ReplicaIdentity};
 use super::make::{NewCopy, first_key};
 use super::{CopyPlace, CopyVolume};
 use crate::Control;
-use crate::manager::Kept;
 use crate::manager::tests::Room;
+use crate::manager::{Ending, Kept};
 use crate::model::{
     AddDrive, ControlError, CreateVolume, DrainNode, ErrorKind, ExportPool, HostChange, ImportPool,
     LayoutSpec, ReplicaState, ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded, VolumeName,

@@ -249,6 +249,7 @@ fn nothing_is_deleted_before_all_nodes_have_said_that_it_may_be() {
         id: uuid::Uuid::nil(),
         drives: drives.clone(),
         why: "it waits for a drive".into(),
+        ending: Ending::ByItself,
     };
     nodes.manager(2).lock().insert("tank".into(), waits);
     let error = refused("a pool that is not in service");
