@@ -27,8 +27,8 @@ fn a_pool_from_its_making_to_its_export() {
     assert_eq!(work.last().expect("work")["what"], "scrub");
     assert_eq!(
         node.done("pool export tank"),
-        "pool tank is let go; to take it up again: ashlar pool import tank --drive '/dev/a' --drive \
-         'file:/b?size=8GiB&class=hdd' --drive '/dev/c' --drive '/dev/d'\n"
+        "pool tank is let go; to take it up again: ashlar pool import tank --drive '/dev/d' --drive \
+         'file:/b?size=8GiB&class=hdd' --drive '/dev/c'\n"
     );
     assert_eq!(node.done("pool list"), "there are no pools\n");
     assert_eq!(
