@@ -25,16 +25,20 @@ pub(crate) fn run(arguments: &EventsArguments) -> Result<(), Failure> {
     }
     loop {
         std::thread::sleep(EVERY);
-        match client.events(after) {
-            Ok(events) => show(&events, &mut after, json)?,
-            Err(why) => {
+        let now = client.node().map_or_else(
+            |why| {
                 eprintln!("ashlar: {why}; asked again until it answers");
-                let now = await_daemon(&client);
-                if now != daemon {
-                    // Another process counts its events from 1.
-                    (daemon, after) = (now, 0);
-                }
-            }
+                await_daemon(&client)
+            },
+            |node| node.pid,
+        );
+        if now != daemon {
+            // Another process counts its events from 1.
+            (daemon, after) = (now, 0);
+        }
+        // One that has died since is asked again.
+        if let Ok(events) = client.events(after) {
+            show(&events, &mut after, json)?;
         }
     }
 }
