@@ -87,29 +87,28 @@ host() {
 
 # --- NVMe -------------------------------------------------------------------------------------
 
-# discover [--at ADDRESS] [--port P] [--as HOSTNQN HOSTID]
+# discover [--port P] [--as HOSTNQN HOSTID]
 discover() {
     parse_where "$@"
-    nvme discover -t tcp -a "$where_host" -s "$where_port" -q "$where_hostnqn" -I "$where_hostid"
+    nvme discover -t tcp -a "$TARGET_HOST" -s "$where_port" -q "$where_hostnqn" -I "$where_hostid"
 }
 
-# connect NQN [--at ADDRESS] [--port P] [--as HOSTNQN HOSTID] [options of nvme connect…]
+# connect NQN [--port P] [--as HOSTNQN HOSTID] [options of nvme connect…]
 connect() {
     connect_nqn=$1
     shift
     parse_where "$@"
     # shellcheck disable=SC2086
-    nvme connect -t tcp -a "$where_host" -s "$where_port" -n "$connect_nqn" \
+    nvme connect -t tcp -a "$TARGET_HOST" -s "$where_port" -n "$connect_nqn" \
         -q "$where_hostnqn" -I "$where_hostid" \
         --keep-alive-tmo=15 --reconnect-delay=1 --ctrl-loss-tmo=120 $where_rest
 }
 
-# Splits --at, --port and --as from the other options.
+# Splits --port and --as from the other options.
 parse_where() {
-    where_host=$TARGET_HOST where_port=$PORT where_hostnqn=$HOSTNQN where_hostid=$HOSTID where_rest=
+    where_port=$PORT where_hostnqn=$HOSTNQN where_hostid=$HOSTID where_rest=
     while [ $# -gt 0 ]; do
         case $1 in
-            --at) where_host=$2; shift 2 ;;
             --port) where_port=$2; shift 2 ;;
             --as) where_hostnqn=$2 where_hostid=$3; shift 3 ;;
             *) where_rest="$where_rest $1"; shift ;;

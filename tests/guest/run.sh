@@ -74,7 +74,8 @@ start_machine() {
     : > "$log"
     started=$(date +%s%N)
     # shellcheck disable=SC2086 # words, or none
-    ${GUEST_NETWORK:+nsenter --net=$GUEST_NETWORK} qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none -monitor none \
+    ${GUEST_NETWORK:+nsenter --net=$GUEST_NETWORK} \
+        qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none -monitor none \
         -M q35 -accel "$accel" -cpu max -smp "${GUEST_CPUS:-1}" -m "${GUEST_MEMORY:-512}" \
         -kernel "$images/vmlinuz" -initrd "$work/initrd.img" \
         -append "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check nvme_core.multipath=Y" \

@@ -54,7 +54,7 @@ impl ClusterNodes {
         Some(epoch.0.into())
     }
 
-    /// Whoever takes one of them takes all, in one step.
+    /// The node that takes one of them takes all, in one step.
     fn keep_together(&self, volumes: &[VolumeName]) {
         let copies = self.all_copies(volumes).filter(|all| all.len() > 1);
         let (Some(copies), Ok(replication)) = (copies, self.replication()) else {
