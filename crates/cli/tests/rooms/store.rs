@@ -79,6 +79,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("identity", "Identity"),
     ("journal", "Journal"),
     ("locks", "Locks"),
+    ("logs", "Logs"),
     ("memory", "Memory"),
     ("mending", "Mending"),
     ("metadata", "Metadata"),
@@ -122,7 +123,7 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 33;
+const ENGINE_FIELDS: usize = 30;
 const ENGINE_FILES: usize = 42;
 
 #[test]
@@ -166,6 +167,7 @@ const FLOORS: &[&str] = &[
     "membership",
     "ring",
     "drives",
+    "comeback",
     "manage",
     "engine",
     "recover",
@@ -173,7 +175,7 @@ const FLOORS: &[&str] = &[
 ];
 
 /// Files and the higher floors that they know all the same.
-const UPWARD: usize = 6;
+const UPWARD: usize = 0;
 
 /// The modules of the crate that a source names: by their own names, or by those that the crate gives to what
 /// is in them.
@@ -242,7 +244,7 @@ fn no_floor_of_the_store_knows_a_higher_one() {
 }
 
 /// Parameters that are tuples: what belongs together has a name.
-const TUPLES: usize = 29;
+const TUPLES: usize = 27;
 
 /// Parameters of a function, from behind the parenthesis that opens them.
 fn parameters(code: &str) -> Vec<&str> {

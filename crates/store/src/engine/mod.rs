@@ -7,6 +7,7 @@
 //! | `admission` | of that: writes that wait to be let in, by volume |
 //! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
+//! | `journal`, `logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
 //! | `features` | what a pool begins to use waits until its roots name it |
@@ -63,6 +64,7 @@ mod identity;
 mod invariant;
 mod journal;
 pub(crate) mod locks;
+mod logs;
 mod manage;
 pub(crate) mod map;
 mod media;
@@ -106,7 +108,6 @@ use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, 
 use tracing::{Level, debug, enabled, trace};
 
 pub use evict::LeafMemory;
-pub use flights::DRIVE_REPLY_TIMEOUT;
 pub use flights::DriveReplies;
 pub(crate) use manage::check_name;
 pub use map::LostBlocks;
@@ -508,7 +509,7 @@ impl Engine {
     /// A buffer, or a failure of the engine: what it has in flight is bounded below its pool's size.
     fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
         let mut buffer = self.memory.get(bytes);
-        while buffer.is_none() && self.recent.forget_oldest() {
+        while buffer.is_none() && self.logs.forget_oldest() {
             buffer = self.memory.get(bytes);
         }
         if buffer.is_none() {

@@ -30,8 +30,8 @@ use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
+use crate::comeback::Returning;
 use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
-use crate::recover::Returning;
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 
@@ -605,13 +605,10 @@ impl Engine {
             let Some((_, crc)) = self.map.granule(key.volume, granule) else {
                 continue;
             };
-            let recorded = self
-                .index
-                .get(GranuleKey {
-                    volume: key.volume,
-                    granule,
-                })
-                .is_some();
+            let recorded = self.logs.has(GranuleKey {
+                volume: key.volume,
+                granule,
+            });
             if crc == 0 || recorded {
                 // Nothing, or the ring has it and will write it to every column.
                 continue;

@@ -30,12 +30,15 @@ impl Engine {
         if !self.may_relog() {
             return relogged;
         }
+        let Some(old) = self.old_sequence() else {
+            return relogged;
+        };
         // What is not published has not changed the map yet: said again, it would be undone.
         let is_changing = |leaf| {
             let mut changing = changes.iter().map(|staged| staged.change.leaf());
             changing.any(|one| one == Some(leaf)) && !self.identity.sings(Canary::RelogTooEarly)
         };
-        let leaves = self.map.leaves_older_than(self.old_sequence()).take(LOOKS);
+        let leaves = self.map.leaves_older_than(old).take(LOOKS);
         for leaf in leaves {
             let (count, granules) = self.map.relog_weight(leaf);
             let more = (records + count, crcs + count * granules);
@@ -67,14 +70,9 @@ impl Engine {
         !in_flight && !self.is_renewing_pages() && !self.is_checkpointing()
     }
 
-    /// Changes below this sequence are old in the map log.
-    fn old_sequence(&self) -> u64 {
-        let log = &self.map_log.log;
-        let young = (log.shape.bytes() as f64 * AFTER) as u64;
-        let Some(before) = log.head.at.checked_sub(young) else {
-            return 0;
-        };
-        let first = self.map_log.batch_from(before);
-        first.map_or(0, |batch| batch.first_sequence)
+    /// Changes below this sequence are old in the map log, if any are.
+    fn old_sequence(&self) -> Option<u64> {
+        let young = (self.logs.map_bytes() as f64 * AFTER) as u64;
+        self.logs.map_sequence_within(young)
     }
 }

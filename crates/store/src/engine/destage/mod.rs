@@ -21,7 +21,7 @@ use super::map::{Change, leaf_id};
 use super::space::{location, segment_and_slot};
 use super::{DestageIo, Engine, Owner, Waiter};
 use crate::Canary;
-use crate::format::LOST_CRC;
+use crate::format::{LOST_CRC, LogId};
 use crate::ring::{GranuleKey, LogBatch, Newest, Span};
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 use choose::{Awaited, Chosen};
@@ -99,7 +99,7 @@ impl Destage {
 
 impl Engine {
     pub(super) fn destage_deadline(&self) -> Option<Moment> {
-        let waits = self.destage.phase == Phase::Idle && !self.index.is_empty();
+        let waits = self.destage.phase == Phase::Idle && !self.logs.is_all_home();
         let at = self.destage.last_write + IDLE;
         // Once it has come, whatever still stands in the way will end with an event.
         (waits && self.now < at).then_some(at)
@@ -121,20 +121,20 @@ impl Engine {
 
     /// Begins a round when a log fills up, when nothing else happens, or when an order asks for it.
     pub(super) fn advance_destage(&mut self) {
-        if self.destage.seen != self.ring.log.head.number {
-            self.destage.seen = self.ring.log.head.number;
+        if self.destage.seen != self.logs.next_of_ring() {
+            self.destage.seen = self.logs.next_of_ring();
             self.destage.last_write = self.now;
         }
         if self.destage.phase != Phase::Idle {
             return;
         }
         let idle = self.now >= self.destage.last_write + IDLE;
-        let filling = self.ring.log.fill() > LOW || self.ring_holds_map();
+        let filling = self.logs.fill(LogId::Ring) > LOW || self.ring_holds_map();
         let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
         if self.may_move() {
             self.collect_moves();
         }
-        let wanted = !self.index.is_empty() && (idle || filling || asked);
+        let wanted = !self.logs.is_all_home() && (idle || filling || asked);
         if wanted || !self.destage.awaited.is_empty() {
             self.collect_jobs();
         }
@@ -211,7 +211,7 @@ impl Engine {
     fn recorded(&self, key: SlotKey) -> Vec<(usize, Newest)> {
         let volume = key.volume;
         let newest = |(i, granule)| {
-            let found = self.index.get(GranuleKey { volume, granule });
+            let found = self.logs.newest(GranuleKey { volume, granule });
             found.map(|newest| (i, newest))
         };
         let granules = self.granules_of(key);
@@ -246,7 +246,7 @@ impl Engine {
         let (index, newest) = self.destage.jobs[job].granules[granule];
         let to = index * GRANULE;
         let into = &mut self.destage.jobs[job].buffer[to..to + GRANULE];
-        if tried == 0 && self.recent.copy(newest.at, into) {
+        if tried == 0 && self.logs.recall(newest.at, into) {
             if self.identity.salt().crc(into) == newest.crc
                 || self.identity.sings(Canary::TrustMemory)
             {
@@ -254,7 +254,7 @@ impl Engine {
             }
             self.distrust_memory(newest.at);
         }
-        let (copies, offset) = self.ring.log.shape.locate(newest.at);
+        let (copies, offset) = self.logs.locate(LogId::Ring, newest.at);
         let copies = self.serving(copies);
         let Some(&place) = copies.iter().find(|copy| tried & 1 << copy.drive == 0) else {
             return self.record_lost(job, granule);
@@ -511,9 +511,7 @@ impl Engine {
                     granule: first + i as u64,
                 };
                 self.counters.destaged += 1;
-                if let Some(old) = self.index.remove_older(key, newest.sequence + 1) {
-                    self.ring.forget(old.at);
-                }
+                self.logs.supersede(key, newest.sequence + 1);
             }
             self.unreserve_if_homed(job.key);
             if job.has_lost {
@@ -578,8 +576,7 @@ impl Engine {
     fn choose_slots(&self) -> Chosen {
         let mut chosen = Chosen::default();
         let mut bytes = 0;
-        let live = self.ring.batches.iter().filter(|batch| batch.live > 0);
-        for (place, batch) in live.enumerate() {
+        for (place, batch) in self.logs.live_batches().enumerate() {
             for span in &batch.spans {
                 for key in self.live_slots(batch, span) {
                     let is_new = match place {
@@ -604,8 +601,8 @@ impl Engine {
         let grain = self.map.grain(volume);
         let granules = span.first..span.first + u64::from(span.granules);
         let in_batch = move |granule| {
-            let newest = self.index.get(GranuleKey { volume, granule });
-            newest.is_some_and(|n| n.at >= batch.at && n.at < batch.at + batch.bytes)
+            let key = GranuleKey { volume, granule };
+            self.logs.is_newest_in(batch, key)
         };
         let slots = grain.slots_of(granules.clone()).filter(move |&slot| {
             let slot = grain.range(slot);
@@ -618,7 +615,7 @@ impl Engine {
     /// here, the home may be one of them; a slot counted on in vain is given back when destage has come to it.
     pub(super) fn reserve_for_lost_homes(&mut self) {
         let mut slots = BTreeSet::new();
-        for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
+        for batch in self.logs.live_batches() {
             for span in &batch.spans {
                 slots.extend(self.live_slots(batch, span));
             }

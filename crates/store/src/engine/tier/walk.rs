@@ -11,7 +11,6 @@ use ashlar_block::Moment;
 
 use super::super::map::{LeafView, leaf_id};
 use super::super::rebuild::AT_A_TIME;
-use super::super::write::MAP_LIMIT;
 use super::super::{Engine, Waiter};
 use super::{HOT, SlotKey};
 use crate::Canary;
@@ -54,7 +53,7 @@ impl Engine {
             self.tier_admission_check(volume);
         }
         let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
-        let is_full = self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory();
+        let is_full = self.logs.is_map_busy() || self.is_short_of_memory();
         let rests = self.now < self.tiers.rests_until;
         self.has_moves() && !asked && !is_full && !rests
     }
