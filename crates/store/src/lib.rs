@@ -38,6 +38,7 @@
 mod canary;
 mod comeback;
 mod create;
+mod drive_table;
 mod drives;
 mod engine;
 mod error;
@@ -54,6 +55,7 @@ mod tier;
 pub use canary::{Cage, Canary};
 pub use comeback::{Comeback, read_label};
 pub use create::{DrivePlan, PoolPlan, enlist, format};
+pub use drive_table::{DriveBytes, DriveErrors, DriveTable, Missing};
 pub use drives::{DRIVE_REPLY_TIMEOUT, Drives};
 pub use engine::{
     Counters, DriveReplies, DriveWait, Engine, Event, HomeStatus, LeafMemory, LostBlocks,

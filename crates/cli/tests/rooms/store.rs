@@ -167,6 +167,7 @@ const FLOORS: &[&str] = &[
     "membership",
     "ring",
     "drives",
+    "drive_table",
     "comeback",
     "manage",
     "engine",
