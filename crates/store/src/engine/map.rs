@@ -397,6 +397,11 @@ impl Map {
         gone
     }
 
+    /// A leaf is here no more, though it may be needed.
+    pub(crate) fn drop_leaf(&mut self, leaf: PageId) {
+        self.pages.remove(&leaf);
+    }
+
     /// Whether a leaf may have had a change since this sequence.
     pub(crate) fn has_changed_since(&self, leaf: PageId, sequence: u64) -> bool {
         let page = self.pages.get(&leaf);
