@@ -271,7 +271,10 @@ mod tests {
         let mut told = Vec::new();
         table.poll(Moment::ORIGIN, |drive, done| told.push((drive, done.tag)));
         assert_eq!(told, [(1, 7), (1, 8), (1, 9)]);
-        let failed = DriveErrors { reads: 1, writes: 0 };
+        let failed = DriveErrors {
+            reads: 1,
+            writes: 0,
+        };
         assert_eq!(table.errors(), [DriveErrors::default(), failed]);
         assert_eq!(table.bytes().read, 3 * 4096);
         table.close_unused(|_| false);
@@ -287,10 +290,16 @@ mod tests {
         for drive in [0, 1] {
             let missing = table.submit(drive, read(9, 3)).expect_err("no drive");
             let text = missing.to_string();
-            assert!(text.contains(&format!("asks drive {drive}, which is missing")), "{text}");
+            assert!(
+                text.contains(&format!("asks drive {drive}, which is missing")),
+                "{text}"
+            );
             let completion = missing.completion();
             assert_eq!(completion.tag, 9);
-            assert_eq!(completion.result.map_err(|error| error.kind()), Err(ErrorKind::NotSent));
+            assert_eq!(
+                completion.result.map_err(|error| error.kind()),
+                Err(ErrorKind::NotSent)
+            );
         }
     }
 }

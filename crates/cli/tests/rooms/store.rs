@@ -67,8 +67,10 @@ fn what_cannot_be_is_not_passed_over() {
 /// Parts of the engine that own their fields: none can be reached from outside of its module.
 const OWNERS: &[(&str, &str)] = &[
     ("access", "Access"),
+    ("add_log_copies", "AddLogCopies"),
     ("admission", "Admission"),
     ("checkpoint", "Checkpoint"),
+    ("destage/mod", "Destage"),
     ("discard", "Discards"),
     ("drive_io", "DriveIo"),
     ("drives", "Drives"),
@@ -80,6 +82,8 @@ const OWNERS: &[(&str, &str)] = &[
     ("journal", "Journal"),
     ("locks", "Locks"),
     ("logs", "Logs"),
+    ("map", "Map"),
+    ("map/evict", "Clock"),
     ("memory", "Memory"),
     ("mending", "Mending"),
     ("metadata", "Metadata"),
@@ -124,7 +128,7 @@ fn what_owns_its_fields_shows_none() {
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
 const ENGINE_FIELDS: usize = 30;
-const ENGINE_FILES: usize = 42;
+const ENGINE_FILES: usize = 39;
 
 #[test]
 fn the_engine_does_not_grow() {
@@ -245,7 +249,7 @@ fn no_floor_of_the_store_knows_a_higher_one() {
 }
 
 /// Parameters that are tuples: what belongs together has a name.
-const TUPLES: usize = 27;
+const TUPLES: usize = 26;
 
 /// Parameters of a function, from behind the parenthesis that opens them.
 fn parameters(code: &str) -> Vec<&str> {

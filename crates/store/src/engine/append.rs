@@ -9,7 +9,8 @@ use tracing::trace;
 use super::invariant::invariant;
 use super::journal::{Changes, Content, Cut, Pieces, Sealed, Staged, StagedChange, Then};
 use super::locks::SlotKey;
-use super::map::Change;
+use super::map::{Change, Relogged};
+use super::relog::Relog;
 use super::replica::Published;
 use super::state::Retired;
 use super::{Engine, Op, Owner};
@@ -76,20 +77,17 @@ impl Engine {
     }
 
     fn seal_map(&mut self) {
-        let Changes {
-            changes,
-            crcs,
-            blocks,
-        } = self.journal.take_changes(Cut {
+        let batch = self.journal.take_changes(Cut {
             bytes: self.identity.sizes().batch_bytes as usize,
             splits: self.identity.sings(Canary::SplitUnit),
         });
-        let records = changes.len();
-        let metadata = metadata_bytes(records, crcs);
-        let Some(mut buffer) = self.buffer(metadata + blocks * GRANULE) else {
+        let records = batch.changes.len();
+        let metadata = metadata_bytes(records, batch.crcs);
+        let Some(mut buffer) = self.buffer(metadata + batch.blocks * GRANULE) else {
             return;
         };
-        let relogged = self.relog(&changes, (records, crcs));
+        let relogged = self.relog(&batch);
+        let changes = batch.changes;
         let again = relogged.iter().flat_map(|one| &one.places);
         let all = changes.iter().map(|staged| &staged.change).chain(again);
         let (mut descriptors, mut list, mut block) = (Vec::with_capacity(records), Vec::new(), 0);
@@ -118,6 +116,23 @@ impl Engine {
         };
         let content = Content::Map { changes, relogged };
         self.append(LogId::Map, records, buffer, content);
+    }
+
+    /// What the padding of a batch says again: not while pages are to be written for another reason, nor while changes
+    /// are on their way to the map.
+    fn relog(&self, batch: &Changes) -> Vec<Relogged> {
+        let in_flight =
+            self.journal.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
+        if in_flight || self.is_renewing_pages() || self.is_checkpointing() {
+            return Vec::new();
+        }
+        let relog = Relog {
+            identity: &self.identity,
+            map: &self.map,
+            logs: &self.logs,
+            journal: &self.journal,
+        };
+        relog.fill(batch)
     }
 
     fn append(&mut self, log: LogId, records: Records, mut buffer: IoBuffer, content: Content) {

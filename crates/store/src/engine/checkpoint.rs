@@ -130,7 +130,7 @@ impl Engine {
             return (!useless || healing || droppable)
                 .then_some(Due::Pages(self.journal.published() + 1));
         }
-        if self.has_many_dirty_leaves() {
+        if self.map.has_many_dirty_leaves() {
             return Some(Due::Pages(self.journal.published() + 1));
         }
         // Only whole chunks are any use.
@@ -294,7 +294,7 @@ impl Engine {
         );
         self.checkpoint.pending += 1;
         // Its new place is not to be read before it is written.
-        self.map.clock.pin(id);
+        self.map.pin_page(id);
         self.send(drive, Owner::Page { id }, |tag| {
             Request::write(tag, range, buffer, Durability::Cached)
         });
@@ -323,7 +323,7 @@ impl Engine {
             );
         }
         self.checkpoint.pending -= 1;
-        self.map.clock.unpin(id);
+        self.map.unpin_page(id);
         match self.checkpoint.phase {
             Phase::Pages(0) => self.write_pages(),
             _ => self.next_level_if_written(),

@@ -141,7 +141,7 @@ impl Engine {
                 if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
                     clear.outstanding += 1;
                 }
-                self.pin_slot(key);
+                self.map.pin_slot(key);
                 if self.access.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
                     self.clear_slot(op, slot);
                 }
@@ -238,7 +238,7 @@ impl Engine {
         }
         self.check_reserved(key);
         self.unlock(key);
-        self.unpin_slot(key);
+        self.map.unpin_slot(key);
         self.end_clear_if_done(op);
     }
 
@@ -302,7 +302,7 @@ impl Engine {
     fn reach(&self, volume: u32) -> u64 {
         // What has no home yet has counted on one.
         let last = self.reservations.last_of(volume);
-        let recorded = last.map_or(0, |key| self.granules_of(key).end);
+        let recorded = last.map_or(0, |key| self.map.granules_of(key).end);
         self.map.end(volume).max(recorded)
     }
 

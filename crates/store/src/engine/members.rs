@@ -495,7 +495,10 @@ impl Engine {
     /// Copies that log chunks and metadata segments should have.
     pub(super) fn log_copies(&self) -> usize {
         let had = self.rebuild.returns.log_copies();
-        self.roots.copies().max(self.add_log_copies.wanted).max(had)
+        self.roots
+            .copies()
+            .max(self.add_log_copies.wanted())
+            .max(had)
     }
 
     /// Logs and map get back the copies that they lack, at once: they are small, and the pool cannot

@@ -162,7 +162,8 @@ impl Engine {
     pub(super) fn begin_read(&mut self, volume: u32, request: Request) {
         // Its leaves stay until it ends: a copy that is bad is looked up again.
         let first = request.range.start.0;
-        self.pin(volume, first, first + u64::from(request.range.count));
+        let granules = first..first + u64::from(request.range.count);
+        self.map.pin(volume, granules);
         let op = self.ops.insert(Op::Read(ReadOp {
             volume,
             request,
@@ -189,8 +190,8 @@ impl Engine {
             match self.look_up(volume, granule) {
                 Some(found) => wanted.push(found),
                 None => {
-                    let missing =
-                        self.missing_leaves(volume, first, first + u64::from(range.count));
+                    let granules = first..first + u64::from(range.count);
+                    let missing = self.map.missing_leaves(volume, granules);
                     return missing
                         .into_iter()
                         .for_each(|page| self.load(page, Waiter::Read(op)));
@@ -746,7 +747,7 @@ impl Engine {
         }
         let first = read.request.range.start.0;
         let end = first + u64::from(read.request.range.count);
-        self.unpin(read.volume, first, end);
+        self.map.unpin(read.volume, first..end);
         if read.is_scattered {
             return self.end_scattered(read);
         }

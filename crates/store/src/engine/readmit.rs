@@ -208,7 +208,7 @@ impl Engine {
     pub(super) fn end_cut_return(&mut self) -> bool {
         let walks = matches!(
             self.rebuild.phase,
-            Phase::Draining | Phase::Walking | Phase::Recording
+            Phase::AwaitingOlder | Phase::Walking | Phase::Recording
         );
         if !self.rebuild.returns.is_cut || !walks || self.rebuild.pending > 0 {
             return false;

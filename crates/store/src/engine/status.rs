@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::class::Class;
-use super::map::LostBlocks;
+use super::map::{LeafMemory, LostBlocks};
 use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
 use crate::format::{DriveClass, Features, Label, LogId, MemberState, Reserve};
@@ -254,6 +254,11 @@ impl Engine {
             used_bytes: taken.sum(),
             free_bytes: segments * columns as u64 * self.identity.sizes().segment_bytes(),
         }
+    }
+
+    /// What the map takes of memory.
+    pub fn leaf_memory(&self) -> LeafMemory {
+        self.map.leaf_memory()
     }
 
     /// Whether anything lacks a copy that it should have.

@@ -194,8 +194,8 @@ impl Engine {
                 continue;
             }
             let (volume, first, end) = (write.volume, write.first(), write.end());
-            self.pin(volume, first, end);
-            for page in self.missing_leaves(volume, first, end) {
+            self.map.pin(volume, first..end);
+            for page in self.map.missing_leaves(volume, first..end) {
                 self.load(page, Waiter::Admission);
             }
         }
@@ -207,7 +207,7 @@ impl Engine {
             && std::mem::take(&mut write.pinned)
         {
             let (volume, first, end) = (write.volume, write.first(), write.end());
-            self.unpin(volume, first, end);
+            self.map.unpin(volume, first..end);
         }
     }
 
@@ -354,7 +354,7 @@ impl Engine {
     pub(super) fn is_recorded(&self, key: SlotKey) -> bool {
         let volume = key.volume;
         let recorded = |granule| self.logs.has(GranuleKey { volume, granule });
-        self.granules_of(key).any(recorded)
+        self.map.granules_of(key).any(recorded)
     }
 
     /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
@@ -387,7 +387,7 @@ impl Engine {
         };
         let (volume, range) = (write.volume, write.first()..write.end());
         if !std::mem::replace(&mut write.pinned, true) {
-            self.pin(volume, range.start, range.end);
+            self.map.pin(volume, range.clone());
         }
         self.hold_leaves(op, volume, range.clone());
         self.slots_written(volume, range.clone());
@@ -433,25 +433,20 @@ impl Engine {
         }
     }
 
-    /// The leaf of a slot.
-    pub(super) fn leaf_of(&self, key: SlotKey) -> PageId {
-        leaf_id(key.volume, self.granules_of(key).start / LEAF_GRANULES)
-    }
-
     /// Counts on a free slot for ring records that have no home yet, and on its leaf.
     pub(super) fn reserve(&mut self, key: SlotKey) {
         let Some(class) = self.class_of(key.volume) else {
             return invariant!(self, "a slot of volume {} has no class", key.volume);
         };
         if self.reservations.add(key, class) {
-            self.map.hold(self.leaf_of(key));
+            self.map.hold(self.map.leaf_of(key));
         }
     }
 
     /// The slot has a home, or needs none any more.
     pub(super) fn unreserve(&mut self, key: SlotKey) {
         if self.reservations.remove(key) {
-            self.map.let_go(self.leaf_of(key));
+            self.map.let_go(self.map.leaf_of(key));
         }
     }
 

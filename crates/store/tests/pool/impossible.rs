@@ -51,7 +51,10 @@ fn with_a_leaf() -> (Bench, u32) {
 #[should_panic(expected = "slot 1 of volume 16 is placed, but its leaf is not here")]
 fn a_slot_without_its_leaf_is_not_placed() {
     let (mut bench, volume) = with_a_leaf();
-    bench.seen.held.set(Some(|op| matches!(op, Operation::Write(_))));
+    bench
+        .seen
+        .held
+        .set(Some(|op| matches!(op, Operation::Write(_))));
     let request = bench.request(16, &pattern(16, 2));
     bench.begin(volume, request);
     bench.run(Event::Tick);

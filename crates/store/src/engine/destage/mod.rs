@@ -17,13 +17,13 @@ use super::guard::Guard;
 use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::locks::SlotKey;
-use super::map::{Change, leaf_id};
+use super::map::Change;
 use super::space::{location, segment_and_slot};
 use super::{DestageIo, Engine, Owner, Waiter};
 use crate::Canary;
 use crate::format::{LOST_CRC, LogId};
 use crate::ring::{GranuleKey, LogBatch, Newest, Span};
-use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
+use crate::sizes::{GRANULE, UNIT_BYTES, UNIT_GRANULES};
 use choose::{Awaited, Chosen};
 use whole::Whole;
 
@@ -61,7 +61,7 @@ pub(crate) struct Destage {
     /// Number of this round, or of the last.
     round: u64,
     /// When the ring was last written to.
-    pub(super) last_write: Moment,
+    last_write: Moment,
     /// The next write of the ring has been seen up to this batch number.
     seen: u64,
 }
@@ -159,9 +159,9 @@ impl Engine {
         if !self.access.try_lock(key) {
             return;
         }
-        self.pin_slot(key);
+        self.map.pin_slot(key);
         // Its reservation, which counted on it, ends before it is changed.
-        self.map.hold(self.leaf_of(key));
+        self.map.hold(self.map.leaf_of(key));
         if self.needs_home(key) {
             // It had one when its records were let in, and no leaf said so when that was lost.
             self.reserve(key);
@@ -214,7 +214,7 @@ impl Engine {
             let found = self.logs.newest(GranuleKey { volume, granule });
             found.map(|newest| (i, newest))
         };
-        let granules = self.granules_of(key);
+        let granules = self.map.granules_of(key);
         granules.enumerate().filter_map(newest).collect()
     }
 
@@ -281,7 +281,7 @@ impl Engine {
     /// soon. What goes home in its place is never served, for nothing verifies against such a checksum.
     fn record_lost(&mut self, job: usize, granule: usize) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
-        let leaf = self.leaf_of(self.destage.jobs[job].key);
+        let leaf = self.map.leaf_of(self.destage.jobs[job].key);
         let state = &mut self.destage.jobs[job];
         state.buffer[index * GRANULE..(index + 1) * GRANULE].fill(0);
         state.granules[granule].1.crc = LOST_CRC;
@@ -400,7 +400,7 @@ impl Engine {
     }
 
     fn stage_run(&mut self, job: usize, run: std::ops::Range<usize>) {
-        let first = self.granules_of(self.destage.jobs[job].key).start + run.start as u64;
+        let first = self.map.granules_of(self.destage.jobs[job].key).start + run.start as u64;
         let job = &mut self.destage.jobs[job];
         let mut crcs = [0; UNIT_GRANULES as usize];
         let records = job.granules.iter().filter(|(i, _)| run.contains(i));
@@ -504,7 +504,7 @@ impl Engine {
                 self.let_job_go(job.key, job.is_locked());
                 continue;
             }
-            let first = self.granules_of(job.key).start;
+            let first = self.map.granules_of(job.key).start;
             for &(i, newest) in &job.granules {
                 let key = GranuleKey {
                     volume: job.key.volume,
@@ -516,7 +516,7 @@ impl Engine {
             self.unreserve_if_homed(job.key);
             if job.has_lost {
                 // It may have had no leaf before.
-                self.map.expect_lost(self.leaf_of(job.key));
+                self.map.expect_lost(self.map.leaf_of(job.key));
             }
             self.let_job_go(job.key, job.is_locked());
         }
@@ -545,15 +545,15 @@ impl Engine {
             self.collect_job(key);
         }
         for Awaited { key, granules } in std::mem::take(&mut self.destage.awaited) {
-            self.unpin(key.volume, granules.start, granules.end);
+            self.map.unpin(key.volume, granules);
         }
     }
 
     /// Reads the leaves of these slots that are not here, and keeps all of them here.
     fn await_leaves(&mut self, chosen: &Chosen) {
         for key in chosen.keys() {
-            let granules = self.granules_of(key);
-            self.pin(key.volume, granules.start, granules.end);
+            let granules = self.map.granules_of(key);
+            self.map.pin(key.volume, granules.clone());
             self.destage.awaited.push(Awaited { key, granules });
             if self.map.location(key.volume, key.slot).is_none() {
                 self.load_leaf_of(key);
@@ -569,8 +569,7 @@ impl Engine {
 
     /// Reads the leaf of a slot.
     fn load_leaf_of(&mut self, key: SlotKey) {
-        let leaf = self.granules_of(key).start / LEAF_GRANULES;
-        self.load(leaf_id(key.volume, leaf), Waiter::Destage);
+        self.load(self.map.leaf_of(key), Waiter::Destage);
     }
 
     fn choose_slots(&self) -> Chosen {
@@ -630,8 +629,8 @@ impl Engine {
 
     /// Nothing is to be done with a slot any more.
     pub(super) fn let_job_go(&mut self, key: SlotKey, is_locked: bool) {
-        self.map.let_go(self.leaf_of(key));
-        self.unpin_slot(key);
+        self.map.let_go(self.map.leaf_of(key));
+        self.map.unpin_slot(key);
         if is_locked {
             self.unlock(key);
         }

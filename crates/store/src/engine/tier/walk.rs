@@ -16,6 +16,7 @@ use super::{HOT, SlotKey};
 use crate::Canary;
 use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
+use crate::engine::pace::rested;
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::sizes::LEAF_GRANULES;
@@ -79,7 +80,7 @@ impl Engine {
         if let Some(began) = self.tiers.began.take()
             && self.hosts_are_here()
         {
-            self.tiers.rests_until = self.rested(began, true);
+            self.tiers.rests_until = rested(self.now, began, true);
         }
     }
 
@@ -194,8 +195,8 @@ impl Engine {
         if is_locked && !self.access.try_lock(key) {
             return false;
         }
-        self.pin_slot(key);
-        self.map.hold(self.leaf_of(key));
+        self.map.pin_slot(key);
+        self.map.hold(self.map.leaf_of(key));
         let Some((segment, slot)) = self.take_slot(to) else {
             self.let_job_go(key, is_locked);
             return false;

@@ -13,8 +13,9 @@ use ashlar_block::{
 use ashlar_store::format::{DriveClass, Label, Reserve, Root, Salt};
 use ashlar_store::sizes::ROOT_AT;
 use ashlar_store::{
-    Comeback, DrivePlan, DriveTable, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage,
-    Managed, Membership, Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
+    Comeback, DrivePlan, DriveTable, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout,
+    Manage, Managed, Membership, Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format,
+    import,
 };
 use uuid::Uuid;
 
