@@ -1,13 +1,16 @@
 //! Who may read and change what: pages that are being loaded and who waits for them, locks of slots, and
 //! readers with what must outlive them.
 
+pub(crate) mod guard;
+pub(crate) mod locks;
+
 use std::collections::BTreeMap;
 
 use super::Waiter;
-use super::guard::{Guard, Guards};
-use super::locks::{Locks, SlotKey};
 use super::state::Retired;
 use crate::format::PageId;
+use guard::{Guard, Guards};
+use locks::{Locks, SlotKey};
 
 #[derive(Default)]
 pub(super) struct Access {

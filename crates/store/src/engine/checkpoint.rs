@@ -9,7 +9,7 @@ use tracing::{trace, warn};
 
 use super::destage::LOW;
 use super::invariant::invariant;
-use super::logs::{Numbers, Positions};
+use super::journal::logs::{Numbers, Positions};
 use super::map::{Content, FIRST_VOLUME};
 use super::space::{place, segment_and_slot, segment_and_unit, unit_at};
 use super::state::Retired;

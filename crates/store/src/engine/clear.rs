@@ -3,9 +3,9 @@
 
 use ashlar_block::{ErrorKind, IoError, Request};
 
+use super::access::locks::SlotKey;
 use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
-use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
 use super::write::Piece;
 use super::{Engine, Op, Waiter};

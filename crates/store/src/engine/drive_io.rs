@@ -1,12 +1,16 @@
 //! I/O of drives: what each has been asked for, what waits to be asked again, and what could not be sent.
 
+mod deadline;
+pub(crate) mod flights;
+pub(super) mod waits;
+
 use std::time::Duration;
 
 use ashlar_block::{IoBuffer, IoError, Moment};
 
 use super::Owner;
-use super::flights::{Answered, Asked, DriveReplies, Flights, Slow};
-use super::waits::{DriveWait, Refused, Waits};
+use flights::{Answered, Asked, DriveReplies, Flights, Slow};
+use waits::{DriveWait, Refused, Waits};
 
 /// A request for a drive that was out by the time it was made.
 pub(super) struct Unsent {

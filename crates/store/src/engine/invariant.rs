@@ -5,7 +5,7 @@
 //! One is a stall: commands wait for what is under way: an I/O, a moment, another turn. When nothing is, no event
 //! will ever come, and what still waits would wait for ever.
 
-use super::locks::SlotKey;
+use super::access::locks::SlotKey;
 use super::map::leaf_id;
 use super::segment_table::Missed;
 use super::space::location;

@@ -3,6 +3,10 @@
 //! A record has a sequence from the moment that its batch is sealed. Batches of both logs are published in the order
 //! of their sequences.
 
+pub(crate) mod append;
+pub(super) mod logs;
+mod relog;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 

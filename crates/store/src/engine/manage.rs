@@ -324,7 +324,7 @@ impl Engine {
         let columns = self.segment_columns(segment).iter().copied();
         let written = columns.filter(|copy| self.is_written(copy.drive));
         let mut columns: Vec<ChunkCopy> = written.collect();
-        let joining = self.rebuild.joining.get(&segment);
+        let joining = self.rebuild.joining(segment);
         let joining = joining.map(|joining| joining.column);
         columns.extend(joining.filter(|column| self.in_service(column.drive)));
         columns
@@ -397,8 +397,8 @@ impl Engine {
             || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
             || self.upkeep.is_giving_back()
-            || self.rebuild.returns.is_reopening()
-            || self.rebuild.returns.is_busy() && self.has_closed_segments(class)
+            || self.rebuild.returns().is_reopening()
+            || self.rebuild.returns().is_busy() && self.has_closed_segments(class)
     }
 
     /// Whether segments of this class cannot be read, or take no new slots for another reason.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::features::FeatureRoots;
 use super::invariant::invariant;
-use super::readmit::root_without;
+use super::rebuild::readmit::root_without;
 use super::space::DriveStates;
 use super::state::Drive;
 use super::{Engine, Owner};
@@ -184,7 +184,7 @@ impl Engine {
 
     /// Whether a drive may still be asked for something: one that was let go is, until that is durable.
     pub fn uses(&self, member: usize) -> bool {
-        self.serves(member) || self.rebuild.returns.knows(member)
+        self.serves(member) || self.rebuild.returns().knows(member)
     }
 
     /// The same, but for one that is on its way back.
@@ -360,7 +360,7 @@ impl Engine {
         let copies = copies.chain(self.upkeep.release().columns());
         let mut drives = self.homes_on();
         drives.extend(copies.map(|copy| copy.drive));
-        drives.extend(self.rebuild.joining.values().map(|join| join.column.drive));
+        drives.extend(self.rebuild.joining_drives());
         let all = self.drives.numbers();
         let raw = all.filter(|&drive| self.raw.is_on(drive));
         drives.extend(raw);
@@ -494,7 +494,7 @@ impl Engine {
 
     /// Copies that log chunks and metadata segments should have.
     pub(super) fn log_copies(&self) -> usize {
-        let had = self.rebuild.returns.log_copies();
+        let had = self.rebuild.returns().log_copies();
         self.roots
             .copies()
             .max(self.add_log_copies.wanted())

@@ -1,6 +1,6 @@
 //! Metadata segments: where pages of the map have their places, and which drives have columns of them.
 
-use super::readmit::without;
+use super::rebuild::readmit::without;
 use super::space::{DriveCounts, Segments};
 use crate::format::{ChunkCopy, MetaSegment};
 

@@ -4,30 +4,30 @@
 //! | file | what |
 //! |-|-|
 //! | `waiting` | what hosts and operators wait for |
-//! | `admission` | of that: writes that wait to be let in, by volume |
+//! | `waiting/admission` | of that: writes that wait to be let in, by volume |
 //! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
-//! | `append` | group commit: staged → sealed → durable → published → acknowledged |
-//! | `journal`, `logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
+//! | `journal/append` | group commit: staged → sealed → durable → published → acknowledged |
+//! | `journal`, `journal/logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
 //! | `features` | what a pool begins to use waits until its roots name it |
-//! | `drive_io`, `deadline` | what drives are asked for, and what happens when one does not answer |
-//! | `flights`, `waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
+//! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what happens when one does not answer |
+//! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
-//! | `relog`, `map/relog` | padding of the map log says old changes again |
+//! | `journal/relog`, `map/relog` | padding of the map log says old changes again |
 //! | `metadata_allocator`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
 //! | `add_log_copies` | more copies of the logs, for a volume that needs them |
-//! | `release` | segments that hold nothing go back to their drives |
+//! | `upkeep/release` | segments that hold nothing go back to their drives |
 //! | `replica` | volumes that are one of several copies |
-//! | `upkeep` | space beside what volumes have: `release`, `discard`, `reserve` |
-//! | `reserve` | space that is kept for repair |
+//! | `upkeep` | space beside what volumes have: `upkeep/release`, `upkeep/discard`, `upkeep/reserve` |
+//! | `upkeep/reserve` | space that is kept for repair |
 //! | `root_budget` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
-//! | `readmit` | drives that come back with what they had: what is newer is written to them |
-//! | `recount` | what a drive that comes back has in use, counted a part at a time |
-//! | `renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
+//! | `rebuild/readmit` | drives that come back with what they had: what is newer is written to them |
+//! | `rebuild/recount` | what a drive that comes back has in use, counted a part at a time |
+//! | `rebuild/renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `mending` | what is being made good: copies written anew, slots put together, salvaged strips |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
@@ -38,32 +38,24 @@
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
 //! | `identity` | what a pool is: its label and sizes |
 //! | `state`, `map`, `space`, `extents`, `class` | the state they share |
-//! | `access`, `locks`, `guard` | who may read and change what: pages on their way, slots' locks, readers |
+//! | `access`, `access/locks`, `access/guard` | who may read and change what: pages on their way, slots' locks, readers |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/evict` | what of the map stays in memory |
 //! | `map/lost` | leaves of which no copy can be read |
 
-mod access;
+pub(crate) mod access;
 mod add_log_copies;
-mod admission;
-pub(crate) mod append;
 mod checkpoint;
 pub(crate) mod class;
 mod clear;
-mod deadline;
 mod destage;
-mod discard;
 mod drive_io;
 mod drives;
 pub(crate) mod extents;
 mod features;
-pub(crate) mod flights;
-pub(crate) mod guard;
 mod identity;
 mod invariant;
 mod journal;
-pub(crate) mod locks;
-mod logs;
 mod manage;
 pub(crate) mod map;
 mod media;
@@ -72,23 +64,15 @@ mod memory;
 mod mending;
 mod metadata;
 mod metadata_allocator;
-mod pace;
 mod parity;
 pub(crate) mod raw;
 mod read;
-mod readmit;
 mod rebuild;
 mod record;
-mod recount;
-mod release;
-mod relog;
-mod renew;
 pub(crate) mod replica;
 mod reservations;
-mod reserve;
 mod root_budget;
 mod salvage;
-mod scrub;
 mod segment_table;
 pub(crate) mod space;
 pub(crate) mod state;
@@ -98,7 +82,6 @@ mod tier;
 mod upkeep;
 mod volumes;
 mod waiting;
-mod waits;
 mod write;
 
 use std::fmt;
@@ -106,23 +89,23 @@ use std::fmt;
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
 use tracing::{Level, debug, enabled, trace};
 
-pub use flights::DriveReplies;
+pub use drive_io::flights::DriveReplies;
+pub use drive_io::waits::DriveWait;
 pub(crate) use manage::check_name;
 pub use map::{LeafMemory, LostBlocks};
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
 pub use tier::{TierStatus, TierTally};
-pub use waits::DriveWait;
 
 use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
 use drive_io::Unsent;
-use flights::{Answered, Asked};
+use drive_io::flights::{Answered, Asked};
+use drive_io::waits::Refused;
 use state::Retired;
-use waits::Refused;
 
 /// What happens to an engine.
 #[derive(Debug)]

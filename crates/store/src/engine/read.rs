@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_block::{ErrorKind, IoBuffer, IoError, Request};
 
+use super::access::guard::Guard;
+use super::access::locks::SlotKey;
 use super::class::Shape;
-use super::guard::Guard;
 use super::invariant::invariant;
-use super::locks::SlotKey;
 use super::parity::{For, Gathered, Wish};
 use super::segment_table::HomeSegment;
 use super::space::segment_and_slot;

@@ -4,8 +4,15 @@
 //! lock. A new column is written to from the beginning of the rebuild, and read only when the
 //! segment's entry with it is durable.
 //!
-//! How fast it goes is in [`pace`](super::pace), what is particular to scrubs in [`scrub`](super::scrub), the map's
-//! own pages in [`renew`](super::renew).
+//! How fast it goes is in [`pace`](pace), what is particular to scrubs in [`scrub`](scrub), the map's
+//! own pages in [`renew`](renew).
+
+mod asked;
+pub(super) mod pace;
+pub(super) mod readmit;
+mod recount;
+mod renew;
+mod scrub;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,27 +20,26 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoError, Moment, Request};
 use tracing::trace;
 
+use super::access::locks::SlotKey;
 use super::class::{Class, Redundancy};
 use super::invariant::invariant;
 use super::journal::Then;
-use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
-use super::pace::{Next, Pace};
 use super::parity::{For, Gathered, Wish, strips_with};
-use super::readmit::Returns;
-use super::renew::Renewal;
 use super::salvage::{Reader, Strip};
-use super::scrub::Scrub;
 use super::segment_table::{Columns, HomeSegment};
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
-use crate::comeback::Returning;
 use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
+use pace::{Next, Pace};
+use readmit::Returns;
+use renew::Renewal;
+use scrub::Scrub;
 
 /// Bytes of slots worked on at a time, and in a round.
 pub(super) const AT_A_TIME: u64 = 8 * UNIT_BYTES;
@@ -51,43 +57,32 @@ pub(crate) struct Rebuild {
     /// When the columns of lost drives are to be made again: some time after the loss.
     due: Option<Moment>,
     /// How long after a loss that is.
-    pub(super) repair_after: Duration,
+    repair_after: Duration,
     /// Columns that are being filled, by segment: they are written, not read.
-    pub(super) joining: BTreeMap<u32, Joining>,
-    pub(super) returns: Returns,
-    pub(super) scrub: Scrub,
-    pub(super) renewal: Renewal,
-    pub(super) phase: Phase,
+    joining: BTreeMap<u32, Joining>,
+    returns: Returns,
+    scrub: Scrub,
+    renewal: Renewal,
+    phase: Phase,
     /// Commands older than this may have written without the new columns.
     stamp: u64,
     /// So may rounds of destage up to this one.
     round: u64,
-    pub(super) volume: u32,
+    volume: u32,
     /// The granule that it has come to.
-    pub(super) at: u64,
+    at: u64,
     jobs: Vec<Option<Job>>,
-    pub(super) pending: usize,
-    pub(super) pace: Pace,
+    pending: usize,
+    pace: Pace,
     unpublished: usize,
     /// Columns that were filled since something began to lack some, and those with what is to be filled, as the
     /// walk began.
     filled: usize,
     wanted: usize,
     /// Granules of which no copy was good, in this walk.
-    pub(super) lost: u64,
+    lost: u64,
     /// Of these, what this walk has found.
-    pub(super) unmended: u64,
-}
-
-impl Rebuild {
-    /// Nothing yet but for members that an import has found to be here again.
-    pub(super) fn new(repair_after: Duration, returning: Vec<Returning>) -> Self {
-        Self {
-            repair_after,
-            returns: Returns::found(returning),
-            ..Self::default()
-        }
-    }
+    unmended: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::access::locks::SlotKey;
 use super::class::Class;
-use super::locks::SlotKey;
 
 /// What is counted on of the free slots.
 #[derive(Default)]

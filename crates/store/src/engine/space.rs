@@ -444,7 +444,7 @@ impl Segments {
         let mut beside = Vec::new();
         for (&id, segment) in &self.by_id {
             let mut columns = segment.columns.clone();
-            super::readmit::without(&mut columns, drive);
+            super::rebuild::readmit::without(&mut columns, drive);
             if columns.len() < segment.columns.len() {
                 beside.push((id, columns, segment.parity));
             }

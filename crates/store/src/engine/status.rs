@@ -142,8 +142,8 @@ impl Engine {
                     drive: member.drive,
                     class: self.media_of(index),
                     in_service: self.serves(index),
-                    returning: self.rebuild.returns.knows(index),
-                    reason: match self.rebuild.returns.knows(index) {
+                    returning: self.rebuild.returns().knows(index),
+                    reason: match self.rebuild.returns().knows(index) {
                         true => Some("it is here again, and gets what it has missed".to_owned()),
                         false => self.drives.record().why_out(index).map(str::to_owned),
                     },

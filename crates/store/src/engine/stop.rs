@@ -64,7 +64,7 @@ impl Engine {
 
     /// A segment has come that lacks a column: whether volumes of its class stop for it.
     pub(super) fn stop_admission_check_for(&mut self, id: u32, class: Class) {
-        if self.rebuild.joining.contains_key(&id) || self.could_have_column(id) {
+        if self.rebuild.is_joining(id) || self.could_have_column(id) {
             return;
         }
         let live = self.volumes.iter();
@@ -80,7 +80,7 @@ impl Engine {
     fn short_classes(&self) -> BTreeSet<Class> {
         let mut short = BTreeSet::new();
         for (id, class) in self.segments.iter() {
-            if short.contains(&class) || self.rebuild.joining.contains_key(&id) {
+            if short.contains(&class) || self.rebuild.is_joining(id) {
                 continue;
             }
             let found = self.segments.get(id);

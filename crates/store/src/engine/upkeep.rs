@@ -1,9 +1,13 @@
 //! Space beside what volumes have: what is kept for repair, segments that go back to their drives, and free
 //! space that is discarded.
 
-use super::discard::Discards;
-use super::release::Release;
-use super::reserve::Kept;
+mod discard;
+mod release;
+pub(super) mod reserve;
+
+use discard::Discards;
+use release::Release;
+use reserve::Kept;
 
 pub(super) struct Upkeep {
     kept: Kept,

@@ -1,6 +1,8 @@
 //! What hosts and operators wait for: writes that are to be let in, clears, and orders to bring everything home.
 
-use super::admission::Admission;
+pub(super) mod admission;
+
+use admission::Admission;
 
 /// Commands and orders that have no answer yet.
 #[derive(Default)]

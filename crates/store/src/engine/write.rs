@@ -8,13 +8,13 @@ use std::ops::Range;
 
 use ashlar_block::{ErrorKind, IoError, Request};
 
-use super::admission::Wanting;
+use super::access::locks::SlotKey;
 use super::class::Class;
 use super::invariant::invariant;
 use super::journal::Staged;
-use super::locks::SlotKey;
 use super::map::leaf_id;
 use super::space::segment_and_slot;
+use super::waiting::admission::Wanting;
 use super::{Engine, Op, Waiter};
 use crate::ReplicaTag;
 use crate::format::{LogId, PageId};
@@ -531,9 +531,8 @@ impl Engine {
             }
         }
         let mut waiting = self.waiting.take_draining();
-        waiting.append(&mut self.rebuild.scrub.asked_by);
+        waiting.append(&mut self.rebuild.take_asked());
         waiting.append(&mut self.roots.waiting);
-        waiting.append(&mut self.rebuild.returns.take_asked());
         waiting.append(&mut self.journal.take_asked());
         waiting.append(&mut self.take_asked_of_replicas());
         waiting.append(&mut self.take_held_for_discard());

@@ -9,9 +9,9 @@ use super::replicas::replicas;
 use crate::Layout;
 use crate::drives::Drives;
 use crate::engine::Parts;
+use crate::engine::access::locks::SlotKey;
 use crate::engine::class::{Class, Shape};
 use crate::engine::extents::Extents;
-use crate::engine::locks::SlotKey;
 use crate::engine::map::{
     Change, Content, ENTRY_SLOTS, FIRST_VOLUME, LostBlocks, Map, SEGMENTS, VOLUMES, leaf_id,
     leaf_limit, slot_bit, system_tables,

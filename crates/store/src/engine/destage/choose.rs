@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::engine::locks::SlotKey;
+use crate::engine::access::locks::SlotKey;
 
 /// A slot whose leaf is being read, and what was pinned for it: its volume may be deleted, and another of another
 /// grain be made of its number, before that is here.

@@ -12,11 +12,11 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Request};
 use tracing::{trace, warn};
 
+use super::access::guard::Guard;
+use super::access::locks::SlotKey;
 use super::class::Class;
-use super::guard::Guard;
 use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
-use super::locks::SlotKey;
 use super::map::Change;
 use super::space::{location, segment_and_slot};
 use super::{DestageIo, Engine, Owner, Waiter};
@@ -527,7 +527,7 @@ impl Engine {
 impl Engine {
     /// Takes on the slots of the oldest records, once all their leaves are here.
     fn collect_jobs(&mut self) {
-        if !self.rebuild.returns.is_busy() {
+        if !self.rebuild.returns().is_busy() {
             self.destage.awaits_drive.clear();
         }
         let mut chosen = None;

@@ -6,10 +6,10 @@ use ashlar_block::{Durability, IoBuffer};
 
 use super::{Engine, Job};
 use crate::Canary;
+use crate::engine::access::locks::SlotKey;
 use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
 use crate::engine::journal::{StagedChange, Then};
-use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::parity::{For, Gathered, Wish};
 use crate::engine::space::{location, segment_and_slot};

@@ -7,7 +7,7 @@ use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use super::{Content, LeafView, Map, Page, leaf_id};
-use crate::engine::locks::SlotKey;
+use crate::engine::access::locks::SlotKey;
 use crate::format::{Leaf, PageId};
 use crate::ring::Mix;
 use crate::sizes::{Grain, LEAF_GRANULES};

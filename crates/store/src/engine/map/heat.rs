@@ -3,7 +3,7 @@
 //! again.
 
 use super::{Map, leaf_id};
-use crate::engine::locks::SlotKey;
+use crate::engine::access::locks::SlotKey;
 use crate::format::PageId;
 use crate::sizes::LEAF_GRANULES;
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Changed, Content, Map, leaf_id};
-use crate::engine::locks::SlotKey;
+use crate::engine::access::locks::SlotKey;
 use crate::format::{Leaf, PLACE_NONE, PageId};
 use crate::ring::GranuleKey;
 use crate::sizes::LEAF_GRANULES;

@@ -6,9 +6,9 @@ use std::ops::Range;
 use super::row::{Row, Wanted};
 use crate::Canary;
 use crate::engine::Engine;
+use crate::engine::access::locks::SlotKey;
 use crate::engine::class::Shape;
 use crate::engine::invariant::invariant;
-use crate::engine::locks::SlotKey;
 use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::segment_and_slot;
 use crate::format::ChunkCopy;
@@ -229,7 +229,7 @@ impl Engine {
         let is_walk = matches!(wish.who, For::Walk { .. })
             && !self.identity.sings(Canary::ReadmitStaleParity);
         let returning =
-            |copy: &ChunkCopy| is_walk && self.rebuild.returns.is(usize::from(copy.drive));
+            |copy: &ChunkCopy| is_walk && self.rebuild.returns().is(usize::from(copy.drive));
         let gather = Gather {
             returning: columns.iter().position(returning),
             asked: vec![false; columns.len()],

@@ -87,7 +87,7 @@ impl Engine {
     /// and one that is being filled, or whose drive returns.
     fn columns_to_write(&self, segment: u32) -> Vec<(ChunkCopy, usize)> {
         let columns = self.segment_columns(segment).iter().copied().zip(0..);
-        let joining = self.rebuild.joining.get(&segment);
+        let joining = self.rebuild.joining(segment);
         let joining = joining.map(|joining| (joining.column, joining.at));
         columns
             .chain(joining)
@@ -151,7 +151,7 @@ impl Engine {
                 }
             }
         }
-        let joining = self.rebuild.joining.get(&segment);
+        let joining = self.rebuild.joining(segment);
         let joining = joining.filter(|joining| self.in_service(joining.column.drive));
         if let Some(joining) = joining {
             let at = shape.strip_at(self.identity.sizes(), joining.column, slot);

@@ -3,8 +3,8 @@
 use ashlar_block::{Durability, IoError, Request};
 
 use super::{Part, Repair, Source};
+use crate::engine::access::locks::SlotKey;
 use crate::engine::invariant::invariant;
-use crate::engine::locks::SlotKey;
 use crate::engine::{Engine, Op, Owner};
 use crate::sizes::GRANULE;
 

@@ -21,8 +21,8 @@ use std::ops::Range;
 use ashlar_block::{IoError, Moment};
 
 use super::Engine;
+use super::access::locks::SlotKey;
 use super::class::{Class, Shape};
-use super::locks::SlotKey;
 use super::manage::refuse;
 use super::map::Touch;
 use super::space::{location, segment_and_slot};

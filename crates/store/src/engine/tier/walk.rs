@@ -16,7 +16,7 @@ use super::{HOT, SlotKey};
 use crate::Canary;
 use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
-use crate::engine::pace::rested;
+use crate::engine::rebuild::pace::rested;
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::sizes::LEAF_GRANULES;

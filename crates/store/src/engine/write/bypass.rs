@@ -6,10 +6,10 @@ use std::ops::Range;
 use ashlar_block::{Durability, IoError};
 
 use crate::Canary;
+use crate::engine::access::locks::SlotKey;
 use crate::engine::class::{Class, Shape};
 use crate::engine::invariant::invariant;
 use crate::engine::journal::{StagedChange, Then};
-use crate::engine::locks::SlotKey;
 use crate::engine::map::Change;
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;

@@ -13,12 +13,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Engine;
-use super::class::Class;
-use super::invariant::invariant;
-use super::journal::Then;
-use super::manage::segment_change;
 use crate::Canary;
+use crate::engine::Engine;
+use crate::engine::class::Class;
+use crate::engine::invariant::invariant;
+use crate::engine::journal::Then;
+use crate::engine::manage::segment_change;
 use crate::format::{ChunkCopy, SegmentEntry};
 
 /// Records of segments on their way at a time: each takes a block of the map log.
@@ -37,27 +37,27 @@ pub(crate) struct Release {
 
 impl Release {
     /// Columns that are still in use until a record is durable.
-    pub(super) fn columns(&self) -> impl Iterator<Item = ChunkCopy> {
+    pub(in crate::engine) fn columns(&self) -> impl Iterator<Item = ChunkCopy> {
         self.freeing
             .values()
             .flat_map(|(columns, _)| columns.iter().copied())
     }
 
     /// The same, and extents of each.
-    pub(super) fn columns_and_extents(&self) -> impl Iterator<Item = (ChunkCopy, u32)> {
+    pub(in crate::engine) fn columns_and_extents(&self) -> impl Iterator<Item = (ChunkCopy, u32)> {
         let freeing = self.freeing.values();
         freeing.flat_map(|(columns, extents)| columns.iter().map(|&copy| (copy, *extents)))
     }
 
     /// Whether records are on their way, or segments wait for theirs.
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(in crate::engine) fn is_under_way(&self) -> bool {
         self.look || !self.freeing.is_empty()
     }
 }
 
 impl Engine {
     /// After an import: what a crash has left empty, or what was never used.
-    pub(super) fn look_for_empty(&mut self) {
+    pub(in crate::engine) fn look_for_empty(&mut self) {
         let all = self.segments.ids().into_iter();
         let empty = all.filter(|&id| self.segments.is_empty(id));
         self.upkeep.release_mut().empty = empty.collect();
@@ -65,7 +65,7 @@ impl Engine {
     }
 
     /// A slot of a segment has become free.
-    pub(super) fn slot_freed(&mut self, segment: u32) {
+    pub(in crate::engine) fn slot_freed(&mut self, segment: u32) {
         if self.segments.is_empty(segment) {
             self.upkeep.release_mut().empty.insert(segment);
             self.upkeep.release_mut().look = true;
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// A volume is gone, and with it what was its alone: its hot home, also what was never used of that.
-    pub(super) fn look_for_hot_of(&mut self, volume: u32) {
+    pub(in crate::engine) fn look_for_hot_of(&mut self, volume: u32) {
         let theirs = self.segments.iter();
         let theirs = theirs.filter(|(_, class)| class.hot_of == Some(volume));
         let theirs = theirs.map(|(id, _)| id);
@@ -81,12 +81,12 @@ impl Engine {
     }
 
     /// A volume has come or gone: what its class kept in stock may go, too.
-    pub(super) fn look_at_empty(&mut self) {
+    pub(in crate::engine) fn look_at_empty(&mut self) {
         self.upkeep.release_mut().look = true;
     }
 
     /// Gives segments back that are empty, as far as the map log has room for it.
-    pub(super) fn advance_release(&mut self) {
+    pub(in crate::engine) fn advance_release(&mut self) {
         if !self.upkeep.release().look {
             return;
         }
@@ -106,8 +106,7 @@ impl Engine {
                 .entry(class)
                 .or_insert_with(|| self.has_volume_of(class));
             // One that is being given a column stays until that is done.
-            let stays =
-                self.rebuild.joining.contains_key(&id) || stocked && self.is_stock(class, id);
+            let stays = self.rebuild.is_joining(id) || stocked && self.is_stock(class, id);
             if !stays {
                 self.upkeep.release_mut().empty.remove(&id);
                 self.release_segment(id);
@@ -157,7 +156,7 @@ impl Engine {
     }
 
     /// A segment's free entry is durable.
-    pub(super) fn segment_released(&mut self, id: u32) {
+    pub(in crate::engine) fn segment_released(&mut self, id: u32) {
         self.give_segment_back(id);
         self.upkeep.release_mut().freeing.remove(&id);
         self.segments.give_id(id);

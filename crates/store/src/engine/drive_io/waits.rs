@@ -25,10 +25,10 @@ pub struct DriveWait {
 }
 
 /// What a drive could not do.
-pub(super) struct Refused {
-    pub(super) asked: Asked,
-    pub(super) drive: usize,
-    pub(super) buffer: Option<IoBuffer>,
+pub(in crate::engine) struct Refused {
+    pub(in crate::engine) asked: Asked,
+    pub(in crate::engine) drive: usize,
+    pub(in crate::engine) buffer: Option<IoBuffer>,
 }
 
 struct Waiting {
@@ -45,23 +45,23 @@ struct Condition {
 
 /// Requests that wait.
 #[derive(Default)]
-pub(super) struct Waits {
+pub(in crate::engine) struct Waits {
     requests: Vec<Waiting>,
     drives: BTreeMap<usize, Condition>,
 }
 
 impl Waits {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::engine) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
     /// When the next is sent again.
-    pub(super) fn deadline(&self) -> Option<Moment> {
+    pub(in crate::engine) fn deadline(&self) -> Option<Moment> {
         self.requests.iter().map(|waiting| waiting.due).min()
     }
 
     /// The drive is asked for it again a little later.
-    pub(super) fn wait(&mut self, mut refused: Refused, error: &IoError, now: Moment) {
+    pub(in crate::engine) fn wait(&mut self, mut refused: Refused, error: &IoError, now: Moment) {
         if refused.asked.since.is_none() {
             debug!(member = refused.drive, %error, "drive cannot do it now");
             let condition = self.drives.entry(refused.drive).or_insert(Condition {
@@ -80,13 +80,13 @@ impl Waits {
     }
 
     /// What is to be sent again now.
-    pub(super) fn next(&mut self, now: Moment) -> Option<Refused> {
+    pub(in crate::engine) fn next(&mut self, now: Moment) -> Option<Refused> {
         let due = self.requests.iter().position(|one| one.due <= now)?;
         Some(self.requests.remove(due).refused)
     }
 
     /// What a drive cannot do now.
-    pub(super) fn of_drive(&self, drive: usize, now: Moment) -> Option<DriveWait> {
+    pub(in crate::engine) fn of_drive(&self, drive: usize, now: Moment) -> Option<DriveWait> {
         let condition = self.drives.get(&drive)?;
         Some(DriveWait {
             why: condition.why.clone(),
@@ -95,7 +95,7 @@ impl Waits {
     }
 
     /// A request has an answer that counts.
-    pub(super) fn is_over(&mut self, asked: &Asked, drive: usize) {
+    pub(in crate::engine) fn is_over(&mut self, asked: &Asked, drive: usize) {
         if asked.since.is_none() {
             return;
         }

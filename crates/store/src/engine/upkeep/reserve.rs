@@ -8,7 +8,7 @@
 
 use ashlar_block::{ErrorKind, IoError};
 
-use super::Engine;
+use crate::engine::Engine;
 use crate::format::{RepairReserve, Reserve, Root, VolumeState};
 use crate::{HotTier, Layout};
 
@@ -23,7 +23,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// What the root says of it.
-    pub(super) fn wish(&self) -> RepairReserve {
+    pub(in crate::engine) fn wish(&self) -> RepairReserve {
         self.wish
     }
 
@@ -38,13 +38,13 @@ impl Kept {
 impl Engine {
     /// Extents of a drive that users' homes may not take: those of the pool's own map, and those
     /// kept for repair.
-    pub(super) fn kept_extents(&self, drive: usize) -> u32 {
+    pub(in crate::engine) fn kept_extents(&self, drive: usize) -> u32 {
         self.map_extents(drive) + self.reserved_extents(drive)
     }
 
     /// Extents of a drive that only the pool's own map may take. What it will take as soon as there is
     /// a volume is among them from the beginning: no volume is promised it.
-    pub(super) fn map_extents(&self, drive: usize) -> u32 {
+    pub(in crate::engine) fn map_extents(&self, drive: usize) -> u32 {
         let segment = self.identity.sizes().segment_extents();
         let has = self.metadata.columns_on(drive) * segment;
         let all = self.drives.extents(drive) / 64 + 3 * segment;
@@ -53,17 +53,21 @@ impl Engine {
 
     /// Extents of a drive that the map may take only in order to move: else it could not leave a drive
     /// that is lost or to be emptied.
-    pub(super) fn least_map_extents(&self) -> u32 {
+    pub(in crate::engine) fn least_map_extents(&self) -> u32 {
         2 * self.identity.sizes().segment_extents()
     }
 
     /// Extents of a drive that are kept for repair.
-    pub(super) fn reserved_extents(&self, drive: usize) -> u32 {
+    pub(in crate::engine) fn reserved_extents(&self, drive: usize) -> u32 {
         self.upkeep.kept().extents.get(drive).copied().unwrap_or(0)
     }
 
     /// Another amount is to be kept; whatever was spent is forgotten.
-    pub(super) fn set_reserve(&mut self, id: u64, reserve: Reserve) -> Result<(), IoError> {
+    pub(in crate::engine) fn set_reserve(
+        &mut self,
+        id: u64,
+        reserve: Reserve,
+    ) -> Result<(), IoError> {
         let sizes = self.sizes_of_staying();
         let all: u64 = sizes.iter().map(|&size| u64::from(size)).sum();
         let too_much = match reserve {
@@ -87,14 +91,14 @@ impl Engine {
     }
 
     /// A drive was lost: what it would have given is no longer kept.
-    pub(super) fn spend_reserve(&mut self, extents: u32) {
+    pub(in crate::engine) fn spend_reserve(&mut self, extents: u32) {
         let spent = &mut self.upkeep.kept_mut().wish.spent;
         *spent = spent.saturating_add(extents);
         self.spread_reserve();
     }
 
     /// A drive was added.
-    pub(super) fn restore_reserve(&mut self, extents: u32) {
+    pub(in crate::engine) fn restore_reserve(&mut self, extents: u32) {
         let spent = &mut self.upkeep.kept_mut().wish.spent;
         *spent = spent.saturating_sub(extents);
         self.spread_reserve();
@@ -126,7 +130,7 @@ impl Engine {
 
     /// Whether there is a drive beside those that a stripe or all copies take: else nothing that is
     /// kept could ever be used. Without volumes yet, for two copies.
-    pub(super) fn reserve_can_serve(&self) -> bool {
+    pub(in crate::engine) fn reserve_can_serve(&self) -> bool {
         let staying = self.sizes_of_staying().len();
         let widths = self.widths();
         widths.first().map_or(2, |&narrowest| narrowest) < staying
@@ -134,7 +138,7 @@ impl Engine {
 
     /// Whether some volume takes all the drives there are: after a loss it goes on with narrower
     /// stripes, or fewer copies, whatever is kept.
-    pub(super) fn has_full_width(&self) -> bool {
+    pub(in crate::engine) fn has_full_width(&self) -> bool {
         let staying = self.sizes_of_staying().len();
         self.widths()
             .last()
@@ -142,7 +146,7 @@ impl Engine {
     }
 
     /// Works out anew what each drive keeps: drives or volumes have come or gone.
-    pub(super) fn spread_reserve(&mut self) {
+    pub(in crate::engine) fn spread_reserve(&mut self) {
         let sizes = self.sizes_of_staying();
         let first = |count: usize| sizes.iter().take(count).map(|&size| u64::from(size)).sum();
         let target: u64 = match self.upkeep.kept().wish.wish {
@@ -177,7 +181,7 @@ impl Engine {
             let columns = found.columns.iter();
             let there = columns.filter(|copy| self.stays(copy.drive)).count();
             let lacks = there < found.wanted_columns() && there < staying;
-            let waits = lacks && !self.rebuild.joining.contains_key(&id) && self.is_readable(id);
+            let waits = lacks && !self.rebuild.is_joining(id) && self.is_readable(id);
             waits.then(|| u64::from(found.shape.extents(self.identity.sizes())))
         };
         let ids = self.segments.ids().into_iter();
@@ -185,7 +189,7 @@ impl Engine {
     }
 
     /// Bytes kept for repair, of all drives.
-    pub(super) fn reserve_bytes(&self) -> u64 {
+    pub(in crate::engine) fn reserve_bytes(&self) -> u64 {
         let extents = self
             .upkeep
             .kept()

@@ -3,44 +3,44 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::class::Class;
+use crate::engine::class::Class;
 
 /// Writes that wait, by volume.
 #[derive(Default)]
-pub(super) struct Admission {
+pub(in crate::engine) struct Admission {
     /// Serial number and operation of each.
     by_volume: BTreeMap<u32, VecDeque<(u64, usize)>>,
 }
 
 /// What writes that came earlier, of other volumes too, wait for.
 #[derive(Default)]
-pub(super) struct Wanting {
+pub(in crate::engine) struct Wanting {
     /// Free slots.
-    pub(super) slots: BTreeSet<Class>,
+    pub(in crate::engine) slots: BTreeSet<Class>,
     /// Places for pages of the map.
-    pub(super) places: bool,
+    pub(in crate::engine) places: bool,
     /// Room in the map log, or memory, for whole slots past the ring.
-    pub(super) bypass: bool,
+    pub(in crate::engine) bypass: bool,
 }
 
 impl Admission {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::engine) fn is_empty(&self) -> bool {
         self.by_volume.is_empty()
     }
 
     /// Writes that wait.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::engine) fn len(&self) -> usize {
         self.by_volume.values().map(VecDeque::len).sum()
     }
 
     /// A write of a volume has come.
-    pub(super) fn push(&mut self, volume: u32, serial: u64, op: usize) {
+    pub(in crate::engine) fn push(&mut self, volume: u32, serial: u64, op: usize) {
         let queue = self.by_volume.entry(volume).or_default();
         queue.push_back((serial, op));
     }
 
     /// Volumes that have writes waiting, the one that waits longest first.
-    pub(super) fn volumes(&self) -> Vec<u32> {
+    pub(in crate::engine) fn volumes(&self) -> Vec<u32> {
         let fronts = self.by_volume.iter();
         let fronts = fronts.filter_map(|(&volume, queue)| Some((queue.front()?.0, volume)));
         let mut fronts: Vec<(u64, u32)> = fronts.collect();
@@ -49,25 +49,25 @@ impl Admission {
     }
 
     /// The first write of a volume that waits.
-    pub(super) fn front(&self, volume: u32) -> Option<usize> {
+    pub(in crate::engine) fn front(&self, volume: u32) -> Option<usize> {
         let queue = self.by_volume.get(&volume)?;
         queue.front().map(|&(_, op)| op)
     }
 
     /// The first write of each volume.
-    pub(super) fn fronts(&self) -> impl Iterator<Item = usize> {
+    pub(in crate::engine) fn fronts(&self) -> impl Iterator<Item = usize> {
         let queues = self.by_volume.values();
         queues.filter_map(|queue| queue.front().map(|&(_, op)| op))
     }
 
     /// Up to so many writes of a volume, from its first on.
-    pub(super) fn first(&self, volume: u32, most: usize) -> Vec<usize> {
+    pub(in crate::engine) fn first(&self, volume: u32, most: usize) -> Vec<usize> {
         let queue = self.by_volume.get(&volume).into_iter().flatten();
         queue.take(most).map(|&(_, op)| op).collect()
     }
 
     /// The first write of a volume waits no more.
-    pub(super) fn pop(&mut self, volume: u32) {
+    pub(in crate::engine) fn pop(&mut self, volume: u32) {
         if let Some(queue) = self.by_volume.get_mut(&volume) {
             queue.pop_front();
             if queue.is_empty() {
@@ -77,7 +77,7 @@ impl Admission {
     }
 
     /// None waits any more.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::engine) fn clear(&mut self) {
         self.by_volume.clear();
     }
 }

@@ -1,7 +1,7 @@
 //! Drives that were left out and are here again with what they had: only what is newer is written to them.
 //!
 //! The member stays left out until then, and roots say so: should the engine end, the next one begins anew. In
-//! the meantime its columns are written like all others and not read. A walk ([`rebuild`](super::rebuild)) over
+//! the meantime its columns are written like all others and not read. A walk ([`rebuild`](super)) over
 //! the leaves of the map that have changed since the drive left verifies its copies of their slots, and mends
 //! those that are old. Logs and the map's pages get their copies anew, for they are small.
 
@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use ashlar_block::{ErrorKind, IoError};
 use tracing::{debug, trace};
 
-use super::Engine;
-use super::extents::Extents;
-use super::invariant::invariant;
-use super::rebuild::Phase;
+use super::Phase;
 use super::recount::{A_TURN, Recount};
-use super::state::Drive;
 use crate::Canary;
 use crate::comeback::{Comeback, Returning};
+use crate::engine::Engine;
+use crate::engine::extents::Extents;
+use crate::engine::invariant::invariant;
+use crate::engine::state::Drive;
 use crate::format::{ChunkCopy, MemberState, PageId, Root};
 
 /// Members that are on their way back, one at a time.
@@ -30,14 +30,14 @@ pub(crate) struct Returns {
     /// Copies of the logs that there were before those on returning drives were given up.
     log_copies: usize,
     /// What the drive has in use, while it is counted.
-    pub(super) recount: Option<Recount>,
+    recount: Option<Recount>,
     /// Segments from this one on may take new slots again that could not be read.
-    pub(super) reopens_from: Option<u32>,
+    reopens_from: Option<u32>,
 }
 
 impl Returns {
     /// Members that an import has found.
-    pub(super) fn found(found: Vec<Returning>) -> Self {
+    pub(in crate::engine) fn found(found: Vec<Returning>) -> Self {
         Self {
             waiting: found.into_iter().map(|one| (one, None)).collect(),
             ..Self::default()
@@ -45,52 +45,52 @@ impl Returns {
     }
 
     /// Whether a walk for one is to begin.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(in crate::engine) fn is_wanted(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// Whether one is on its way back, or waits for that.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(in crate::engine) fn is_busy(&self) -> bool {
         self.walking.is_some() || self.is_wanted()
     }
 
     /// Whether a walk is for one.
-    pub(super) fn is_walking(&self) -> bool {
+    pub(in crate::engine) fn is_walking(&self) -> bool {
         self.walking.is_some()
     }
 
     /// The member that a walk is for: it is written to, and not read but by the walk.
-    pub(super) fn member(&self) -> Option<usize> {
+    pub(in crate::engine) fn member(&self) -> Option<usize> {
         self.walking.as_ref().map(|(one, _)| one.member)
     }
 
     /// Whether it is this one.
-    pub(super) fn is(&self, drive: usize) -> bool {
+    pub(in crate::engine) fn is(&self, drive: usize) -> bool {
         self.member() == Some(drive)
     }
 
     /// Whether a member is on its way back, or waits for that.
-    pub(super) fn knows(&self, drive: usize) -> bool {
+    pub(in crate::engine) fn knows(&self, drive: usize) -> bool {
         self.is(drive) || self.waiting.iter().any(|(one, _)| one.member == drive)
     }
 
     /// Whether segments are about to take new slots again.
-    pub(super) fn is_reopening(&self) -> bool {
+    pub(in crate::engine) fn is_reopening(&self) -> bool {
         self.reopens_from.is_some()
     }
 
     /// The sequence below which the member that a walk is for has every change.
-    pub(super) fn since(&self) -> Option<u64> {
+    pub(in crate::engine) fn since(&self) -> Option<u64> {
         self.walking.as_ref().map(|(one, _)| one.since)
     }
 
     /// Copies that the logs should have, because they had them.
-    pub(super) fn log_copies(&self) -> usize {
+    pub(in crate::engine) fn log_copies(&self) -> usize {
         self.log_copies
     }
 
     /// A walk begins: what a failed drive has cut is over.
-    pub(super) fn walk_begins(&mut self) {
+    pub(in crate::engine) fn walk_begins(&mut self) {
         self.is_cut = false;
         self.recount = None;
     }
@@ -116,7 +116,7 @@ impl Returns {
     }
 
     /// The engine has stopped: who waits.
-    pub(super) fn take_asked(&mut self) -> Vec<u64> {
+    pub(in crate::engine) fn take_asked(&mut self) -> Vec<u64> {
         let walking = self.walking.take();
         let all = self.waiting.drain(..).chain(walking);
         all.filter_map(|(_, id)| id).collect()
@@ -125,7 +125,11 @@ impl Returns {
 
 impl Engine {
     /// A drive that was left out is here again.
-    pub(super) fn readmit_drive(&mut self, id: u64, back: &Comeback) -> Result<(), IoError> {
+    pub(in crate::engine) fn readmit_drive(
+        &mut self,
+        id: u64,
+        back: &Comeback,
+    ) -> Result<(), IoError> {
         let drive = back.label.drive;
         let refuse = |why: String| {
             let why = format!("drive {drive} cannot take part again with what it has: {why}");
@@ -148,36 +152,36 @@ impl Engine {
     }
 
     /// Whether what is written to columns goes to this drive, too.
-    pub(super) fn is_written(&self, drive: u16) -> bool {
+    pub(in crate::engine) fn is_written(&self, drive: u16) -> bool {
         self.in_service(drive) || self.rebuild.returns.is(usize::from(drive))
     }
 
     /// Columns of a mirror segment that a walk reads: what a drive that returns has may be good.
-    pub(super) fn walked_columns(&self, segment: u32) -> Vec<ChunkCopy> {
+    pub(in crate::engine) fn walked_columns(&self, segment: u32) -> Vec<ChunkCopy> {
         let columns = self.segment_columns(segment).iter().copied();
         columns.filter(|copy| self.is_written(copy.drive)).collect()
     }
 
     /// Whether a segment has a column on the drive that a walk is for.
-    pub(super) fn has_returning_column(&self, segment: u32) -> bool {
+    pub(in crate::engine) fn has_returning_column(&self, segment: u32) -> bool {
         let mut columns = self.segment_columns(segment).iter();
         columns.any(|copy| self.rebuild.returns.is(usize::from(copy.drive)))
     }
 
     /// Whether a segment cannot be read now, and may be once a drive is back that is on its way, or waits for that.
-    pub(super) fn may_be_readable_again(&self, segment: u32) -> bool {
+    pub(in crate::engine) fn may_be_readable_again(&self, segment: u32) -> bool {
         self.has_coming_column(segment) && !self.is_readable(segment)
     }
 
     /// Whether a segment has a column on a drive that is on its way back, or waits for that.
-    pub(super) fn has_coming_column(&self, segment: u32) -> bool {
+    pub(in crate::engine) fn has_coming_column(&self, segment: u32) -> bool {
         let returns = &self.rebuild.returns;
         let mut columns = self.segment_columns(segment).iter();
         columns.any(|copy| returns.knows(usize::from(copy.drive)))
     }
 
     /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.
-    pub(super) fn is_old_to_returning(&self, leaf: PageId) -> bool {
+    pub(in crate::engine) fn is_old_to_returning(&self, leaf: PageId) -> bool {
         if self.identity.sings(Canary::ReadmitWithoutWalk) {
             return self.rebuild.returns.is_walking();
         }
@@ -189,7 +193,7 @@ impl Engine {
     }
 
     /// A walk for the next drive that returns begins.
-    pub(super) fn begin_return(&mut self) {
+    pub(in crate::engine) fn begin_return(&mut self) {
         let Some((returning, id)) = self.rebuild.returns.take_newest() else {
             return invariant!(self, "no drive waits to return");
         };
@@ -205,7 +209,7 @@ impl Engine {
     }
 
     /// Ends a walk for a drive that has failed meanwhile, once nothing of it is under way; whether it has.
-    pub(super) fn end_cut_return(&mut self) -> bool {
+    pub(in crate::engine) fn end_cut_return(&mut self) -> bool {
         let walks = matches!(
             self.rebuild.phase,
             Phase::AwaitingOlder | Phase::Walking | Phase::Recording
@@ -219,7 +223,7 @@ impl Engine {
     }
 
     /// A drive on its way back has failed.
-    pub(super) fn return_failed(&mut self, drive: usize, error: &IoError) {
+    pub(in crate::engine) fn return_failed(&mut self, drive: usize, error: &IoError) {
         let Some(asked) = self.rebuild.returns.drop(drive) else {
             return;
         };
@@ -239,7 +243,7 @@ impl Engine {
 
     /// Everything newer is on the drive, flushed: it is a member like any other, once no root is on its way that
     /// names what it had of logs and pages.
-    pub(super) fn let_back_in(&mut self) {
+    pub(in crate::engine) fn let_back_in(&mut self) {
         if !self.roots.is_idle() || self.raw.is_making() {
             return;
         }
@@ -297,7 +301,7 @@ impl Engine {
     }
 
     /// Counts some segments more for a drive that returns; what they have there, once all are counted.
-    pub(super) fn recount(&mut self, drive: u16) -> Option<Recount> {
+    pub(in crate::engine) fn recount(&mut self, drive: u16) -> Option<Recount> {
         let begun = self.rebuild.returns.recount.take();
         let begun = begun.filter(|count| count.drive == drive);
         let mut count = begun.unwrap_or_else(|| Recount::of(drive));
@@ -344,7 +348,7 @@ impl Engine {
     }
 
     /// A segment has come into being, or has other columns.
-    pub(super) fn recount_changes(&mut self, id: u32) {
+    pub(in crate::engine) fn recount_changes(&mut self, id: u32) {
         if let Some(mut count) = self.rebuild.returns.recount.take() {
             self.recount_segment(&mut count, id);
             self.rebuild.returns.recount = Some(count);
@@ -352,14 +356,14 @@ impl Engine {
     }
 
     /// Extents are free that may have been counted.
-    pub(super) fn recount_gives(&mut self, copy: ChunkCopy) {
+    pub(in crate::engine) fn recount_gives(&mut self, copy: ChunkCopy) {
         if let Some(count) = &mut self.rebuild.returns.recount {
             count.give(copy);
         }
     }
 
     /// The free extents of a drive, by what its segments have and by all else that names it: that is little.
-    pub(super) fn free_extents(&self, mut count: Recount) -> Extents {
+    pub(in crate::engine) fn free_extents(&self, mut count: Recount) -> Extents {
         let sizes = self.identity.sizes();
         let root = self.roots.durable();
         let chunks = self.logs.chunks();
@@ -387,7 +391,7 @@ impl Engine {
     }
 
     /// Some more of the segments that could not be read without the drive that is back take new slots again.
-    pub(super) fn reopen_segments(&mut self) {
+    pub(in crate::engine) fn reopen_segments(&mut self) {
         if let Some(from) = self.rebuild.returns.reopens_from.take() {
             self.reopen_segments_from(from);
         }
@@ -409,14 +413,14 @@ impl Engine {
 }
 
 /// Takes a drive's copy out, unless it is the only one.
-pub(super) fn without(copies: &mut Vec<ChunkCopy>, drive: u16) {
+pub(in crate::engine) fn without(copies: &mut Vec<ChunkCopy>, drive: u16) {
     if copies.len() > 1 {
         copies.retain(|copy| copy.drive != drive);
     }
 }
 
 /// The same in all that a root names.
-pub(super) fn root_without(root: &mut Root, drive: u16) {
+pub(in crate::engine) fn root_without(root: &mut Root, drive: u16) {
     let chunks = root.ring.chunks.iter_mut().chain(&mut root.map.chunks);
     chunks.for_each(|chunk| without(&mut chunk.copies, drive));
     root.meta

@@ -6,14 +6,14 @@
 use ashlar_block::{Durability, IoBuffer, IoError, Request};
 use tracing::trace;
 
-use super::invariant::invariant;
-use super::journal::{Changes, Content, Cut, Pieces, Sealed, Staged, StagedChange, Then};
-use super::locks::SlotKey;
-use super::map::{Change, Relogged};
 use super::relog::Relog;
-use super::replica::Published;
-use super::state::Retired;
-use super::{Engine, Op, Owner};
+use super::{Changes, Content, Cut, Pieces, Sealed, Staged, StagedChange, Then};
+use crate::engine::access::locks::SlotKey;
+use crate::engine::invariant::invariant;
+use crate::engine::map::{Change, Relogged};
+use crate::engine::replica::Published;
+use crate::engine::state::Retired;
+use crate::engine::{Engine, Op, Owner};
 use crate::format::{Descriptor, Kind, LogId, metadata_bytes};
 use crate::ring::{Composer, GranuleKey, Newest, Records, Stamp, batch_bytes};
 use crate::sizes::GRANULE;
@@ -21,7 +21,7 @@ use crate::{Canary, ReplicaTag};
 
 impl Engine {
     /// Begins an append in each log that has something staged, no append on its way, and room.
-    pub(super) fn seal_batches(&mut self) {
+    pub(in crate::engine) fn seal_batches(&mut self) {
         self.check_segments();
         if self.failed.is_some() {
             return;
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn append_done(
+    pub(in crate::engine) fn append_done(
         &mut self,
         log: LogId,
         drive: usize,
@@ -216,7 +216,7 @@ impl Engine {
 
     /// Publishes what is durable, in order; but nothing while a drive has left without the others
     /// knowing it durably.
-    pub(super) fn publish_durable(&mut self) {
+    pub(in crate::engine) fn publish_durable(&mut self) {
         while self.journal.has_durable()
             && (self.membership_is_durable()
                 || self.identity.sings(Canary::AcknowledgeBeforeExclusion))
@@ -338,7 +338,7 @@ impl Engine {
     }
 
     /// Whether records of a slot are staged or being appended.
-    pub(super) fn is_on_its_way(&self, key: SlotKey) -> bool {
+    pub(in crate::engine) fn is_on_its_way(&self, key: SlotKey) -> bool {
         let slot = self.map.grain(key.volume).range(key.slot);
         let is_it = |piece: &Staged| {
             let (piece, volume) = (piece.range(), piece.volume);
@@ -348,7 +348,7 @@ impl Engine {
     }
 
     /// Slots of which records are staged or being appended.
-    pub(super) fn slots_on_their_way(&self) -> impl Iterator<Item = SlotKey> {
+    pub(in crate::engine) fn slots_on_their_way(&self) -> impl Iterator<Item = SlotKey> {
         self.journal.pieces_on_their_way().flat_map(|piece| {
             let volume = piece.volume;
             let slots = self.map.grain(volume).slots_of(piece.range());
@@ -381,7 +381,7 @@ fn published(first: u64, granules: u16, sequence: u64, tag: Option<ReplicaTag>) 
 
 impl Change {
     /// Checksums and data blocks that its record needs.
-    pub(super) fn weight(&self) -> (usize, usize) {
+    pub(in crate::engine) fn weight(&self) -> (usize, usize) {
         match self {
             Self::Place { granules, .. } => (usize::from(*granules), 0),
             Self::Clear { .. } => (0, 0),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ashlar_block::{BlockRange, Moment, Operation};
 
-use super::Owner;
+use crate::engine::Owner;
 
 /// How long a request takes until it counts as slow, and a read goes to another copy.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -26,14 +26,14 @@ const GENERATIONS: u32 = 1 << 31;
 
 /// What a drive is asked for, and for whom: enough to ask again.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) owner: Owner,
-    pub(super) op: Operation,
-    pub(super) range: BlockRange,
+pub(in crate::engine) struct Asked {
+    pub(in crate::engine) owner: Owner,
+    pub(in crate::engine) op: Operation,
+    pub(in crate::engine) range: BlockRange,
     /// Bytes of the engine's memory that it holds.
-    pub(super) bytes: usize,
+    pub(in crate::engine) bytes: usize,
     /// Since when it is asked for again and again.
-    pub(super) since: Option<Moment>,
+    pub(in crate::engine) since: Option<Moment>,
 }
 
 /// A request that a drive has.
@@ -98,7 +98,7 @@ pub struct DriveReplies {
 
 /// Whom an answer is for.
 #[derive(Debug)]
-pub(super) enum Answered {
+pub(in crate::engine) enum Answered {
     Owner(Asked),
     /// Its owner had given it up.
     Late,
@@ -108,13 +108,13 @@ pub(super) enum Answered {
 
 /// A request that has become slow.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slow {
-    pub(super) tag: u64,
-    pub(super) drive: usize,
-    pub(super) asked: Option<Asked>,
+pub(in crate::engine) struct Slow {
+    pub(in crate::engine) tag: u64,
+    pub(in crate::engine) drive: usize,
+    pub(in crate::engine) asked: Option<Asked>,
 }
 
-pub(super) struct Flights {
+pub(in crate::engine) struct Flights {
     slots: Vec<Slot>,
     free: u32,
     /// Requests that are not slow, and those that are.
@@ -138,7 +138,7 @@ fn tag_of(slot: u32, generation: u32) -> u64 {
 }
 
 impl Flights {
-    pub(super) fn new(timeout: Duration) -> Self {
+    pub(in crate::engine) fn new(timeout: Duration) -> Self {
         Self {
             slots: Vec::new(),
             free: NONE,
@@ -155,12 +155,12 @@ impl Flights {
     }
 
     /// Tags are slots alone from now on (a canary).
-    pub(super) fn forget_generations(&mut self) {
+    pub(in crate::engine) fn forget_generations(&mut self) {
         self.forgets_generations = true;
     }
 
     /// How long a drive may take for a request.
-    pub(super) fn timeout(&self) -> Duration {
+    pub(in crate::engine) fn timeout(&self) -> Duration {
         self.timeout
     }
 
@@ -186,7 +186,7 @@ impl Flights {
     }
 
     /// A request for a drive; returns its tag.
-    pub(super) fn send(&mut self, drive: usize, asked: Asked, now: Moment) -> u64 {
+    pub(in crate::engine) fn send(&mut self, drive: usize, asked: Asked, now: Moment) -> u64 {
         let (slot, generation) = match self.slots.get(self.free as usize) {
             Some(&Slot::Free { next, generation }) => {
                 let slot = std::mem::replace(&mut self.free, next);
@@ -270,7 +270,7 @@ impl Flights {
     }
 
     /// A drive has answered.
-    pub(super) fn answered(&mut self, drive: usize, tag: u64) -> Answered {
+    pub(in crate::engine) fn answered(&mut self, drive: usize, tag: u64) -> Answered {
         let record = self.record(drive);
         (record.is_slow, record.awaited) = (false, None);
         let (slot, generation) = (tag as u32, (tag >> 32) as u32);
@@ -292,14 +292,14 @@ impl Flights {
     }
 
     /// Its owner has gone elsewhere; the drive must answer in time all the same.
-    pub(super) fn disown(&mut self, tag: u64) {
+    pub(in crate::engine) fn disown(&mut self, tag: u64) {
         if let Some(flight) = self.flight_mut(tag as u32) {
             flight.is_disowned = true;
         }
     }
 
     /// Gives up everything that a drive has, oldest first; returns what has owners.
-    pub(super) fn give_up(&mut self, drive: usize) -> Vec<Asked> {
+    pub(in crate::engine) fn give_up(&mut self, drive: usize) -> Vec<Asked> {
         let mut given_up = Vec::new();
         for list in [self.slow, self.fresh] {
             let mut slot = list.first;
@@ -321,12 +321,12 @@ impl Flights {
     }
 
     /// The drive is waited for, however long it takes.
-    pub(super) fn wait_for(&mut self, drive: usize, now: Moment) {
+    pub(in crate::engine) fn wait_for(&mut self, drive: usize, now: Moment) {
         self.record(drive).awaited = Some(now + LOOK_AGAIN);
     }
 
     /// The next request that has become slow.
-    pub(super) fn next_slow(&mut self, now: Moment) -> Option<Slow> {
+    pub(in crate::engine) fn next_slow(&mut self, now: Moment) -> Option<Slow> {
         let slot = self.fresh.first;
         if self.running(now) < self.flight(slot)?.sent + self.slow_after {
             return None;
@@ -347,7 +347,7 @@ impl Flights {
     }
 
     /// A drive that has had a request for longer than its time.
-    pub(super) fn overdue(&self, now: Moment) -> Option<usize> {
+    pub(in crate::engine) fn overdue(&self, now: Moment) -> Option<usize> {
         let running = self.running(now);
         let late = self.slow_ones();
         let mut late = late.take_while(|flight| running >= flight.sent + self.timeout);
@@ -373,7 +373,7 @@ impl Flights {
     }
 
     /// When a request becomes slow, or a drive's time is over.
-    pub(super) fn next_deadline(&self) -> Option<Moment> {
+    pub(in crate::engine) fn next_deadline(&self) -> Option<Moment> {
         let slow = self.flight(self.fresh.first);
         let mut next = slow.map(|flight| flight.sent + self.slow_after + self.stood_still);
         // Behind those of a drive that is waited for there may be others'.
@@ -390,7 +390,7 @@ impl Flights {
     }
 
     /// Time has passed. Where the process stood still meanwhile, the drives are given as much more.
-    pub(super) fn look_at_clock(&mut self, now: Moment) {
+    pub(in crate::engine) fn look_at_clock(&mut self, now: Moment) {
         if let Some(due) = self.next_deadline()
             && now > due + LATE_WAKE
         {
@@ -399,28 +399,28 @@ impl Flights {
     }
 
     /// Whether no drive has a request, but those that were given up.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::engine) fn is_empty(&self) -> bool {
         self.fresh.first == NONE && self.slow.first == NONE
     }
 
     /// Whether a drive has requests that it has not answered, those that were given up among them.
-    pub(super) fn has_any(&self, drive: usize) -> bool {
+    pub(in crate::engine) fn has_any(&self, drive: usize) -> bool {
         let record = self.drives.get(drive);
         record.is_some_and(|record| record.in_flight + record.late > 0)
     }
 
     /// Whether a drive has had a request for long and has answered nothing since.
-    pub(super) fn is_slow(&self, drive: usize) -> bool {
+    pub(in crate::engine) fn is_slow(&self, drive: usize) -> bool {
         self.drives.get(drive).is_some_and(|record| record.is_slow)
     }
 
     /// Bytes of the engine's memory that requests hold which were given up.
-    pub(super) fn late_bytes(&self) -> usize {
+    pub(in crate::engine) fn late_bytes(&self) -> usize {
         self.late_bytes
     }
 
     /// How a drive answers.
-    pub(super) fn replies(&self, drive: usize, now: Moment) -> DriveReplies {
+    pub(in crate::engine) fn replies(&self, drive: usize, now: Moment) -> DriveReplies {
         let record = self.drives.get(drive).copied().unwrap_or_default();
         let of_drive = |first: u32| {
             let all = std::iter::successors(self.flight(first), |flight| self.flight(flight.after));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-use super::rebuild::{AT_A_TIME, Phase, Rebuild};
+use super::{AT_A_TIME, Phase, Rebuild};
 
 /// Hosts use the pool while a command is under way, and for this long after one came.
 const QUIET: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ const MOST_REST: Duration = Duration::from_secs(1);
 
 /// How fast a walk goes.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(in crate::engine) struct Pace {
     /// When a host's last command came.
     host_came: Option<Moment>,
     /// When the round began, if there is one, and bytes of slots taken on in it.
@@ -30,34 +30,34 @@ pub(super) struct Pace {
 
 /// What a walk is to go on with.
 #[derive(Clone, Copy)]
-pub(super) struct Next {
-    pub(super) now: Moment,
+pub(in crate::engine) struct Next {
+    pub(in crate::engine) now: Moment,
     /// Bytes of the slot.
-    pub(super) bytes: u64,
+    pub(in crate::engine) bytes: u64,
     /// Hosts use the pool.
-    pub(super) is_shared: bool,
+    pub(in crate::engine) is_shared: bool,
 }
 
 impl Rebuild {
     /// A host's command has come.
-    pub(super) fn host_came(&mut self, now: Moment) {
+    pub(in crate::engine) fn host_came(&mut self, now: Moment) {
         self.pace.host_came = Some(now);
     }
 
     /// Whether one came a short while ago.
-    pub(super) fn heard_of_hosts(&self, now: Moment) -> bool {
+    pub(in crate::engine) fn heard_of_hosts(&self, now: Moment) -> bool {
         self.pace.host_came.is_some_and(|at| now < at + QUIET)
     }
 
     /// When a walk that rests goes on.
-    pub(super) fn rests_until(&self, now: Moment) -> Option<Moment> {
+    pub(in crate::engine) fn rests_until(&self, now: Moment) -> Option<Moment> {
         let at = self.pace.rests_until;
         (self.phase == Phase::Walking && at > now).then_some(at)
     }
 
     /// Whether another slot may be taken on now: no more than are worked on at a time, and while
     /// hosts are here, no more than a round has, and none while it rests.
-    pub(super) fn may_take_up(&mut self, next: Next) -> bool {
+    pub(in crate::engine) fn may_take_up(&mut self, next: Next) -> bool {
         let repairs = !self.joining.is_empty() || self.returns.is_walking();
         let (now, pending, pace) = (next.now, self.pending as u64, &mut self.pace);
         if !next.is_shared {
@@ -78,7 +78,7 @@ impl Rebuild {
 }
 
 /// Until when a walk rests among hosts whose round began then and ends now.
-pub(super) fn rested(now: Moment, began: Moment, repairs: bool) -> Moment {
+pub(in crate::engine) fn rested(now: Moment, began: Moment, repairs: bool) -> Moment {
     let times = if repairs {
         REST_OF_REPAIR
     } else {

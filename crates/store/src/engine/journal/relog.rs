@@ -7,11 +7,11 @@
 //! ring. What the older record said of the ring needs no repeating, for the map log's tail waits for the
 //! ring's.
 
-use super::identity::Identity;
-use super::journal::{Changes, Journal};
 use super::logs::Logs;
-use super::map::{Map, Relogged};
+use super::{Changes, Journal};
 use crate::Canary;
+use crate::engine::identity::Identity;
+use crate::engine::map::{Map, Relogged};
 use crate::format::{MAX_CRCS, MAX_RECORDS, metadata_bytes};
 
 /// How much of the map log may follow a change before it is said again: well before pages are written for it.
@@ -20,16 +20,16 @@ const AFTER: f64 = 0.1;
 const LOOKS: usize = 32;
 
 /// What tells which changes are old.
-pub(super) struct Relog<'a> {
-    pub(super) identity: &'a Identity,
-    pub(super) map: &'a Map,
-    pub(super) logs: &'a Logs,
-    pub(super) journal: &'a Journal,
+pub(in crate::engine) struct Relog<'a> {
+    pub(in crate::engine) identity: &'a Identity,
+    pub(in crate::engine) map: &'a Map,
+    pub(in crate::engine) logs: &'a Logs,
+    pub(in crate::engine) journal: &'a Journal,
 }
 
 impl Relog<'_> {
     /// Changes that the padding of a batch with these has room for.
-    pub(super) fn fill(&self, batch: &Changes) -> Vec<Relogged> {
+    pub(in crate::engine) fn fill(&self, batch: &Changes) -> Vec<Relogged> {
         let (mut records, mut crcs) = (batch.changes.len(), batch.crcs);
         let room = metadata_bytes(records, crcs);
         let mut relogged = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-use super::Engine;
+use crate::engine::Engine;
 use crate::format::ScrubAt;
 use crate::manage::Managed;
 
@@ -14,7 +14,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// A scrub, wanted or under way.
 #[derive(Default)]
-pub(super) struct Scrub {
+pub(in crate::engine) struct Scrub {
     wanted: bool,
     /// Where the next one begins, if not at the beginning.
     from: Option<ScrubAt>,
@@ -27,16 +27,16 @@ pub(super) struct Scrub {
     /// What there was of the map is being written anew.
     map_begun: bool,
     /// Who waits for its end.
-    pub(super) asked_by: Vec<u64>,
+    pub(in crate::engine) asked_by: Vec<u64>,
 }
 
 impl Scrub {
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(in crate::engine) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
     /// Whether the walk that begins has the map written anew: one that was interrupted has begun with that.
-    pub(super) fn begins_map(&mut self) -> bool {
+    pub(in crate::engine) fn begins_map(&mut self) -> bool {
         self.wanted && !std::mem::replace(&mut self.map_begun, true)
     }
 
@@ -47,7 +47,7 @@ impl Scrub {
 }
 
 impl Engine {
-    pub(super) fn scrub(&mut self, id: u64) {
+    pub(in crate::engine) fn scrub(&mut self, id: u64) {
         let scrub = &mut self.rebuild.scrub;
         (scrub.wanted, scrub.from) = (true, None);
         scrub.map_begun = false;
@@ -55,14 +55,14 @@ impl Engine {
     }
 
     /// After an import: what the engine before was at.
-    pub(super) fn resume_scrub(&mut self) {
+    pub(in crate::engine) fn resume_scrub(&mut self) {
         let scrub = &mut self.rebuild.scrub;
         scrub.from = self.roots.durable().scrub;
         scrub.wanted = scrub.from.is_some();
     }
 
     /// A walk begins, and is a scrub if one was wanted; says where that goes on.
-    pub(super) fn begin_scrub(&mut self) -> Option<ScrubAt> {
+    pub(in crate::engine) fn begin_scrub(&mut self) -> Option<ScrubAt> {
         let scrub = &mut self.rebuild.scrub;
         if !std::mem::take(&mut scrub.wanted) {
             return None;
@@ -81,7 +81,7 @@ impl Engine {
 
     /// Remembers how far a scrub has come, when it is time to; false if what is under way must end first.
     /// Everything before where the walk stands was looked at then.
-    pub(super) fn scrub_is_remembered(&mut self) -> bool {
+    pub(in crate::engine) fn scrub_is_remembered(&mut self) -> bool {
         let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
         let scrub = &mut self.rebuild.scrub;
         if !scrub.is_due(self.now) {
@@ -103,12 +103,12 @@ impl Engine {
     }
 
     /// Whether the walk looks at everything.
-    pub(super) fn is_scrubbing(&self) -> bool {
+    pub(in crate::engine) fn is_scrubbing(&self) -> bool {
         self.rebuild.scrub.done_to.is_some()
     }
 
     /// What a root is to say of it.
-    pub(super) fn scrub_at(&self) -> Option<ScrubAt> {
+    pub(in crate::engine) fn scrub_at(&self) -> Option<ScrubAt> {
         let scrub = &self.rebuild.scrub;
         let wanted = || {
             let beginning = ScrubAt {
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// A scrub's walk ends before its time: the next one goes on from here.
-    pub(super) fn scrub_interrupted(&mut self) {
+    pub(in crate::engine) fn scrub_interrupted(&mut self) {
         let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
         let scrub = &mut self.rebuild.scrub;
         scrub.done_to = None;
@@ -134,7 +134,7 @@ impl Engine {
 
     /// The walk has come to its end. Roots say so until the map is written anew, too: an import goes on with
     /// that.
-    pub(super) fn scrub_walked(&mut self) {
+    pub(in crate::engine) fn scrub_walked(&mut self) {
         let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
         let scrub = &mut self.rebuild.scrub;
         if scrub.done_to.is_some() && !scrub.walked {
@@ -145,7 +145,7 @@ impl Engine {
     }
 
     /// A scrub is done when everything that is mapped was read, and the map itself written anew.
-    pub(super) fn answer_scrubs(&mut self) {
+    pub(in crate::engine) fn answer_scrubs(&mut self) {
         let scrub = &mut self.rebuild.scrub;
         if self.map.is_renewing() || !std::mem::take(&mut scrub.walked) {
             return;

@@ -1,5 +1,5 @@
 //! Pages of the map that lie where they shall not stay are written elsewhere: in metadata segments that lack
-//! a copy, and for a scrub all of them. A part at a time ([`Map::look_through`](super::map::Map::look_through)):
+//! a copy, and for a scrub all of them. A part at a time ([`Map::look_through`](crate::engine::map::Map::look_through)):
 //! its pages are loaded, counted as changed before anything else that is in no page yet, and written by a checkpoint
 //! that need not write more than those. Among hosts it rests after each, as other walks do.
 
@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use ashlar_block::Moment;
 
 use super::pace::rested;
-use super::{Engine, Waiter};
+use crate::engine::{Engine, Waiter};
 use crate::format::PageId;
 
 /// The part that is being written elsewhere.
 #[derive(Default)]
-pub(super) struct Renewal {
+pub(in crate::engine) struct Renewal {
     /// Pages of it wait for a checkpoint of what is below this sequence.
     until: Option<u64>,
     /// Pages of it that are on their way here.
@@ -24,13 +24,13 @@ pub(super) struct Renewal {
 
 impl Engine {
     /// Pages of the map may lie where they shall not stay.
-    pub(super) fn want_renewal(&mut self) {
+    pub(in crate::engine) fn want_renewal(&mut self) {
         self.map.begin_renewal();
         self.again = true;
     }
 
     /// Takes up the next part when the one before is elsewhere.
-    pub(super) fn advance_renewal(&mut self) {
+    pub(in crate::engine) fn advance_renewal(&mut self) {
         let busy = self.is_renewing_pages() || self.is_checkpointing();
         if !self.map.is_renewing() || busy || self.renewal_rests() {
             return;
@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// A page that was loaded in order to be written elsewhere.
-    pub(super) fn renew_page(&mut self, id: PageId) {
+    pub(in crate::engine) fn renew_page(&mut self, id: PageId) {
         let renewal = &mut self.rebuild.renewal;
         renewal.loading = renewal.loading.saturating_sub(1);
         self.touch_page(id);
@@ -88,18 +88,18 @@ impl Engine {
     }
 
     /// Whether pages are on their way elsewhere.
-    pub(super) fn is_renewing_pages(&self) -> bool {
+    pub(in crate::engine) fn is_renewing_pages(&self) -> bool {
         self.rebuild.renewal.until.is_some()
     }
 
     /// Below which sequence pages are to be written, once all of the part are here.
-    pub(super) fn renewal_due(&self) -> Option<u64> {
+    pub(in crate::engine) fn renewal_due(&self) -> Option<u64> {
         let renewal = &self.rebuild.renewal;
         renewal.until.filter(|_| renewal.loading == 0)
     }
 
     /// A checkpoint is done. What was loaded too late for it is found again the next time through.
-    pub(super) fn part_renewed(&mut self) {
+    pub(in crate::engine) fn part_renewed(&mut self) {
         if self.renewal_due().is_none() {
             return;
         }
@@ -114,7 +114,7 @@ impl Engine {
     }
 
     /// When a renewal that rests goes on.
-    pub(super) fn renewal_deadline(&self) -> Option<Moment> {
+    pub(in crate::engine) fn renewal_deadline(&self) -> Option<Moment> {
         let at = self.rebuild.renewal.rests_until;
         (self.map.is_renewing() && at > self.now).then_some(at)
     }

@@ -5,16 +5,16 @@
 use ashlar_block::{ErrorKind, IoError, Operation, Request};
 use tracing::trace;
 
-use super::drive_io::Unsent;
+use super::Unsent;
 use super::flights::{Asked, DriveReplies, Slow};
 use super::waits::{DriveWait, Refused};
-use super::{Engine, Owner};
 use crate::Canary;
+use crate::engine::{Engine, Owner};
 use crate::format::MemberState;
 
 impl Engine {
     /// Does what there is to do about requests that drives have had for long.
-    pub(super) fn watch_drives(&mut self) {
+    pub(in crate::engine) fn watch_drives(&mut self) {
         while let Some(unsent) = self.drive_io.next_unsent() {
             let Unsent {
                 owner,
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// Has a host's read go on without a drive; false if it is something else, or cannot.
-    pub(super) fn read_elsewhere(&mut self, owner: Owner, drive: usize) -> bool {
+    pub(in crate::engine) fn read_elsewhere(&mut self, owner: Owner, drive: usize) -> bool {
         match owner {
             Owner::ReadPart { op, at } => self.read_part_elsewhere(op, at),
             Owner::ReadStrips { op, first } => self.read_strips_elsewhere((op, first), drive),
@@ -76,7 +76,7 @@ impl Engine {
     }
 
     /// Whether a drive's error is one to wait out.
-    pub(super) fn will_pass(&self, asked: &Asked, error: &IoError) -> bool {
+    pub(in crate::engine) fn will_pass(&self, asked: &Asked, error: &IoError) -> bool {
         match (asked.op, error.kind()) {
             // There may be another copy.
             (Operation::Read, ErrorKind::Exhausted) => asked
@@ -90,7 +90,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn wait_for(&mut self, refused: Refused, error: &IoError) {
+    pub(in crate::engine) fn wait_for(&mut self, refused: Refused, error: &IoError) {
         let Refused {
             asked,
             drive,
@@ -169,7 +169,7 @@ impl Engine {
 
 impl Owner {
     fn is_read(&self) -> bool {
-        use super::DestageIo;
+        use crate::engine::DestageIo;
         matches!(
             self,
             Self::ReadPart { .. }

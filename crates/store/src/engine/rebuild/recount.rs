@@ -7,21 +7,21 @@ use std::collections::BTreeMap;
 use crate::format::ChunkCopy;
 
 /// Segments that one turn looks at.
-pub(super) const A_TURN: usize = 16;
+pub(in crate::engine) const A_TURN: usize = 16;
 
 /// Extents of one drive that segments have, as far as these were looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Recount {
-    pub(super) drive: u16,
+pub(in crate::engine) struct Recount {
+    pub(in crate::engine) drive: u16,
     /// The segments below this number were looked at.
-    pub(super) next: u32,
+    pub(in crate::engine) next: u32,
     /// First extent and length of each run.
-    pub(super) taken: BTreeMap<u32, u32>,
+    pub(in crate::engine) taken: BTreeMap<u32, u32>,
 }
 
 impl Recount {
     /// Nothing was looked at.
-    pub(super) fn of(drive: u16) -> Self {
+    pub(in crate::engine) fn of(drive: u16) -> Self {
         Self {
             drive,
             next: 0,
@@ -30,21 +30,26 @@ impl Recount {
     }
 
     /// So many extents are in use.
-    pub(super) fn take(&mut self, copy: ChunkCopy, extents: u32) {
+    pub(in crate::engine) fn take(&mut self, copy: ChunkCopy, extents: u32) {
         if copy.drive == self.drive {
             self.taken.insert(copy.extent, extents);
         }
     }
 
     /// A segment has these columns from now on. One that was not looked at yet will be.
-    pub(super) fn segment_changes(&mut self, id: u32, columns: &[ChunkCopy], extents: u32) {
+    pub(in crate::engine) fn segment_changes(
+        &mut self,
+        id: u32,
+        columns: &[ChunkCopy],
+        extents: u32,
+    ) {
         if id < self.next {
             columns.iter().for_each(|&copy| self.take(copy, extents));
         }
     }
 
     /// Extents are free. Of a segment that was not looked at yet, it will not be.
-    pub(super) fn give(&mut self, copy: ChunkCopy) {
+    pub(in crate::engine) fn give(&mut self, copy: ChunkCopy) {
         if copy.drive == self.drive {
             self.taken.remove(&copy.extent);
         }

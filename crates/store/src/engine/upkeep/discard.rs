@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use ashlar_block::{BlockRange, IoError, Moment, Operation, Request};
 
-use super::{Engine, Owner};
 use crate::Canary;
+use crate::engine::{Engine, Owner};
 use crate::format::ChunkCopy;
 use crate::manage::Manage;
 
@@ -26,7 +26,7 @@ const BREATH: Duration = Duration::from_millis(2);
 
 /// Extents side by side on a drive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(in crate::engine) struct Run {
     drive: usize,
     first: u32,
     count: u32,
@@ -47,18 +47,18 @@ pub(crate) struct Discards {
 
 impl Discards {
     /// Extents of a drive that are free, and with the drive.
-    pub(super) fn taken(&self, drive: usize) -> u32 {
+    pub(in crate::engine) fn taken(&self, drive: usize) -> u32 {
         let on_way = self.on_way.filter(|run| run.drive == drive);
         on_way.map_or(0, |run| run.count)
     }
 
     /// Whether room will come back.
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(in crate::engine) fn is_under_way(&self) -> bool {
         self.on_way.is_some()
     }
 
     /// When there is something to do.
-    pub(super) fn deadline(&self) -> Option<Moment> {
+    pub(in crate::engine) fn deadline(&self) -> Option<Moment> {
         let idle = self.on_way.is_none() && !self.waiting.is_empty();
         self.due.filter(|_| idle)
     }
@@ -66,7 +66,7 @@ impl Discards {
 
 impl Engine {
     /// Extents are free.
-    pub(super) fn give_extents_of(&mut self, copy: ChunkCopy, count: u32) {
+    pub(in crate::engine) fn give_extents_of(&mut self, copy: ChunkCopy, count: u32) {
         let drive = usize::from(copy.drive);
         if self.drives.give(drive, copy.extent, count) {
             self.recount_gives(copy);
@@ -75,7 +75,7 @@ impl Engine {
     }
 
     /// After an import: all that is free.
-    pub(super) fn discard_all_free(&mut self) {
+    pub(in crate::engine) fn discard_all_free(&mut self) {
         for drive in 0..self.drives.count() {
             for (first, count) in self.drives.free(drive).runs() {
                 self.discard_later(drive, first, count);
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// Whether a wish waits until the room is there that a drive is discarding.
-    pub(super) fn holds_for_discard(&mut self, id: u64, what: &Manage) -> bool {
+    pub(in crate::engine) fn holds_for_discard(&mut self, id: u64, what: &Manage) -> bool {
         let needs_room = matches!(
             what,
             Manage::CreateVolume(_) | Manage::ResizeVolume { .. } | Manage::RemoveDrive { .. }
@@ -119,13 +119,13 @@ impl Engine {
     }
 
     /// Wishes that wait for a discard.
-    pub(super) fn take_held_for_discard(&mut self) -> Vec<u64> {
+    pub(in crate::engine) fn take_held_for_discard(&mut self) -> Vec<u64> {
         let held = std::mem::take(&mut self.upkeep.discards_mut().held);
         held.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Discards the next run, if it is time and the run is still free.
-    pub(super) fn advance_discards(&mut self) {
+    pub(in crate::engine) fn advance_discards(&mut self) {
         let due = self
             .upkeep
             .discards()
@@ -188,7 +188,7 @@ impl Engine {
     }
 
     /// A drive has discarded a run, or could not: then it keeps what it had, which harms nothing.
-    pub(super) fn discarded(&mut self, drive: usize, result: Result<(), IoError>) {
+    pub(in crate::engine) fn discarded(&mut self, drive: usize, result: Result<(), IoError>) {
         if let Err(error) = result {
             // What has not been answered may still be under way: nothing may be put there.
             if error.kind() == ashlar_block::ErrorKind::Timeout {

@@ -1,0 +1,46 @@
+//! What the rest of the engine asks of walks: which columns are being filled, and which drives come back.
+
+use std::time::Duration;
+
+use super::Rebuild;
+use super::readmit::Returns;
+use crate::comeback::Returning;
+use crate::engine::state::Joining;
+
+impl Rebuild {
+    /// Nothing yet but for members that an import has found to be here again.
+    pub(in crate::engine) fn new(repair_after: Duration, returning: Vec<Returning>) -> Self {
+        Self {
+            repair_after,
+            returns: Returns::found(returning),
+            ..Self::default()
+        }
+    }
+
+    /// The column of a segment that is being filled, if one is: it is written, and not read.
+    pub(in crate::engine) fn joining(&self, segment: u32) -> Option<&Joining> {
+        self.joining.get(&segment)
+    }
+
+    /// Whether a column of a segment is being filled.
+    pub(in crate::engine) fn is_joining(&self, segment: u32) -> bool {
+        self.joining.contains_key(&segment)
+    }
+
+    /// Drives on which columns are being filled.
+    pub(in crate::engine) fn joining_drives(&self) -> impl Iterator<Item = u16> {
+        self.joining.values().map(|joining| joining.column.drive)
+    }
+
+    /// Members that come back.
+    pub(in crate::engine) fn returns(&self) -> &Returns {
+        &self.returns
+    }
+
+    /// Nothing walks any more: takes the orders that wait for a scrub, or for a drive to be back.
+    pub(in crate::engine) fn take_asked(&mut self) -> Vec<u64> {
+        let mut asked = std::mem::take(&mut self.scrub.asked_by);
+        asked.append(&mut self.returns.take_asked());
+        asked
+    }
+}
