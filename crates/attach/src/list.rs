@@ -109,7 +109,7 @@ fn left(folder: &Folder, told: &Attachment) -> String {
         let name = device.display();
         left.push(match users::holders(&device) {
             Some(who) => format!("{name}, in use by {who}"),
-            None => format!("{name}, in use by none"),
+            None => name.to_string(),
         });
     }
     let processes = told.processes.iter();

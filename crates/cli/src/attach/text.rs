@@ -39,7 +39,7 @@ pub(super) fn list(attachments: &[Attachment]) -> String {
         if let Some(left) = &one.left {
             let mount = one.state.mount.display();
             text.push_str(&format!(
-                "{mount}: what is left: {left}. End what uses it, then `ashlar detach {mount}`\n"
+                "{mount}: what is left: {left}. `ashlar detach {mount}` clears that once nothing uses it\n"
             ));
         }
         if let Some(why) = &one.fenced {

@@ -98,9 +98,13 @@ fn what_holds_the_rest_of_a_detach_is_named_until_it_lets_go() {
         .as_str()
         .expect("a device")
         .to_owned();
-    let mut sleep = Command::new("sleep");
     let open = File::open(&device).expect("a device");
-    let holder = sleep.arg("600").stdin(open).stdout(Stdio::null()).spawn();
+    // The command would keep the device open itself.
+    let holder = Command::new("sleep")
+        .arg("600")
+        .stdin(open)
+        .stdout(Stdio::null())
+        .spawn();
     let mut holder = holder.expect("it starts");
     let (mount, who) = (
         rig.mount(),
