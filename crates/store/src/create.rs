@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ashlar_block::ErrorKind;
 use uuid::Uuid;
 
+use crate::comeback::read_label;
 use crate::drives::Drives;
 use crate::engine::extents::{Extents, take_columns};
 use crate::error::PoolError;
@@ -12,7 +13,6 @@ use crate::format::{
     Chunk, ChunkCopy, DriveClass, Features, Label, LogState, Member, MemberState, RepairReserve,
     Reserve, Root, Salt, TermStart,
 };
-use crate::recover::read_label;
 use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES, Sizes};
 
 /// A drive of a pool to be made.

@@ -6,9 +6,11 @@ use ashlar_block::{
     IoError, Moment, Operation, Request,
 };
 
-use crate::engine::DRIVE_REPLY_TIMEOUT;
 use crate::ring::Copies;
 use crate::sizes::GRANULE;
+
+/// How long a drive may take for a request before it counts as failed, unless something else is said.
+pub const DRIVE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Drives for work that is done step by step: making a pool, importing one. Requests of a batch are
 /// on their way together; a batch is waited for.

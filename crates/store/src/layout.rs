@@ -137,6 +137,37 @@ impl fmt::Display for Layout {
     }
 }
 
+/// What a drive is good at; in the order of speed, fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DriveClass {
+    /// NVMe flash.
+    Nvme = 1,
+    /// SATA or SAS flash.
+    Ssd = 2,
+    /// A disk that seeks.
+    Hdd = 3,
+}
+
+impl DriveClass {
+    /// All of them, fastest first.
+    pub const ALL: [Self; 3] = [Self::Nvme, Self::Ssd, Self::Hdd];
+
+    /// Whether it takes long to come to a place.
+    pub fn seeks(self) -> bool {
+        self == Self::Hdd
+    }
+}
+
+impl fmt::Display for DriveClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nvme => "nvme",
+            Self::Ssd => "ssd",
+            Self::Hdd => "hdd",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,9 @@
 //!
 //! Sockets, clocks, threads: time and I/O are parameters ([`Event`], [`Outbox`]).
 mod canary;
+mod comeback;
 mod create;
+mod drive_table;
 mod drives;
 mod engine;
 mod error;
@@ -51,18 +53,19 @@ pub mod sizes;
 mod tier;
 
 pub use canary::{Cage, Canary};
+pub use comeback::{Comeback, read_label};
 pub use create::{DrivePlan, PoolPlan, enlist, format};
-pub use drives::Drives;
+pub use drive_table::{DriveBytes, DriveErrors, DriveTable, Missing};
+pub use drives::{DRIVE_REPLY_TIMEOUT, Drives};
 pub use engine::{
-    Counters, DRIVE_REPLY_TIMEOUT, DriveReplies, DriveWait, Engine, Event, HomeStatus, LeafMemory,
-    LostBlocks, MemberStatus, Outbox, Status, StripeStatus, TierStatus, TierTally, VolumeCondition,
-    VolumeInfo,
+    Counters, DriveReplies, DriveWait, Engine, Event, HomeStatus, LeafMemory, LostBlocks,
+    MemberStatus, Outbox, Status, StripeStatus, TierStatus, TierTally, VolumeCondition, VolumeInfo,
 };
 pub use error::PoolError;
 pub use layout::Layout;
 pub use manage::{Manage, Managed, VolumePlan};
 pub use membership::{Membership, NodeMemory};
-pub use recover::{Comeback, ImportOptions, Imported, import, missing_members, read_label};
+pub use recover::{ImportOptions, Imported, import, missing_members};
 pub use replica::{
     Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaSize,
     ReplicaTag, Till,

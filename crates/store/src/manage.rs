@@ -1,9 +1,10 @@
 use ashlar_block::Geometry;
 use uuid::Uuid;
 
+use crate::comeback::Comeback;
 use crate::format::{DriveClass, Reserve};
 use crate::sizes::Grain;
-use crate::{Comeback, HotTier, Layout};
+use crate::{HotTier, Layout};
 use crate::{ReplicaChange, ReplicaIdentity, ReplicaSize};
 
 /// A volume to be made.

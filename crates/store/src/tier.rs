@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use crate::Layout;
-use crate::format::DriveClass;
+use crate::layout::{DriveClass, Layout};
 
 /// How much of a volume its hot home may hold, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

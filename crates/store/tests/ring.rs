@@ -208,7 +208,7 @@ impl Shelf {
             });
         }
         let records = composer.done();
-        let crcs = records.1.clone();
+        let crcs = records.crcs.clone();
         let stamp = Stamp {
             log: LogId::Ring,
             salt: SALT,

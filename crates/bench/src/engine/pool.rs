@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use ashlar_block::{
-    BlockDevice, BlockRange, BufferPool, Completion, Durability, IoBuffer, Moment, Request,
-};
+use ashlar_block::{BlockDevice, BlockRange, BufferPool, Durability, IoBuffer, Moment, Request};
 use ashlar_store::format::{DriveClass, Reserve, Salt};
 use ashlar_store::{
-    DrivePlan, Drives, Engine, Event, Grain, HotTier, ImportOptions, Imported, Layout, Manage,
-    Managed, Outbox, PoolPlan, Sizes, VolumePlan, format, import,
+    DrivePlan, DriveTable, Drives, Engine, Event, Grain, HotTier, ImportOptions, Imported, Layout,
+    Manage, Managed, Outbox, PoolPlan, Sizes, VolumePlan, format, import,
 };
 use uuid::Uuid;
 
@@ -32,11 +30,10 @@ pub(crate) type Wait = Box<dyn FnMut(Option<Moment>) -> Moment>;
 /// A pool in service.
 pub(crate) struct Pool {
     pub(crate) engine: Engine,
-    devices: Vec<Option<Box<dyn BlockDevice>>>,
+    drives: DriveTable,
     wait: Wait,
     now: Moment,
     out: Outbox,
-    done: Vec<Completion>,
     buffers: BufferPool,
     next_id: u64,
     /// Something was posted that a turn must follow.
@@ -128,11 +125,10 @@ impl Pool {
         let now = wait(Some(Moment::ORIGIN));
         Ok(Self {
             engine,
-            devices: drives,
+            drives: DriveTable::new(drives),
             wait,
             now,
             out: Outbox::default(),
-            done: Vec::new(),
             buffers: buffers.unwrap_or_else(|| BufferPool::new(LOAD_BYTES)),
             next_id: 0,
             posted: false,
@@ -148,8 +144,11 @@ impl Pool {
         self.engine.handle(self.now, Event::Tick, &mut self.out);
         for (drive, request) in std::mem::take(&mut self.out.io) {
             busy = true;
-            if let Some(device) = self.devices.get_mut(drive).and_then(Option::as_mut) {
-                device.submit(request);
+            if let Err(missing) = self.drives.submit(drive, request) {
+                let completion = missing.completion();
+                let event = Event::Done { drive, completion };
+                self.engine.post(self.now, event, &mut self.out);
+                self.posted = true;
             }
         }
         // What was submitted in this turn goes out in this turn.
@@ -159,18 +158,12 @@ impl Pool {
 
     /// Gives the engine what the drives have answered; true if that was anything.
     fn poll(&mut self) -> bool {
-        let mut any = false;
-        for drive in 0..self.devices.len() {
-            let Some(device) = &mut self.devices[drive] else {
-                continue;
-            };
-            device.poll(self.now, &mut self.done);
-            for completion in self.done.drain(..) {
-                any = true;
-                let event = Event::Done { drive, completion };
-                self.engine.post(self.now, event, &mut self.out);
-            }
-        }
+        let (mut any, now) = (false, self.now);
+        self.drives.poll(now, |drive, completion| {
+            any = true;
+            let event = Event::Done { drive, completion };
+            self.engine.post(now, event, &mut self.out);
+        });
         self.posted |= any;
         any
     }
@@ -182,9 +175,8 @@ impl Pool {
 
     /// Or until a moment.
     fn pass_until(&mut self, at_most: Option<Moment>) {
-        let devices = self.devices.iter().flatten();
-        let devices = devices.filter_map(|device| device.next_deadline());
-        let all = devices.chain(self.engine.next_deadline()).chain(at_most);
+        let both = [self.drives.next_deadline(), self.engine.next_deadline()];
+        let all = both.into_iter().chain([at_most]).flatten();
         self.now = (self.wait)(all.min());
     }
 

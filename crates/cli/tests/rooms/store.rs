@@ -67,8 +67,10 @@ fn what_cannot_be_is_not_passed_over() {
 /// Parts of the engine that own their fields: none can be reached from outside of its module.
 const OWNERS: &[(&str, &str)] = &[
     ("access", "Access"),
+    ("add_log_copies", "AddLogCopies"),
     ("admission", "Admission"),
     ("checkpoint", "Checkpoint"),
+    ("destage/mod", "Destage"),
     ("discard", "Discards"),
     ("drive_io", "DriveIo"),
     ("drives", "Drives"),
@@ -79,6 +81,9 @@ const OWNERS: &[(&str, &str)] = &[
     ("identity", "Identity"),
     ("journal", "Journal"),
     ("locks", "Locks"),
+    ("logs", "Logs"),
+    ("map", "Map"),
+    ("map/evict", "Clock"),
     ("memory", "Memory"),
     ("mending", "Mending"),
     ("metadata", "Metadata"),
@@ -122,8 +127,8 @@ fn what_owns_its_fields_shows_none() {
 
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
-const ENGINE_FIELDS: usize = 33;
-const ENGINE_FILES: usize = 42;
+const ENGINE_FIELDS: usize = 30;
+const ENGINE_FILES: usize = 39;
 
 #[test]
 fn the_engine_does_not_grow() {
@@ -166,6 +171,8 @@ const FLOORS: &[&str] = &[
     "membership",
     "ring",
     "drives",
+    "drive_table",
+    "comeback",
     "manage",
     "engine",
     "recover",
@@ -173,7 +180,7 @@ const FLOORS: &[&str] = &[
 ];
 
 /// Files and the higher floors that they know all the same.
-const UPWARD: usize = 6;
+const UPWARD: usize = 0;
 
 /// The modules of the crate that a source names: by their own names, or by those that the crate gives to what
 /// is in them.
@@ -242,7 +249,7 @@ fn no_floor_of_the_store_knows_a_higher_one() {
 }
 
 /// Parameters that are tuples: what belongs together has a name.
-const TUPLES: usize = 29;
+const TUPLES: usize = 26;
 
 /// Parameters of a function, from behind the parenthesis that opens them.
 fn parameters(code: &str) -> Vec<&str> {

@@ -265,7 +265,8 @@ pub(super) fn name_of(pool: &LivePool, index: usize) -> String {
 fn drives(pool: &LivePool, view: &View) -> Vec<DriveStatus> {
     let drive = |(index, member): (usize, &MemberStatus)| {
         let known = pool.drives.get(index);
-        let (read, write) = view.traffic.errors.get(index).copied().unwrap_or_default();
+        let failed = view.traffic.errors.get(index).copied();
+        let failed = failed.unwrap_or_default();
         DriveStatus {
             spec: known.map(|known| known.spec.clone()).unwrap_or_default(),
             id: member.drive,
@@ -280,8 +281,8 @@ fn drives(pool: &LivePool, view: &View) -> Vec<DriveStatus> {
             bytes: member.bytes,
             used_bytes: member.used_bytes,
             errors: DriveErrors {
-                read,
-                write,
+                read: failed.reads,
+                write: failed.writes,
                 checksum: member.bad_copies,
             },
             slow_requests: member.replies.slow,

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use ashlar_block::{
-    BlockDevice, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Provenance, Request,
+    Completion, ErrorKind, Geometry, IoError, Moment, Operation, Provenance, Request,
 };
 use ashlar_copy::NameCount;
 use ashlar_reactor::{Handle, Mailbox, Opener};
 use ashlar_store::format::DriveClass;
-use ashlar_store::{Comeback, Engine, Event, Manage, Managed, Outbox};
+use ashlar_store::{Comeback, DriveErrors, DriveTable, Engine, Event, Manage, Managed, Outbox};
 use slab::Slab;
 use tracing::error;
 use uuid::Uuid;
@@ -26,10 +26,6 @@ use crate::replica::Replicated;
 mod replicas;
 #[cfg(test)]
 mod tests;
-
-/// Set in the tag of a read that is with a drive: a completion says no more of what it completes, for
-/// a write gives its buffer back, too.
-const READ: u64 = 1 << 63;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -54,7 +50,7 @@ pub struct Traffic {
     /// The volumes in service and their shapes.
     pub geometries: Vec<(u32, Geometry)>,
     /// By member: reads and writes that have failed.
-    pub errors: Vec<(u64, u64)>,
+    pub errors: Vec<DriveErrors>,
 }
 
 /// Operations of one kind.
@@ -115,13 +111,10 @@ struct Pending {
 /// An engine and its drives, on one thread.
 pub struct EngineDriver {
     engine: Engine,
-    drives: Vec<Option<Box<dyn BlockDevice>>>,
-    /// Requests on their way, by drive.
-    flying: Vec<u32>,
+    drives: DriveTable,
     reactor: Handle,
     mail: Mailbox<Mail>,
     out: Outbox,
-    done: Vec<Completion>,
     now: Moment,
     pending: Slab<Pending>,
     ports: Slab<Vec<Completion>>,
@@ -162,9 +155,7 @@ impl EngineDriver {
                 None => None,
             });
         }
-        let errors = vec![(0, 0); opened.len()];
         let soundness = Soundness::of(&engine);
-        let flying = vec![0; opened.len()];
         let described = opened.iter().map(|drive| Some(drive.as_ref()?.describe()));
         let news = News::new(&engine, described);
         let copies = engine.replicas().into_iter().map(|(volume, _)| volume);
@@ -173,21 +164,16 @@ impl EngineDriver {
             names: NameCount::default(),
             making: BTreeMap::new(),
             engine,
-            drives: opened,
-            flying,
+            drives: DriveTable::new(opened),
             reactor: reactor.clone(),
             mail: link.mail.clone(),
             out: Outbox::default(),
-            done: Vec::new(),
             now: reactor.now(),
             pending: Slab::new(),
             ports: Slab::new(),
             waiting: Slab::new(),
             posted: true,
-            traffic: Traffic {
-                errors,
-                ..Traffic::default()
-            },
+            traffic: Traffic::default(),
             news,
             paces: Paces::default(),
             soundness,
@@ -326,17 +312,7 @@ impl EngineDriver {
         if self.paces.look(&self.engine, now) {
             self.soundness.look(&self.engine);
         }
-        self.close_drives();
-    }
-
-    /// Lets go of drives that are out of service: they may be pulled, or used for something else.
-    fn close_drives(&mut self) {
-        for (drive, place) in self.drives.iter_mut().enumerate() {
-            let idle = self.flying.get(drive) == Some(&0);
-            if idle && !self.engine.uses(drive) {
-                *place = None;
-            }
-        }
+        self.drives.close_unused(|drive| self.engine.uses(drive));
     }
 
     /// When `turn` must be called next even if nothing happens.
@@ -344,11 +320,7 @@ impl EngineDriver {
         if self.posted {
             return Some(self.now);
         }
-        let drives = self
-            .drives
-            .iter()
-            .flatten()
-            .filter_map(|drive| drive.next_deadline());
+        let drives = self.drives.next_deadline().into_iter();
         let own = self
             .engine
             .next_deadline()
@@ -425,13 +397,7 @@ impl EngineDriver {
                 let taken = self.engine.members().get(index);
                 if taken.is_some_and(|taken| taken.drive == drive) {
                     self.news.joined(&self.engine, index, &device.describe());
-                    if index == self.drives.len() {
-                        self.drives.push(None);
-                        self.flying.push(0);
-                        self.traffic.errors.push((0, 0));
-                    }
-                    self.drives[index] = Some(device);
-                    self.traffic.errors[index] = (0, 0);
+                    self.drives.join(index, device);
                 }
             }
             // Whoever asked may have gone.
@@ -448,11 +414,12 @@ impl EngineDriver {
             let why = format!("drive {drive} still has requests that it has not answered");
             IoError::new(ErrorKind::InvalidRequest, why)
         };
-        let place = member.and_then(|member| self.drives.get_mut(member));
-        let (Some(place @ None), Some(member)) = (place, member) else {
+        let Some(member) = member.filter(|&member| !self.drives.is_open(member)) else {
             return Err(busy());
         };
-        *place = Some(opener.open(&self.reactor)?);
+        if !self.drives.reopen(member, opener.open(&self.reactor)?) {
+            return Err(busy());
+        }
         let (reply, answer) = channel();
         let id = self.waiting.insert(reply) as u64;
         let what = Manage::ReadmitDrive(back);
@@ -460,7 +427,7 @@ impl EngineDriver {
         if self.engine.uses(member) {
             return Ok(Managed::Done);
         }
-        self.drives[member] = None;
+        self.drives.close(member);
         self.deliver();
         answer.try_recv().unwrap_or_else(|_| Err(busy()))
     }
@@ -474,6 +441,9 @@ impl EngineDriver {
         View {
             traffic: Traffic {
                 geometries: geometries.collect(),
+                device_read_bytes: self.drives.bytes().read,
+                device_written_bytes: self.drives.bytes().written,
+                errors: self.drives.errors(),
                 ..self.traffic.clone()
             },
             progress,
@@ -483,52 +453,18 @@ impl EngineDriver {
     }
 
     fn poll_drives(&mut self) {
-        for drive in 0..self.drives.len() {
-            let Some(device) = &mut self.drives[drive] else {
-                continue;
-            };
-            device.poll(self.now, &mut self.done);
-            for mut completion in std::mem::take(&mut self.done) {
-                self.flying[drive] = self.flying[drive].saturating_sub(1);
-                let is_read = completion.tag & READ != 0;
-                completion.tag &= !READ;
-                // What it cannot do now says nothing of what it holds.
-                let is_error = |error: &IoError| {
-                    !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Exhausted)
-                };
-                if completion.result.as_ref().is_err_and(is_error) {
-                    let (reads, writes) = &mut self.traffic.errors[drive];
-                    *(if is_read { reads } else { writes }) += 1;
-                }
-                self.post(Event::Done { drive, completion });
-            }
-        }
+        let (engine, out, now) = (&mut self.engine, &mut self.out, self.now);
+        self.drives.poll(now, |drive, completion| {
+            engine.post(now, Event::Done { drive, completion }, out);
+            self.posted = true;
+        });
     }
 
     fn send(&mut self) {
-        for (drive, mut request) in std::mem::take(&mut self.out.io) {
-            let bytes = request
-                .buffer
-                .as_ref()
-                .map_or(0, |buffer| buffer.len() as u64);
-            match request.op {
-                Operation::Read => self.traffic.device_read_bytes += bytes,
-                _ => self.traffic.device_written_bytes += bytes,
-            }
-            match self.drives.get_mut(drive).and_then(Option::as_mut) {
-                Some(device) => {
-                    self.flying[drive] += 1;
-                    if request.op == Operation::Read {
-                        request.tag |= READ;
-                    }
-                    device.submit(request);
-                }
-                None => {
-                    let missing =
-                        IoError::new(ErrorKind::NotSent, format!("drive {drive} is missing"));
-                    let completion = request.complete(Err(missing));
-                    self.post(Event::Done { drive, completion });
-                }
+        for (drive, request) in std::mem::take(&mut self.out.io) {
+            if let Err(missing) = self.drives.submit(drive, request) {
+                let completion = missing.completion();
+                self.post(Event::Done { drive, completion });
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use ashlar_block::{BlockDevice, BlockSize, BufferPool, Completion, ErrorKind, IoError, Moment};
+use ashlar_block::{BlockSize, BufferPool, ErrorKind, IoError, Moment};
 use ashlar_copy::{Copy, EngineLocal, NameCount, unwritten, volume_of};
 use ashlar_replica::{
     Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position,
@@ -12,8 +12,8 @@ use ashlar_replica::{
 };
 use ashlar_store::format::{Reserve, Salt};
 use ashlar_store::{
-    Canary, Engine, Event as PoolEvent, Layout, Manage, Managed, Outbox, ReplicaIdentity,
-    VolumePlan,
+    Canary, DriveTable, Engine, Event as PoolEvent, Layout, Manage, Managed, Outbox,
+    ReplicaIdentity, VolumePlan,
 };
 use bytes::{Bytes, BytesMut};
 use uuid::Uuid;
@@ -40,7 +40,7 @@ pub(crate) struct PoolStore {
     rig: Rc<Rig>,
     drives: Vec<Shared>,
     engine: Engine,
-    devices: Vec<Option<Box<dyn BlockDevice>>>,
+    devices: DriveTable,
     copy: Copy,
     /// Of which the copy takes buffers.
     memory: BufferPool,
@@ -122,7 +122,7 @@ impl PoolStore {
         let pool = pool_shape(count, count as u8);
         Engine::format(devices, wait(&rig, &drives), &pool)?;
         let running = import(&rig, &drives, canary)?;
-        let (engine, devices) = (running.engine, running.devices);
+        let (engine, devices) = (running.engine, DriveTable::new(running.devices));
         let mut pool = Fresh {
             rig: rig.clone(),
             engine,
@@ -246,8 +246,8 @@ impl PoolStore {
     /// Hands on what was asked for and answered.
     fn deliver(&mut self) -> Result<bool, String> {
         for (drive, request) in self.out.io.drain(..) {
-            let device = self.devices.get_mut(drive).and_then(Option::as_mut);
-            device.ok_or("a drive is missing")?.submit(request);
+            let sent = self.devices.submit(drive, request);
+            sent.map_err(|missing| missing.to_string())?;
         }
         for completion in self.out.done.drain(..) {
             if volume_of(completion.tag) == Some(self.volume) {
@@ -263,20 +263,12 @@ impl PoolStore {
             self.events.push_back(contracted(event));
         }
         let now = self.rig.now();
-        let mut polled: Vec<(usize, Completion)> = Vec::new();
-        for (drive, device) in self.devices.iter_mut().enumerate() {
-            let mut done = Vec::new();
-            if let Some(device) = device {
-                device.poll(now, &mut done);
-            }
-            polled.extend(done.into_iter().map(|completion| (drive, completion)));
-        }
-        let any = !polled.is_empty();
-        for (drive, completion) in polled {
-            let event = PoolEvent::Done { drive, completion };
-            self.engine.post(now, event, &mut self.out);
-            self.posted = true;
-        }
+        let (engine, out, mut any) = (&mut self.engine, &mut self.out, false);
+        self.devices.poll(now, |drive, completion| {
+            engine.post(now, PoolEvent::Done { drive, completion }, out);
+            any = true;
+        });
+        self.posted |= any;
         match self.rig.violation() {
             Some(violation) => Err(violation),
             None => Ok(any),
@@ -345,12 +337,12 @@ impl PoolStore {
     /// The process dies; with the power, what drives had not flushed goes, too. Another process imports the pool.
     pub(crate) fn crash(&mut self, chance: &mut Chance) -> Result<(), String> {
         let power = chance.happens(500);
-        self.devices.clear();
+        self.devices = DriveTable::default();
         for drive in &self.drives {
             drive.borrow_mut().crash(power);
         }
         let running = import(&self.rig, &self.drives, self.canary)?;
-        (self.engine, self.devices) = (running.engine, running.devices);
+        (self.engine, self.devices) = (running.engine, DriveTable::new(running.devices));
         self.out = Outbox::default();
         self.events.clear();
         self.posted = false;
@@ -413,7 +405,7 @@ fn import(
 struct Fresh {
     rig: Rc<Rig>,
     engine: Engine,
-    devices: Vec<Option<Box<dyn BlockDevice>>>,
+    devices: DriveTable,
     out: Outbox,
 }
 
@@ -427,21 +419,15 @@ impl Fresh {
                 return answer.map_err(|error| error.to_string());
             }
             for (drive, request) in self.out.io.drain(..) {
-                let device = self.devices.get_mut(drive).and_then(Option::as_mut);
-                device.ok_or("a drive is missing")?.submit(request);
+                let sent = self.devices.submit(drive, request);
+                sent.map_err(|missing| missing.to_string())?;
             }
             self.rig.pass(Duration::from_micros(10));
             let now = self.rig.now();
-            for (drive, device) in self.devices.iter_mut().enumerate() {
-                let mut done = Vec::new();
-                if let Some(device) = device {
-                    device.poll(now, &mut done);
-                }
-                for completion in done {
-                    let event = PoolEvent::Done { drive, completion };
-                    self.engine.handle(now, event, &mut self.out);
-                }
-            }
+            let (engine, out) = (&mut self.engine, &mut self.out);
+            self.devices.poll(now, |drive, completion| {
+                engine.handle(now, PoolEvent::Done { drive, completion }, out);
+            });
             self.engine.handle(now, PoolEvent::Tick, &mut self.out);
         }
         Err("an order is never answered".into())

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ashlar_block::{BlockDevice, Completion, IoError, Moment, Request};
-use ashlar_store::Membership;
+use ashlar_store::{DriveTable, Membership};
 
 use super::seam::{Event, Manage, Managed, Outbox, Running, Subject};
 use crate::chance::Chance;
@@ -22,9 +22,8 @@ pub(crate) enum News {
 /// An engine in service.
 pub(crate) struct Node<S> {
     engine: S,
-    devices: Vec<Option<Box<dyn BlockDevice>>>,
+    drives: DriveTable,
     out: Outbox,
-    polled: Vec<Completion>,
     waiting: Vec<Event>,
     /// The drives that orders on their way add, in their order.
     adding: VecDeque<Box<dyn BlockDevice>>,
@@ -62,9 +61,8 @@ impl<S: Subject> Node<S> {
     pub(crate) fn new(running: Running<S>) -> Self {
         Self {
             engine: running.engine,
-            devices: running.devices,
+            drives: DriveTable::new(running.devices),
             out: Outbox::default(),
-            polled: Vec::new(),
             waiting: Vec::new(),
             adding: VecDeque::new(),
             storing: None,
@@ -119,20 +117,14 @@ impl<S: Subject> Node<S> {
 
     /// Nothing is to be asked of a member any more.
     pub(crate) fn forget(&mut self, member: usize) {
-        if let Some(device) = self.devices.get_mut(member) {
-            *device = None;
-        }
+        self.drives.close(member);
     }
 
     /// Collects what the drives have answered.
     pub(crate) fn poll(&mut self, now: Moment) {
-        for (drive, device) in self.devices.iter_mut().enumerate() {
-            let Some(device) = device else { continue };
-            device.poll(now, &mut self.polled);
-            let done = self.polled.drain(..);
-            self.waiting
-                .extend(done.map(|completion| Event::Done { drive, completion }));
-        }
+        self.drives.poll(now, |drive, completion| {
+            self.waiting.push(Event::Done { drive, completion });
+        });
         if self.engine.next_deadline().is_some_and(|at| at <= now) {
             self.waiting.push(Event::Tick);
         }
@@ -182,10 +174,9 @@ impl<S: Subject> Node<S> {
                 _ => None,
             };
             if let Some(member) = adds {
-                let device = self.adding.pop_front();
-                match self.devices.get_mut(member) {
-                    Some(place) => *place = device,
-                    None => self.devices.push(device),
+                match self.adding.pop_front() {
+                    Some(device) => self.drives.join(member, device),
+                    None => self.drives.close(member),
                 }
             }
             // What arrives together may be taken together, or one by one.
@@ -198,17 +189,11 @@ impl<S: Subject> Node<S> {
                 && let Some(seats) = self.engine.seats()
             {
                 // One that was refused has no place among the members: the next one that is added has.
-                self.devices.truncate(seats.len());
+                self.drives.truncate(seats.len());
             }
             for (drive, request) in self.out.io.drain(..) {
-                let device = self.devices.get_mut(drive).and_then(Option::as_mut);
-                let Some(device) = device else {
-                    let Request { op, range, .. } = request;
-                    return Err(format!(
-                        "the engine asks drive {drive}, which is missing, for {op:?} of {range}"
-                    ));
-                };
-                device.submit(request);
+                let sent = self.drives.submit(drive, request);
+                sent.map_err(|missing| missing.to_string())?;
             }
             news.extend(self.out.done.drain(..).map(News::Answered));
             let membership = self.out.membership.take();

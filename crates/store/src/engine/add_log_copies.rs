@@ -12,8 +12,15 @@ use crate::manage::VolumePlan;
 pub(crate) struct AddLogCopies {
     /// Copies that the logs should have for the volumes that there are, or that wait, whatever they
     /// have had.
-    pub(super) wanted: usize,
+    wanted: usize,
     waiting: Vec<(u64, VolumePlan)>,
+}
+
+impl AddLogCopies {
+    /// Copies that the logs should have for volumes.
+    pub(super) fn wanted(&self) -> usize {
+        self.wanted
+    }
 }
 
 impl Engine {

@@ -9,12 +9,13 @@ use tracing::trace;
 use super::invariant::invariant;
 use super::journal::{Changes, Content, Cut, Pieces, Sealed, Staged, StagedChange, Then};
 use super::locks::SlotKey;
-use super::map::Change;
+use super::map::{Change, Relogged};
+use super::relog::Relog;
 use super::replica::Published;
 use super::state::Retired;
 use super::{Engine, Op, Owner};
 use crate::format::{Descriptor, Kind, LogId, metadata_bytes};
-use crate::ring::{Composer, GranuleKey, Newest, Stamp, batch_bytes};
+use crate::ring::{Composer, GranuleKey, Newest, Records, Stamp, batch_bytes};
 use crate::sizes::GRANULE;
 use crate::{Canary, ReplicaTag};
 
@@ -25,13 +26,13 @@ impl Engine {
         if self.failed.is_some() {
             return;
         }
-        if self.journal.has_pieces() && self.ring.appending == 0 && self.ring.log.has_room() {
+        if self.journal.has_pieces() && self.logs.can_append(LogId::Ring) {
             self.seal_ring();
         }
         // A place may name a slot whose copy on a drive that has just failed is torn. Should that
         // drive come back, it must be known to be out before the place can be found.
         let changes = self.journal.has_changes() && self.membership_is_durable();
-        if changes && self.map_log.appending == 0 && self.map_log.log.has_room() {
+        if changes && self.logs.can_append(LogId::Map) {
             self.seal_map();
         }
     }
@@ -39,15 +40,16 @@ impl Engine {
     fn seal_ring(&mut self) {
         let most = self.identity.sizes().batch_bytes as usize;
         let Pieces { pieces, granules } = self.journal.take_pieces(most);
-        let records = pieces.len();
+        let count = pieces.len();
         let is_there = |piece: &Staged| matches!(self.ops.get(piece.op), Some(Op::Write(_)));
         if !pieces.iter().all(is_there) {
             return invariant!(self, "a write has ended before its data was in the ring");
         }
-        let Some(mut buffer) = self.buffer(batch_bytes(records, granules)) else {
+        let Some(mut buffer) = self.buffer(batch_bytes(count, granules)) else {
             return;
         };
-        let mut composer = Composer::new(&mut buffer, (records, granules), self.identity.salt());
+        let mut composer = Composer::new(&mut buffer, (count, granules), self.identity.salt());
+        let metadata = metadata_bytes(count, granules);
         for piece in &pieces {
             composer.push(piece.span(), |to| {
                 if let Some(Op::Write(write)) = self.ops.get(piece.op) {
@@ -55,8 +57,8 @@ impl Engine {
                 }
             });
         }
-        let (mut descriptors, crcs) = composer.done();
-        for (descriptor, piece) in descriptors.iter_mut().zip(&pieces) {
+        let mut records = composer.done();
+        for (descriptor, piece) in records.descriptors.iter_mut().zip(&pieces) {
             descriptor.replica = self.tag_of_write(piece.op);
         }
         let copies = self.log_copies() as u64;
@@ -64,32 +66,28 @@ impl Engine {
             let bytes = u64::from(piece.granules) * GRANULE as u64;
             self.spent_on(piece.volume, bytes * copies);
         }
-        let metadata = metadata_bytes(records, granules);
-        let at = self.ring.log.head.at;
+        let at = self.logs.head(LogId::Ring);
         self.counters.ring_batches += 1;
         let content = Content::Ring {
             pieces,
-            crcs: crcs.clone(),
+            crcs: records.crcs.clone(),
             data_at: at + metadata as u64,
         };
-        self.append(LogId::Ring, (descriptors, crcs), buffer, content);
+        self.append(LogId::Ring, records, buffer, content);
     }
 
     fn seal_map(&mut self) {
-        let Changes {
-            changes,
-            crcs,
-            blocks,
-        } = self.journal.take_changes(Cut {
+        let batch = self.journal.take_changes(Cut {
             bytes: self.identity.sizes().batch_bytes as usize,
             splits: self.identity.sings(Canary::SplitUnit),
         });
-        let records = changes.len();
-        let metadata = metadata_bytes(records, crcs);
-        let Some(mut buffer) = self.buffer(metadata + blocks * GRANULE) else {
+        let records = batch.changes.len();
+        let metadata = metadata_bytes(records, batch.crcs);
+        let Some(mut buffer) = self.buffer(metadata + batch.blocks * GRANULE) else {
             return;
         };
-        let relogged = self.relog(&changes, (records, crcs));
+        let relogged = self.relog(&batch);
+        let changes = batch.changes;
         let again = relogged.iter().flat_map(|one| &one.places);
         let all = changes.iter().map(|staged| &staged.change).chain(again);
         let (mut descriptors, mut list, mut block) = (Vec::with_capacity(records), Vec::new(), 0);
@@ -112,22 +110,33 @@ impl Engine {
             descriptor.replica = self.tag_of(staged.then);
         }
         self.counters.map_batches += 1;
-        self.append(
-            LogId::Map,
-            (descriptors, list),
-            buffer,
-            Content::Map { changes, relogged },
-        );
+        let records = Records {
+            descriptors,
+            crcs: list,
+        };
+        let content = Content::Map { changes, relogged };
+        self.append(LogId::Map, records, buffer, content);
     }
 
-    fn append(
-        &mut self,
-        log: LogId,
-        (records, crcs): (Vec<Descriptor>, Vec<u32>),
-        mut buffer: IoBuffer,
-        content: Content,
-    ) {
-        let count = records.len() as u64;
+    /// What the padding of a batch says again: not while pages are to be written for another reason, nor while changes
+    /// are on their way to the map.
+    fn relog(&self, batch: &Changes) -> Vec<Relogged> {
+        let in_flight =
+            self.journal.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
+        if in_flight || self.is_renewing_pages() || self.is_checkpointing() {
+            return Vec::new();
+        }
+        let relog = Relog {
+            identity: &self.identity,
+            map: &self.map,
+            logs: &self.logs,
+            journal: &self.journal,
+        };
+        relog.fill(batch)
+    }
+
+    fn append(&mut self, log: LogId, records: Records, mut buffer: IoBuffer, content: Content) {
+        let count = records.descriptors.len() as u64;
         let first_sequence = self.journal.assign(count);
         let stamp = Stamp {
             log,
@@ -136,9 +145,7 @@ impl Engine {
             first_sequence,
         };
         let spans = content.spans();
-        let at = self
-            .side(log)
-            .append(stamp, (records, crcs), spans, &mut buffer);
+        let at = self.logs.append(stamp, records, spans, &mut buffer);
         trace!(?log, at, first_sequence, records = count, "batch sealed");
         self.journal.push(Sealed {
             log,
@@ -152,11 +159,9 @@ impl Engine {
     }
 
     fn write_copies(&mut self, log: LogId, at: u64, buffer: IoBuffer) {
-        let side = self.side(log);
-        let (copies, offset) = side.log.shape.locate(at);
-        let copies = copies.to_vec();
-        let copies = self.serving(&copies);
-        self.side(log).appending = copies.len();
+        let (copies, offset) = self.logs.locate(log, at);
+        let copies = self.serving(copies);
+        self.logs.wait_for_copies(log, copies.len());
         let mut buffers = vec![buffer];
         while buffers.len() < copies.len() {
             let Some(mut copy) = self.buffer(buffers[0].len()) else {
@@ -189,8 +194,7 @@ impl Engine {
             self.drive_failed(drive, &error);
         }
         let early = self.identity.sings(Canary::AcknowledgeBeforeSecondCopy);
-        let side = self.side(log);
-        let last = side.copy_done();
+        let last = self.logs.copy_done(log);
         if !last && !early {
             return;
         }
@@ -203,7 +207,8 @@ impl Engine {
                     let last = buffer.len() - 1;
                     buffer[last] ^= 1;
                 }
-                self.recent.keep(at, buffer, self.memory.io_bytes() / 4);
+                let most = self.memory.io_bytes() / 4;
+                self.logs.remember(at, buffer, most);
             }
         }
         self.publish_durable();
@@ -269,9 +274,7 @@ impl Engine {
                 at: at + i * GRANULE as u64,
                 crc: crcs[i as usize],
             };
-            if let Some(old) = self.index.insert(key, newest) {
-                self.ring.forget(old.at);
-            }
+            self.logs.publish(key, newest);
         }
         let volume = piece.volume;
         let tag = self.tag_of_write(piece.op);
@@ -355,10 +358,8 @@ impl Engine {
 
     fn supersede(&mut self, volume: u32, first: u64, granules: u16, sequence: u64) {
         for granule in first..first + u64::from(granules) {
-            let key = GranuleKey { volume, granule };
-            if let Some(old) = self.index.remove_older(key, sequence) {
-                self.ring.forget(old.at);
-            }
+            self.logs
+                .supersede(GranuleKey { volume, granule }, sequence);
         }
     }
 

@@ -9,6 +9,7 @@ use tracing::{trace, warn};
 
 use super::destage::LOW;
 use super::invariant::invariant;
+use super::logs::{Numbers, Positions};
 use super::map::{Content, FIRST_VOLUME};
 use super::space::{place, segment_and_slot, segment_and_unit, unit_at};
 use super::state::Retired;
@@ -16,7 +17,6 @@ use super::{Engine, Owner, Waiter};
 use crate::Canary;
 use crate::error::lost_page;
 use crate::format::{ChunkCopy, Leaf, LogId, PLACE_NONE, PageId, Root, TableEntry};
-use crate::ring::Ring;
 use crate::sizes::GRANULE;
 
 /// How full the map log may get before its oldest changes are brought to pages: the longer they wait,
@@ -52,12 +52,12 @@ pub(crate) struct Checkpoint {
     /// Some metadata segment holds nothing any more and will hold nothing more: only a root that does
     /// not name it lets a drive that is to leave go.
     droppable: bool,
-    /// Tails that the root being written names: ring and map positions, and the map's sequence.
-    tails: Option<(u64, u64)>,
+    /// Where the logs begin by the root being written.
+    tails: Option<Positions>,
     /// What the last durable root named.
-    rooted: Option<(u64, u64)>,
+    rooted: Option<Positions>,
     /// Numbers of the next batches of both logs, and since when they are that.
-    seen: (u64, u64),
+    seen: Numbers,
     since: Moment,
     /// What deleted volumes have left is to be cleared away.
     clearing: bool,
@@ -90,9 +90,9 @@ impl Engine {
             return;
         }
         self.trim_ring();
-        let heads = (self.ring.log.head.number, self.map_log.log.head.number);
-        if self.checkpoint.seen != heads {
-            (self.checkpoint.seen, self.checkpoint.since) = (heads, self.now);
+        let numbers = self.logs.next_numbers();
+        if self.checkpoint.seen != numbers {
+            (self.checkpoint.seen, self.checkpoint.since) = (numbers, self.now);
         }
         if std::mem::take(&mut self.checkpoint.look) {
             self.checkpoint.droppable |= self.metadata.has_emptied();
@@ -130,21 +130,16 @@ impl Engine {
             return (!useless || healing || droppable)
                 .then_some(Due::Pages(self.journal.published() + 1));
         }
-        // Only whole chunks are any use.
-        let frees = |side: &Ring, rooted: Option<u64>, tail: u64| {
-            let shape = &side.log.shape;
-            let from = rooted.unwrap_or(side.log.free_below);
-            shape.chunk_number(tail) > shape.chunk_number(from)
-        };
-        let rooted = self.checkpoint.rooted;
-        if self.has_many_dirty_leaves() {
+        if self.map.has_many_dirty_leaves() {
             return Some(Due::Pages(self.journal.published() + 1));
         }
-        if self.map_log.log.fill() > self.map_high() {
+        // Only whole chunks are any use.
+        let rooted = self.rooted_tails();
+        if self.logs.fill(LogId::Map) > self.map_high() {
             let until = self.map_cut();
             let kept = self.ring_sequence().min(self.replica_hold());
-            let tail = self.map_log.position_of(until.min(kept));
-            if frees(&self.map_log, rooted.map(|(_, map)| map), tail) {
+            let tail = self.logs.map_tail(until.min(kept));
+            if self.logs.frees_a_chunk(LogId::Map, rooted.map, tail) {
                 return Some(Due::Pages(until));
             }
         }
@@ -155,13 +150,12 @@ impl Engine {
             return Some(Due::Pages(self.journal.published() + 1));
         }
         // A record of the ring goes with its home and the map log's record of it: no page is needed.
-        let ring = self.ring.log.fill() > LOW
-            && frees(
-                &self.ring,
-                rooted.map(|(ring, _)| ring),
-                self.ring.tail_at(),
-            );
-        ring.then_some(Due::Root)
+        let ring = self.logs.fill(LogId::Ring) > LOW;
+        let frees = || {
+            let tail = self.logs.ring_tail();
+            self.logs.frees_a_chunk(LogId::Ring, rooted.ring, tail)
+        };
+        (ring && frees()).then_some(Due::Root)
     }
 
     /// Tables that name nothing any more are to leave the root soon.
@@ -171,16 +165,16 @@ impl Engine {
 
     /// Whether nothing is on its way to a log, and one has more than a root would leave in it.
     fn is_idle_worth_a_checkpoint(&self) -> bool {
-        let quiet = self.index.is_empty() && self.journal.is_quiet();
-        let used = |side: &Ring, tail: u64| {
-            (side.log.head.at - tail) as f64 / side.log.shape.bytes() as f64
-        };
-        let (ring, map) = self
-            .checkpoint
-            .rooted
-            .unwrap_or((self.ring.log.free_below, self.map_log.log.free_below));
-        let worth = used(&self.ring, ring) > WORTH || used(&self.map_log, map) > WORTH;
-        quiet && worth
+        let quiet = self.logs.is_all_home() && self.journal.is_quiet();
+        let tails = self.rooted_tails();
+        let is_worth = |log| self.logs.part_behind(log, tails.of(log)) > WORTH;
+        quiet && (is_worth(LogId::Ring) || is_worth(LogId::Map))
+    }
+
+    /// Where the logs begin, by the last durable root.
+    fn rooted_tails(&self) -> Positions {
+        let rooted = self.checkpoint.rooted;
+        rooted.unwrap_or_else(|| self.logs.free_below())
     }
 
     /// When a checkpoint of an idle pool begins, if one will.
@@ -191,40 +185,36 @@ impl Engine {
     }
 
     fn map_high(&self) -> f64 {
-        let chunks = self.map_log.log.shape.chunks.len() as f64;
+        let chunks = self.logs.map_chunks() as f64;
         MAP_HIGH.min(1.0 - MAP_FREE / chunks)
     }
 
     /// The map log is to let go of what is older than this sequence when it is too full.
     fn map_cut(&self) -> u64 {
-        let shape = &self.map_log.log.shape;
-        let step = MAP_STEP.max(1.0 / shape.chunks.len() as f64);
-        let kept = (shape.bytes() as f64 * (self.map_high() - step)) as u64;
-        let from = self.map_log.log.head.at.saturating_sub(kept);
-        let first = self.map_log.batch_from(from);
-        first.map_or(self.journal.published(), |batch| {
-            batch.first_sequence.min(self.journal.published())
-        })
+        let step = MAP_STEP.max(1.0 / self.logs.map_chunks() as f64);
+        let kept = (self.logs.map_bytes() as f64 * (self.map_high() - step)) as u64;
+        let published = self.journal.published();
+        let first = self.logs.map_sequence_within(kept);
+        first.map_or(published, |first| first.min(published))
     }
 
     /// Whether records of the ring keep the map log from letting go of what it soon should.
     pub(super) fn ring_holds_map(&self) -> bool {
-        self.map_log.log.fill() > self.map_high() - MAP_STEP
+        self.logs.fill(LogId::Map) > self.map_high() - MAP_STEP
             && self.ring_sequence() < self.map_cut()
     }
 
     /// Sequence of the oldest record that recovery would find in the ring.
     fn ring_sequence(&self) -> u64 {
-        let ring = self.ring.batches.front().map(|batch| batch.first_sequence);
+        let ring = self.logs.oldest_in_ring();
         let ring = ring.filter(|_| !self.identity.sings(Canary::MapPastRing));
         ring.unwrap_or(u64::MAX)
     }
 
     /// Drops batches from the front whose granules all have newer records or homes.
     fn trim_ring(&mut self) {
-        self.ring
-            .trim(self.journal.published().min(self.replica_hold()));
-        self.recent.forget_below(self.ring.tail_at());
+        let published = self.journal.published();
+        self.logs.trim_ring(published.min(self.replica_hold()));
     }
 
     /// Map records below this sequence are in pages that are written (or being written in this
@@ -235,12 +225,12 @@ impl Engine {
         self.journal.published().min(kept).min(dirty)
     }
 
-    fn map_tail(&self) -> u64 {
-        self.map_log.position_of(self.map_sequence())
-    }
-
-    fn tails(&self) -> (u64, u64) {
-        (self.ring.tail_at(), self.map_tail())
+    /// Where the logs would begin by a root of this moment.
+    fn tails(&self) -> Positions {
+        Positions {
+            ring: self.logs.ring_tail(),
+            map: self.logs.map_tail(self.map_sequence()),
+        }
     }
 
     /// Writes dirty pages of level 0, oldest first, as many at a time as may be on their way.
@@ -304,7 +294,7 @@ impl Engine {
         );
         self.checkpoint.pending += 1;
         // Its new place is not to be read before it is written.
-        self.map.clock.pin(id);
+        self.map.pin_page(id);
         self.send(drive, Owner::Page { id }, |tag| {
             Request::write(tag, range, buffer, Durability::Cached)
         });
@@ -333,7 +323,7 @@ impl Engine {
             );
         }
         self.checkpoint.pending -= 1;
-        self.map.clock.unpin(id);
+        self.map.unpin_page(id);
         match self.checkpoint.phase {
             Phase::Pages(0) => self.write_pages(),
             _ => self.next_level_if_written(),
@@ -379,7 +369,7 @@ impl Engine {
 
     /// The root of this moment.
     fn root(&self) -> Root {
-        let map_sequence = self.map_sequence();
+        let (map_sequence, tails) = (self.map_sequence(), self.tails());
         Root {
             features: self.roots.features.wanted(),
             pool: self.identity.label().pool,
@@ -389,8 +379,8 @@ impl Engine {
             map_sequence,
             members: self.drives.members().to_vec(),
             reserve: self.upkeep.kept().wish(),
-            ring: self.ring.state(self.ring.tail_at()),
-            map: self.map_log.state(self.map_tail()),
+            ring: self.logs.state(LogId::Ring, tails.ring),
+            map: self.logs.state(LogId::Map, tails.map),
             meta: self.metadata.segments().to_vec(),
             tops: self.map.tops(),
             scrub: self.scrub_at(),
@@ -420,16 +410,15 @@ impl Engine {
             // Pages that found no room to move to may find it now.
             self.want_renewal();
         }
-        let Some((ring, map)) = self.checkpoint.tails.take() else {
+        let Some(tails) = self.checkpoint.tails.take() else {
             return invariant!(self, "a checkpoint's root is durable, but named no tails");
         };
-        self.checkpoint.rooted = Some((ring, map));
+        self.checkpoint.rooted = Some(tails);
         self.part_renewed();
-        self.map_log.drop_below(map);
-        self.ring.drop_terms();
-        self.map_log.drop_terms();
-        self.access.retire(Retired::Log(LogId::Ring, ring));
-        self.access.retire(Retired::Log(LogId::Map, map));
+        self.logs.rooted(tails);
+        for log in [LogId::Ring, LogId::Map] {
+            self.access.retire(Retired::Log(log, tails.of(log)));
+        }
     }
 
     /// Metadata segments may have been closed.
@@ -452,7 +441,7 @@ impl Engine {
     /// many, and a tail that moves on forgets them.
     pub(super) fn has_many_terms(&self) -> bool {
         const MANY: usize = 8;
-        self.ring.terms.len() > MANY || self.map_log.terms.len() > MANY
+        self.logs.terms() > MANY
     }
 
     /// Takes back what no reader uses any more.
@@ -465,7 +454,7 @@ impl Engine {
                     self.metadata.release(segment, unit);
                     self.checkpoint.droppable |= self.metadata.is_emptied(segment);
                 }
-                Retired::Log(log, at) => self.side(log).log.free_below = at,
+                Retired::Log(log, at) => self.logs.free(log, at),
             }
         }
     }
@@ -581,7 +570,7 @@ impl Engine {
             && self.waiting.writes().is_empty()
             && self.waiting.clears().is_empty()
             && self.raw.is_idle()
-            && self.index.is_empty()
+            && self.logs.is_all_home()
             && self.destage_is_idle()
             && self.map.dirty_pages() == 0
             && !self.map.has_dirty_tables()

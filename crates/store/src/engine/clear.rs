@@ -7,7 +7,7 @@ use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::locks::SlotKey;
 use super::map::{Change, LeafView, leaf_id};
-use super::write::{MAP_LIMIT, Piece};
+use super::write::Piece;
 use super::{Engine, Op, Waiter};
 use crate::ReplicaTag;
 use crate::format::{VolumeEntry, VolumeState};
@@ -99,7 +99,7 @@ impl Engine {
         }
         let mut leaves = 0;
         while let Some(Op::Clear(clear)) = self.ops.get(op) {
-            let full = self.map_log.log.fill() > MAP_LIMIT;
+            let full = self.logs.is_map_busy();
             let most = UNITS * self.map.grain(clear.volume).a_unit();
             if clear.loading || clear.outstanding >= most || clear.cursor >= clear.end || full {
                 break;
@@ -141,7 +141,7 @@ impl Engine {
                 if let Some(Op::Clear(clear)) = self.ops.get_mut(op) {
                     clear.outstanding += 1;
                 }
-                self.pin_slot(key);
+                self.map.pin_slot(key);
                 if self.access.lock_or_wait(key, Waiter::ClearSlot(op, slot)) {
                     self.clear_slot(op, slot);
                 }
@@ -193,7 +193,7 @@ impl Engine {
         };
         let home = self.map.location(volume, slot).unwrap_or(0);
         let cleared = piece.range();
-        let recorded = |granule: u64| self.index.get(GranuleKey { volume, granule }).is_some();
+        let recorded = |granule: u64| self.logs.has(GranuleKey { volume, granule });
         let mut all = self.map.grain(volume).range(slot);
         let stays = |granule: &u64| {
             let mapped = self
@@ -238,7 +238,7 @@ impl Engine {
         }
         self.check_reserved(key);
         self.unlock(key);
-        self.unpin_slot(key);
+        self.map.unpin_slot(key);
         self.end_clear_if_done(op);
     }
 
@@ -302,7 +302,7 @@ impl Engine {
     fn reach(&self, volume: u32) -> u64 {
         // What has no home yet has counted on one.
         let last = self.reservations.last_of(volume);
-        let recorded = last.map_or(0, |key| self.granules_of(key).end);
+        let recorded = last.map_or(0, |key| self.map.granules_of(key).end);
         self.map.end(volume).max(recorded)
     }
 

@@ -11,8 +11,6 @@ use ashlar_block::{BlockRange, Moment, Operation};
 
 use super::Owner;
 
-/// How long a drive may take for a request before it counts as failed, unless something else is said.
-pub const DRIVE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request takes until it counts as slow, and a read goes to another copy.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// The engine was woken so much later than it asked to be: the process stood still, and the drives' answers

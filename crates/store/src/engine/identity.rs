@@ -1,4 +1,4 @@
-//! What a pool is: its label and sizes. And what is to be wrong with it, in builds with canaries.
+//! What a pool is: its label and sizes. And what is to be wrong with it, in builds with canaries and in tests.
 
 use crate::format::{Features, Label, Salt};
 use crate::{Cage, Canary, Sizes};
@@ -6,11 +6,17 @@ use crate::{Cage, Canary, Sizes};
 pub(super) struct Identity {
     label: Label,
     cage: Cage,
+    /// What cannot be stops the pool in debug builds, too, and does not panic.
+    only_stops: bool,
 }
 
 impl Identity {
     pub(super) fn new(label: Label, cage: Cage) -> Self {
-        Self { label, cage }
+        Self {
+            label,
+            cage,
+            only_stops: false,
+        }
     }
 
     pub(super) fn label(&self) -> &Label {
@@ -33,6 +39,14 @@ impl Identity {
     /// Whether this defect is wanted.
     pub(super) fn sings(&self, canary: Canary) -> bool {
         self.cage.sings(canary)
+    }
+
+    pub(super) fn only_stop(&mut self) {
+        self.only_stops = true;
+    }
+
+    pub(super) fn only_stops(&self) -> bool {
+        self.only_stops
     }
 
     pub(super) fn cage(&self) -> Cage {

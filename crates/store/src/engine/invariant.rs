@@ -5,7 +5,11 @@
 //! One is a stall: commands wait for what is under way: an I/O, a moment, another turn. When nothing is, no event
 //! will ever come, and what still waits would wait for ever.
 
+use super::locks::SlotKey;
+use super::map::leaf_id;
 use super::segment_table::Missed;
+use super::space::location;
+use super::state::Retired;
 use super::{Engine, Op};
 
 /// Asserts what must hold. Without a condition: this place cannot be reached.
@@ -33,14 +37,9 @@ impl Engine {
             return;
         }
         let at = std::panic::Location::caller();
-        debug_assert!(false, "impossible: {what} ({at})");
+        let panics = !self.identity.only_stops();
+        debug_assert!(!panics, "impossible: {what} ({at})");
         self.stop_as_impossible(&format!("{what} ({at})"));
-    }
-
-    /// As if a home named this segment.
-    #[doc(hidden)]
-    pub fn look_for_segment(&self, segment: u32) {
-        self.segments.get(segment);
     }
 
     /// What production does: stops with a message that names the state.
@@ -84,5 +83,34 @@ impl Engine {
         };
         let waiting = self.waiting.describe(&first);
         invariant!(self, "nothing is under way, but {waiting}");
+    }
+}
+
+/// What tests make so: states that the order of steps rules out.
+#[doc(hidden)]
+impl Engine {
+    /// From now on what cannot be stops the pool as in production, and does not panic.
+    pub fn only_stop(&mut self) {
+        self.identity.only_stop();
+    }
+
+    /// As if a home named this segment.
+    pub fn look_for_segment(&self, segment: u32) {
+        self.segments.get(segment);
+    }
+
+    /// As if the last reader of a slot of this segment had left.
+    pub fn free_slot_of(&mut self, segment: u32) {
+        self.access.retire(Retired::Slot(location(segment, 0)));
+    }
+
+    /// As if a leaf of the map had made room although it is needed.
+    pub fn drop_leaf(&mut self, volume: u32, leaf: u64) {
+        self.map.drop_leaf(leaf_id(volume, leaf));
+    }
+
+    /// As if destage took a slot on.
+    pub fn take_on(&mut self, volume: u32, slot: u64) {
+        self.collect_whole(SlotKey { volume, slot }, (0, 0), false);
     }
 }

@@ -1,6 +1,7 @@
 //! The map in memory: pages of level 0 (leaves, system tables), the tables of where they are, and
 //! what is newer here than on the drives.
 
+mod evict;
 mod heat;
 mod lost;
 mod page_reservations;
@@ -11,13 +12,15 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 
-use crate::engine::evict::Clock;
 use crate::engine::space::segment_and_slot;
 use crate::format::{
     Leaf, PLACE_NONE, PageId, SegmentEntry, TableEntry, TablePage, TopEntry, VolumeEntry,
 };
 use crate::ring::Mix;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
+use evict::Clock;
+pub use evict::LeafMemory;
+pub(crate) use evict::leaf_limit;
 use heat::Heat;
 pub(crate) use heat::Touch;
 use lost::Losses;
@@ -154,7 +157,7 @@ pub(crate) struct Map {
     /// Grains of volumes, by number from the first; they never change.
     grains: Vec<Grain>,
     /// Which leaves are here.
-    pub(super) clock: Clock,
+    clock: Clock,
     /// Pages that there are, and that there will be.
     reserved: PageReservations,
     /// Changed leaves that nothing is left in: a checkpoint leaves them out.
@@ -359,42 +362,6 @@ impl Map {
             heat: Vec::new(),
         };
         self.pages.insert(id, page);
-    }
-
-    /// Leaves that are here.
-    pub(crate) fn leaves(&self) -> usize {
-        self.clock.order.len()
-    }
-
-    /// Bytes that leaves that are here take.
-    pub(crate) fn leaf_bytes(&self) -> u64 {
-        self.clock.bytes
-    }
-
-    /// Lets go of leaves that are clean, not pinned, and were not used since they were last looked
-    /// at, until the others take no more than `limit` bytes or `steps` were looked at. Returns how
-    /// many have gone.
-    pub(crate) fn evict(&mut self, limit: u64, steps: usize) -> u64 {
-        let mut gone = 0;
-        for _ in 0..steps {
-            if self.leaf_bytes() <= limit {
-                break;
-            }
-            let Some(id) = self.clock.order.pop_front() else {
-                break;
-            };
-            let stays = |page: &Page| page.first_dirty.is_some() || page.used.take();
-            if self.clock.is_pinned(id) || self.pages.get(&id).is_some_and(stays) {
-                self.clock.order.push_back(id);
-            } else {
-                if let Some(Content::Leaf(leaf)) = self.pages.remove(&id).map(|page| page.content) {
-                    self.clock.left(leaf.grain());
-                }
-                self.unlose(id);
-                gone += 1;
-            }
-        }
-        gone
     }
 
     /// Whether a leaf may have had a change since this sequence.

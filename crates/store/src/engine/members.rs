@@ -352,9 +352,7 @@ impl Engine {
 
     /// Drives that anything is on, or was until just now.
     pub(super) fn referred(&self) -> BTreeSet<u16> {
-        let logs = [&self.ring, &self.map_log].into_iter();
-        let chunks = logs.flat_map(|side| &side.log.shape.chunks);
-        let chunks = chunks.flat_map(|chunk| &chunk.copies);
+        let chunks = self.logs.chunks().flat_map(|chunk| &chunk.copies);
         let meta = self.metadata.segments().iter();
         let meta = meta.flat_map(|segment| &segment.columns);
         let made = self.segments.coming().flat_map(|(_, columns)| columns);
@@ -482,17 +480,9 @@ impl Engine {
     /// What the pool cannot go on without and has no copy of any more.
     pub(super) fn lost_for_good(&self) -> Option<&'static str> {
         let lost = |copies: &[ChunkCopy]| !copies.iter().any(|copy| self.in_service(copy.drive));
-        for (name, side) in [
-            ("the data ring", &self.ring),
-            ("the map log", &self.map_log),
-        ] {
-            if side
-                .log
-                .shape
-                .chunks
-                .iter()
-                .any(|chunk| lost(&chunk.copies))
-            {
+        for (name, log) in [("the data ring", LogId::Ring), ("the map log", LogId::Map)] {
+            let mut chunks = self.logs.chunks_of(log).iter();
+            if chunks.any(|chunk| lost(&chunk.copies)) {
                 return Some(name);
             }
         }
@@ -505,7 +495,10 @@ impl Engine {
     /// Copies that log chunks and metadata segments should have.
     pub(super) fn log_copies(&self) -> usize {
         let had = self.rebuild.returns.log_copies();
-        self.roots.copies().max(self.add_log_copies.wanted).max(had)
+        self.roots
+            .copies()
+            .max(self.add_log_copies.wanted())
+            .max(had)
     }
 
     /// Logs and map get back the copies that they lack, at once: they are small, and the pool cannot
@@ -618,8 +611,7 @@ impl Engine {
         // What drives are given that join.
         self.identity.set_features(root.features);
         self.roots.durable = root;
-        self.ring.log.held = false;
-        self.map_log.log.held = false;
+        self.logs.go_on();
         self.hand_membership();
         self.answer_members_durable();
         if purpose == Purpose::Checkpoint {
@@ -644,12 +636,9 @@ impl Engine {
 
     fn needs_healing(&self) -> bool {
         let copies = self.log_copies();
-        [&self.ring, &self.map_log].iter().any(|side| {
-            let mut chunks = side.log.shape.chunks.iter();
-            chunks.any(|chunk| {
-                self.staying(&chunk.copies).len() < copies
-                    && self.spare_for(&chunk.copies).is_some()
-            })
+        self.logs.chunks().any(|chunk| {
+            let few = self.staying(&chunk.copies).len() < copies;
+            few && self.spare_for(&chunk.copies).is_some()
         })
     }
 
@@ -672,35 +661,15 @@ impl Engine {
             return;
         }
         for log in [LogId::Ring, LogId::Map] {
-            let side = self.side(log);
-            let shape = &side.log.shape;
-            if side.batches.is_empty() {
-                // Nothing is in it: go on in the next chunk, so that this one can be healed too.
-                let next = side.log.head.at + shape.left_in_chunk(side.log.head.at);
-                if next > side.log.head.at && side.log.head.at > 0 {
-                    side.log.head.at = next;
-                }
-            }
-            side.log.held = true;
-            let shape = &side.log.shape;
-            let tail = shape.chunk_number(side.tail_at().min(side.log.free_below));
-            let head = shape.chunk_number(side.log.head.at);
-            let begun = side.log.head.at > head * self.identity.sizes().chunk_bytes();
-            let last = if begun || !self.side(log).batches.is_empty() {
-                head + 1
-            } else {
-                head
-            };
-            let count = self.side(log).log.shape.chunks.len() as u64;
-            for chunk in last..(tail + count).max(last) {
-                self.heal_chunk(log, (chunk % count) as usize);
+            for chunk in self.logs.hold(log) {
+                self.heal_chunk(log, chunk);
             }
         }
     }
 
     fn heal_chunk(&mut self, log: LogId, chunk: usize) {
         let wanted = self.log_copies();
-        let old = self.side(log).log.shape.chunks[chunk].copies.clone();
+        let old = self.logs.chunks_of(log)[chunk].copies.clone();
         let mut copies = self.staying(&old);
         while copies.len() < wanted {
             let Some(drive) = self.spare_for(&copies) else {
@@ -721,7 +690,7 @@ impl Engine {
             }
         }
         if !copies.is_empty() {
-            self.side(log).log.shape.chunks[chunk].copies = copies;
+            self.logs.set_copies(log, chunk, copies);
         }
     }
 }

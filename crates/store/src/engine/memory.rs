@@ -1,26 +1,21 @@
-//! Memory: buffers for I/O, and the bounds that an owner has set.
+//! Memory for I/O, and the bound that an owner has set.
 
 use ashlar_block::{BufferPool, IoBuffer};
-
-use super::evict::leaf_limit;
 
 /// What the engine may take of memory.
 pub(super) struct Memory {
     buffers: BufferPool,
     /// Bytes of I/O that the engine counts on.
     io_bytes: usize,
-    /// Bytes that leaves of the map may take, 0 for the default.
-    leaf_bytes: u64,
 }
 
 impl Memory {
     /// So many bytes for I/O, of the owner's memory if it is given.
-    pub(super) fn new(io_bytes: usize, leaf_bytes: u64, buffers: Option<BufferPool>) -> Self {
+    pub(super) fn new(io_bytes: usize, buffers: Option<BufferPool>) -> Self {
         Self {
             // What drives keep that do not answer comes on top.
             buffers: buffers.unwrap_or_else(|| BufferPool::new(2 * io_bytes)),
             io_bytes,
-            leaf_bytes,
         }
     }
 
@@ -36,10 +31,5 @@ impl Memory {
     /// Bytes of I/O that the engine counts on.
     pub(super) const fn io_bytes(&self) -> usize {
         self.io_bytes
-    }
-
-    /// Bytes that leaves may take with so many bytes mapped.
-    pub(super) fn leaf_limit(&self, mapped_bytes: u64) -> u64 {
-        leaf_limit(self.leaf_bytes, mapped_bytes)
     }
 }

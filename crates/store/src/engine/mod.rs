@@ -7,12 +7,12 @@
 //! | `admission` | of that: writes that wait to be let in, by volume |
 //! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
 //! | `append` | group commit: staged → sealed → durable → published → acknowledged |
+//! | `journal`, `logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
 //! | `read`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
 //! | `features` | what a pool begins to use waits until its roots name it |
 //! | `drive_io`, `deadline` | what drives are asked for, and what happens when one does not answer |
 //! | `flights`, `waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
-//! | `evict` | what of the map stays in memory |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `relog`, `map/relog` | padding of the map log says old changes again |
@@ -40,6 +40,7 @@
 //! | `state`, `map`, `space`, `extents`, `class` | the state they share |
 //! | `access`, `locks`, `guard` | who may read and change what: pages on their way, slots' locks, readers |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
+//! | `map/evict` | what of the map stays in memory |
 //! | `map/lost` | leaves of which no copy can be read |
 
 mod access;
@@ -54,7 +55,6 @@ mod destage;
 mod discard;
 mod drive_io;
 mod drives;
-pub(crate) mod evict;
 pub(crate) mod extents;
 mod features;
 pub(crate) mod flights;
@@ -63,6 +63,7 @@ mod identity;
 mod invariant;
 mod journal;
 pub(crate) mod locks;
+mod logs;
 mod manage;
 pub(crate) mod map;
 mod media;
@@ -105,11 +106,9 @@ use std::fmt;
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
 use tracing::{Level, debug, enabled, trace};
 
-pub use evict::LeafMemory;
-pub use flights::DRIVE_REPLY_TIMEOUT;
 pub use flights::DriveReplies;
 pub(crate) use manage::check_name;
-pub use map::LostBlocks;
+pub use map::{LeafMemory, LostBlocks};
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
@@ -323,7 +322,7 @@ impl Engine {
             self.out.done.push(request.complete(Err(refusal)));
             return;
         }
-        self.host_came();
+        self.rebuild.host_came(self.now);
         if self.is_raw(volume) {
             return self.begin_raw(volume, request);
         }
@@ -336,6 +335,11 @@ impl Engine {
                 self.begin_clear(volume, request);
             }
         }
+    }
+
+    /// Whether hosts use the pool, so that what walks over everything leaves them most of the drives.
+    fn hosts_are_here(&self) -> bool {
+        !self.ops.is_empty() || self.rebuild.heard_of_hosts(self.now)
     }
 
     fn refusal(&self, volume: u32, request: &Request) -> Option<IoError> {
@@ -467,7 +471,7 @@ impl Engine {
         // What was staged since must not wait for an event that may never come.
         self.seal_batches();
         self.answer_drained();
-        self.evict();
+        self.counters.evicted += self.map.make_room();
     }
 
     /// Sends a request to a drive.
@@ -508,7 +512,7 @@ impl Engine {
     /// A buffer, or a failure of the engine: what it has in flight is bounded below its pool's size.
     fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
         let mut buffer = self.memory.get(bytes);
-        while buffer.is_none() && self.recent.forget_oldest() {
+        while buffer.is_none() && self.logs.forget_oldest() {
             buffer = self.memory.get(bytes);
         }
         if buffer.is_none() {

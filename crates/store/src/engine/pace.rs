@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-use super::Engine;
-use super::rebuild::{AT_A_TIME, Phase};
+use super::rebuild::{AT_A_TIME, Phase, Rebuild};
 
 /// Hosts use the pool while a command is under way, and for this long after one came.
 const QUIET: Duration = Duration::from_millis(100);
@@ -29,56 +28,61 @@ pub(super) struct Pace {
     rests_until: Moment,
 }
 
-impl Engine {
+/// What a walk is to go on with.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    pub(super) now: Moment,
+    /// Bytes of the slot.
+    pub(super) bytes: u64,
+    /// Hosts use the pool.
+    pub(super) is_shared: bool,
+}
+
+impl Rebuild {
     /// A host's command has come.
-    pub(super) fn host_came(&mut self) {
-        self.rebuild.pace.host_came = Some(self.now);
+    pub(super) fn host_came(&mut self, now: Moment) {
+        self.pace.host_came = Some(now);
     }
 
-    pub(super) fn hosts_are_here(&self) -> bool {
-        let came = self.rebuild.pace.host_came;
-        !self.ops.is_empty() || came.is_some_and(|at| self.now < at + QUIET)
-    }
-
-    /// Until when a walk rests among hosts whose round began then and has just ended.
-    pub(super) fn rested(&self, began: Moment, repairs: bool) -> Moment {
-        let times = if repairs {
-            REST_OF_REPAIR
-        } else {
-            REST_OF_SCRUB
-        };
-        self.now + (self.now.since(began) * times).min(MOST_REST)
+    /// Whether one came a short while ago.
+    pub(super) fn heard_of_hosts(&self, now: Moment) -> bool {
+        self.pace.host_came.is_some_and(|at| now < at + QUIET)
     }
 
     /// When a walk that rests goes on.
-    pub(super) fn walk_deadline(&self) -> Option<Moment> {
-        let at = self.rebuild.pace.rests_until;
-        (self.rebuild.phase == Phase::Walking && at > self.now).then_some(at)
+    pub(super) fn rests_until(&self, now: Moment) -> Option<Moment> {
+        let at = self.pace.rests_until;
+        (self.phase == Phase::Walking && at > now).then_some(at)
     }
 
-    /// Whether another slot of so many bytes may be taken on now: no more than are worked on at a time, and while
+    /// Whether another slot may be taken on now: no more than are worked on at a time, and while
     /// hosts are here, no more than a round has, and none while it rests.
-    pub(super) fn may_take_up(&mut self, bytes: u64) -> bool {
-        let shared = self.hosts_are_here();
-        let repairs = !self.rebuild.joining.is_empty() || self.rebuild.returns.is_walking();
-        let (now, pending) = (self.now, self.rebuild.pending as u64);
-        if !shared {
-            let pace = &mut self.rebuild.pace;
+    pub(super) fn may_take_up(&mut self, next: Next) -> bool {
+        let repairs = !self.joining.is_empty() || self.returns.is_walking();
+        let (now, pending, pace) = (next.now, self.pending as u64, &mut self.pace);
+        if !next.is_shared {
             (pace.began, pace.taken, pace.rests_until) = (None, 0, now);
         } else if pending == 0
-            && let Some(began) = self.rebuild.pace.began.take()
+            && let Some(began) = pace.began.take()
         {
-            let rests_until = self.rested(began, repairs);
-            let pace = &mut self.rebuild.pace;
-            (pace.taken, pace.rests_until) = (0, rests_until);
+            (pace.taken, pace.rests_until) = (0, rested(now, began, repairs));
         }
-        let pace = &mut self.rebuild.pace;
-        let full = pace.taken.max(pending * bytes) >= AT_A_TIME;
+        let full = pace.taken.max(pending * next.bytes) >= AT_A_TIME;
         if full || now < pace.rests_until {
             return false;
         }
         pace.began.get_or_insert(now);
-        pace.taken += bytes;
+        pace.taken += next.bytes;
         true
     }
+}
+
+/// Until when a walk rests among hosts whose round began then and ends now.
+pub(super) fn rested(now: Moment, began: Moment, repairs: bool) -> Moment {
+    let times = if repairs {
+        REST_OF_REPAIR
+    } else {
+        REST_OF_SCRUB
+    };
+    now + (now.since(began) * times).min(MOST_REST)
 }

@@ -18,7 +18,7 @@ use super::segment_table::HomeSegment;
 use super::space::segment_and_slot;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
-use crate::format::{ChunkCopy, Salt};
+use crate::format::{ChunkCopy, LogId, Salt};
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
@@ -162,7 +162,8 @@ impl Engine {
     pub(super) fn begin_read(&mut self, volume: u32, request: Request) {
         // Its leaves stay until it ends: a copy that is bad is looked up again.
         let first = request.range.start.0;
-        self.pin(volume, first, first + u64::from(request.range.count));
+        let granules = first..first + u64::from(request.range.count);
+        self.map.pin(volume, granules);
         let op = self.ops.insert(Op::Read(ReadOp {
             volume,
             request,
@@ -189,8 +190,8 @@ impl Engine {
             match self.look_up(volume, granule) {
                 Some(found) => wanted.push(found),
                 None => {
-                    let missing =
-                        self.missing_leaves(volume, first, first + u64::from(range.count));
+                    let granules = first..first + u64::from(range.count);
+                    let missing = self.map.missing_leaves(volume, granules);
                     return missing
                         .into_iter()
                         .for_each(|page| self.load(page, Waiter::Read(op)));
@@ -254,7 +255,7 @@ impl Engine {
 
     fn look_up(&self, volume: u32, granule: u64) -> Option<Wanted> {
         let (location, crc) = self.map.granule(volume, granule)?;
-        if let Some(newest) = self.index.get(GranuleKey { volume, granule }) {
+        if let Some(newest) = self.logs.newest(GranuleKey { volume, granule }) {
             return Some(Wanted {
                 source: Source::Ring(newest.at),
                 crc: newest.crc,
@@ -306,8 +307,7 @@ impl Engine {
         match (before, after) {
             (Source::Zero, Source::Zero) => true,
             (Source::Ring(a), Source::Ring(b)) => {
-                let shape = &self.ring.log.shape;
-                b == a + GRANULE as u64 && shape.chunk_number(a) == shape.chunk_number(b)
+                b == a + GRANULE as u64 && self.logs.is_one_chunk(a, b)
             }
             (Source::Home(a, i), Source::Home(b, j)) => shape.is_some_and(|shape| {
                 if !shape.is_mirror() {
@@ -329,7 +329,7 @@ impl Engine {
         match source {
             Source::Zero | Source::Lost => Vec::new(),
             Source::Ring(at) => {
-                let (copies, offset) = self.ring.log.shape.locate(at);
+                let (copies, offset) = self.logs.locate(LogId::Ring, at);
                 let place =
                     |copy: &ChunkCopy| self.identity.sizes().extent_at(copy.extent) + offset;
                 let copies = self.serving(copies);
@@ -437,7 +437,7 @@ impl Engine {
             match wanted.source {
                 Source::Zero => bytes.fill(0),
                 Source::Ring(at) => {
-                    if !self.recent.copy(at, bytes) {
+                    if !self.logs.recall(at, bytes) {
                         return false;
                     }
                     if salt.crc(bytes) != wanted.crc && !trusts {
@@ -454,7 +454,7 @@ impl Engine {
     /// What is remembered of the ring has changed: the drives have what was written.
     pub(super) fn distrust_memory(&mut self, at: u64) {
         self.counters.bad_memory += 1;
-        self.recent.forget(at);
+        self.logs.distrust(at);
     }
 
     fn read_part(&self, op: usize, at: u32) -> Option<&Part> {
@@ -747,7 +747,7 @@ impl Engine {
         }
         let first = read.request.range.start.0;
         let end = first + u64::from(read.request.range.count);
-        self.unpin(read.volume, first, end);
+        self.map.unpin(read.volume, first..end);
         if read.is_scattered {
             return self.end_scattered(read);
         }

@@ -17,8 +17,8 @@ use super::rebuild::Phase;
 use super::recount::{A_TURN, Recount};
 use super::state::Drive;
 use crate::Canary;
+use crate::comeback::{Comeback, Returning};
 use crate::format::{ChunkCopy, MemberState, PageId, Root};
-use crate::recover::{Comeback, Returning};
 
 /// Members that are on their way back, one at a time.
 #[derive(Default)]
@@ -208,7 +208,7 @@ impl Engine {
     pub(super) fn end_cut_return(&mut self) -> bool {
         let walks = matches!(
             self.rebuild.phase,
-            Phase::Draining | Phase::Walking | Phase::Recording
+            Phase::AwaitingOlder | Phase::Walking | Phase::Recording
         );
         if !self.rebuild.returns.is_cut || !walks || self.rebuild.pending > 0 {
             return false;
@@ -291,11 +291,7 @@ impl Engine {
 
     /// What a drive had of the logs and of the map's pages is old.
     fn give_up_copies(&mut self, drive: u16) {
-        for side in [&mut self.ring, &mut self.map_log] {
-            for chunk in &mut side.log.shape.chunks {
-                without(&mut chunk.copies, drive);
-            }
-        }
+        self.logs.leave_drive(drive);
         self.metadata.leave_drive(drive);
         self.roots.leave_drive(drive);
     }
@@ -366,8 +362,7 @@ impl Engine {
     pub(super) fn free_extents(&self, mut count: Recount) -> Extents {
         let sizes = self.identity.sizes();
         let root = self.roots.durable();
-        let logs = [&self.ring, &self.map_log].into_iter();
-        let chunks = logs.flat_map(|side| &side.log.shape.chunks);
+        let chunks = self.logs.chunks();
         let chunks = chunks.chain(&root.ring.chunks).chain(&root.map.chunks);
         let chunks = chunks.flat_map(|chunk| &chunk.copies);
         let chunks = chunks.map(|&copy| (copy, sizes.chunk_extents));

@@ -19,7 +19,7 @@ use super::journal::Then;
 use super::locks::SlotKey;
 use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
-use super::pace::Pace;
+use super::pace::{Next, Pace};
 use super::parity::{For, Gathered, Wish, strips_with};
 use super::readmit::Returns;
 use super::renew::Renewal;
@@ -30,8 +30,8 @@ use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
+use crate::comeback::Returning;
 use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
-use crate::recover::Returning;
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 
@@ -95,7 +95,7 @@ pub(super) enum Phase {
     #[default]
     Idle,
     /// Waiting for commands that know nothing of the new columns.
-    Draining,
+    AwaitingOlder,
     Walking,
     Flushing,
     /// The segments' new entries are on their way.
@@ -215,14 +215,14 @@ impl Engine {
                 self.answer_scrubs();
             }
             // A scrub may take days: what lacks copies does not wait for its end.
-            Phase::Draining | Phase::Walking
+            Phase::AwaitingOlder | Phase::Walking
                 if (due || self.rebuild.returns.is_wanted())
                     && self.rebuild.joining.is_empty()
                     && !self.rebuild.returns.is_walking() =>
             {
                 self.interrupt_scrub();
             }
-            Phase::Draining if self.is_drained() => {
+            Phase::AwaitingOlder if self.older_are_over() => {
                 self.rebuild.phase = Phase::Walking;
                 trace!(phase = ?self.rebuild.phase, "rebuild");
                 self.walk();
@@ -275,7 +275,7 @@ impl Engine {
         self.rebuild.stamp = self.waiting.next_serial();
         self.rebuild.round = self.destage_round();
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
-        self.rebuild.phase = Phase::Draining;
+        self.rebuild.phase = Phase::AwaitingOlder;
         trace!(phase = ?self.rebuild.phase, "rebuild");
     }
 
@@ -365,7 +365,7 @@ impl Engine {
         columns
     }
 
-    fn is_drained(&self) -> bool {
+    fn older_are_over(&self) -> bool {
         let stamp = self.rebuild.stamp;
         // What goes through the ring, or waits to come in, has chosen no columns; and it may wait for the drive
         // that returns, if the ring is full of what can go home only then.
@@ -429,7 +429,12 @@ impl Engine {
                     || self.has_returning_column(segment)
             };
             if location != 0 && lacks(segment_and_slot(location).0) {
-                if !self.scrub_is_remembered() || !self.may_take_up(grain.bytes()) {
+                let next = Next {
+                    now: self.now,
+                    bytes: grain.bytes(),
+                    is_shared: self.hosts_are_here(),
+                };
+                if !self.scrub_is_remembered() || !self.rebuild.may_take_up(next) {
                     return;
                 }
                 let key = SlotKey { volume, slot };
@@ -460,7 +465,7 @@ impl Engine {
     /// Takes a slot on, in line with others that want it.
     fn take_up(&mut self, key: SlotKey) {
         self.rebuild.pending += 1;
-        self.pin_slot(key);
+        self.map.pin_slot(key);
         if self.access.lock_or_wait(key, Waiter::Walk) {
             self.walk_slot(key);
         }
@@ -468,7 +473,7 @@ impl Engine {
 
     fn let_slot_go(&mut self, key: SlotKey) {
         self.rebuild.pending -= 1;
-        self.unpin_slot(key);
+        self.map.unpin_slot(key);
         self.unlock(key);
     }
 
@@ -601,17 +606,14 @@ impl Engine {
         let salt = self.identity.salt();
         let mut whole = vec![0; shape.strip_bytes()];
         let mut bad: Vec<(ChunkCopy, usize)> = Vec::new();
-        for (inner, granule) in self.granules_of(key).enumerate() {
+        for (inner, granule) in self.map.granules_of(key).enumerate() {
             let Some((_, crc)) = self.map.granule(key.volume, granule) else {
                 continue;
             };
-            let recorded = self
-                .index
-                .get(GranuleKey {
-                    volume: key.volume,
-                    granule,
-                })
-                .is_some();
+            let recorded = self.logs.has(GranuleKey {
+                volume: key.volume,
+                granule,
+            });
             if crc == 0 || recorded {
                 // Nothing, or the ring has it and will write it to every column.
                 continue;

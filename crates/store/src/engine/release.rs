@@ -18,7 +18,6 @@ use super::class::Class;
 use super::invariant::invariant;
 use super::journal::Then;
 use super::manage::segment_change;
-use super::write::MAP_LIMIT;
 use crate::Canary;
 use crate::format::{ChunkCopy, SegmentEntry};
 
@@ -93,7 +92,7 @@ impl Engine {
         }
         let mut stocks: BTreeMap<Class, bool> = BTreeMap::new();
         for id in self.upkeep.release().empty.clone() {
-            let full = self.map_log.log.fill() > MAP_LIMIT;
+            let full = self.logs.is_map_busy();
             if self.upkeep.release().freeing.len() >= RECORDS || full {
                 return;
             }

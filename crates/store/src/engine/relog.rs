@@ -7,9 +7,10 @@
 //! ring. What the older record said of the ring needs no repeating, for the map log's tail waits for the
 //! ring's.
 
-use super::Engine;
-use super::journal::StagedChange;
-use super::map::Relogged;
+use super::identity::Identity;
+use super::journal::{Changes, Journal};
+use super::logs::Logs;
+use super::map::{Map, Relogged};
 use crate::Canary;
 use crate::format::{MAX_CRCS, MAX_RECORDS, metadata_bytes};
 
@@ -18,24 +19,29 @@ const AFTER: f64 = 0.1;
 /// Leaves that one batch looks at.
 const LOOKS: usize = 32;
 
-impl Engine {
-    /// Changes that the padding of a batch with these has room for; it has so many records and checksums.
-    pub(super) fn relog(
-        &self,
-        changes: &[StagedChange],
-        (mut records, mut crcs): (usize, usize),
-    ) -> Vec<Relogged> {
+/// What tells which changes are old.
+pub(super) struct Relog<'a> {
+    pub(super) identity: &'a Identity,
+    pub(super) map: &'a Map,
+    pub(super) logs: &'a Logs,
+    pub(super) journal: &'a Journal,
+}
+
+impl Relog<'_> {
+    /// Changes that the padding of a batch with these has room for.
+    pub(super) fn fill(&self, batch: &Changes) -> Vec<Relogged> {
+        let (mut records, mut crcs) = (batch.changes.len(), batch.crcs);
         let room = metadata_bytes(records, crcs);
         let mut relogged = Vec::new();
-        if !self.may_relog() {
+        let Some(old) = self.old_sequence() else {
             return relogged;
-        }
+        };
         // What is not published has not changed the map yet: said again, it would be undone.
         let is_changing = |leaf| {
-            let mut changing = changes.iter().map(|staged| staged.change.leaf());
+            let mut changing = batch.changes.iter().map(|staged| staged.change.leaf());
             changing.any(|one| one == Some(leaf)) && !self.identity.sings(Canary::RelogTooEarly)
         };
-        let leaves = self.map.leaves_older_than(self.old_sequence()).take(LOOKS);
+        let leaves = self.map.leaves_older_than(old).take(LOOKS);
         for leaf in leaves {
             let (count, granules) = self.map.relog_weight(leaf);
             let more = (records + count, crcs + count * granules);
@@ -60,21 +66,9 @@ impl Engine {
         relogged
     }
 
-    /// Not while pages are to be written for another reason, nor while changes are on their way to the map.
-    fn may_relog(&self) -> bool {
-        let in_flight =
-            self.journal.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
-        !in_flight && !self.is_renewing_pages() && !self.is_checkpointing()
-    }
-
-    /// Changes below this sequence are old in the map log.
-    fn old_sequence(&self) -> u64 {
-        let log = &self.map_log.log;
-        let young = (log.shape.bytes() as f64 * AFTER) as u64;
-        let Some(before) = log.head.at.checked_sub(young) else {
-            return 0;
-        };
-        let first = self.map_log.batch_from(before);
-        first.map_or(0, |batch| batch.first_sequence)
+    /// Changes below this sequence are old in the map log, if any are.
+    fn old_sequence(&self) -> Option<u64> {
+        let young = (self.logs.map_bytes() as f64 * AFTER) as u64;
+        self.logs.map_sequence_within(young)
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use ashlar_block::Moment;
 
+use super::pace::rested;
 use super::{Engine, Waiter};
 use crate::format::PageId;
 
@@ -103,7 +104,7 @@ impl Engine {
             return;
         }
         let renewal = &self.rebuild.renewal;
-        let rests_until = self.rested(renewal.began, !self.map.leaves_places());
+        let rests_until = rested(self.now, renewal.began, !self.map.leaves_places());
         let renewal = &mut self.rebuild.renewal;
         (renewal.until, renewal.rests_until) = (None, rests_until);
     }

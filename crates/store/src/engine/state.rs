@@ -18,6 +18,7 @@ use super::extents::Extents;
 use super::identity::Identity;
 use super::journal::Journal;
 use super::locks::SlotKey;
+use super::logs::Logs;
 use super::map::{LostBlocks, Map};
 use super::members::Roots;
 use super::memory::Memory;
@@ -36,12 +37,12 @@ use super::volumes::VolumeTable;
 use super::waiting::Waiting;
 use super::{Op, Outbox};
 use crate::Layout;
+use crate::comeback::Returning;
 use crate::format::{
     ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, Root, VolumeEntry, VolumeState,
 };
 use crate::membership::Membership;
-use crate::recover::Returning;
-use crate::ring::{Index, Recent, Ring};
+use crate::ring::{Index, Ring};
 use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
 use crate::{Cage, Canary, ReplicaIdentity, ReplicaPromise, ReplicaSize, ReplicaTag};
 
@@ -128,11 +129,8 @@ pub struct Engine {
     /// There is more to do at once than one turn may take.
     pub(super) again: bool,
     pub(super) journal: Journal,
-    pub(super) ring: Ring,
-    pub(super) map_log: Ring,
-    pub(super) recent: Recent,
+    pub(super) logs: Logs,
 
-    pub(super) index: Index,
     pub(super) map: Map,
     pub(super) access: Access,
 
@@ -203,7 +201,7 @@ impl Engine {
             identity: Identity::new(parts.label, parts.cage),
             drives: Drives::new(parts.drives, parts.members, parts.extents)
                 .at_root(parts.generation, parts.term),
-            memory: Memory::new(parts.buffer_bytes, parts.leaf_bytes, parts.buffers),
+            memory: Memory::new(parts.buffer_bytes, parts.buffers),
             upkeep: Upkeep::new(Kept::new(&parts.root)),
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
@@ -216,11 +214,8 @@ impl Engine {
             // What a crash has left to be done begins by itself.
             again: true,
             journal: Journal::new(parts.sequence),
-            ring: parts.ring,
-            map_log: parts.map_log,
-            recent: Recent::default(),
-            index: parts.index,
-            map: parts.map,
+            logs: Logs::found(parts.ring, parts.map_log, parts.index),
+            map: parts.map.with_leaf_bytes(parts.leaf_bytes),
             access: Access::default(),
             segments: SegmentTable::new(parts.homes, parts.segment_classes, parts.segment_ids),
             raw: parts.raw,
@@ -289,7 +284,7 @@ impl Engine {
             self.destage_deadline(),
             self.moves_deadline(),
             self.repair_deadline(),
-            self.walk_deadline(),
+            self.rebuild.rests_until(self.now),
             self.renewal_deadline(),
             self.checkpoint_deadline(),
             self.replica_deadline(),
@@ -340,7 +335,7 @@ impl Engine {
 
     /// How full the data ring and the map log are, 0 to 1.
     pub fn log_fill(&self) -> (f64, f64) {
-        (self.ring.log.fill(), self.map_log.log.fill())
+        (self.logs.fill(LogId::Ring), self.logs.fill(LogId::Map))
     }
 
     /// The volumes that are not gone.
@@ -406,13 +401,6 @@ impl Engine {
     /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
     pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
         self.volumes.get(&volume).and_then(Class::of_volume)
-    }
-
-    pub(super) fn side(&mut self, log: LogId) -> &mut Ring {
-        match log {
-            LogId::Ring => &mut self.ring,
-            LogId::Map => &mut self.map_log,
-        }
     }
 
     /// A byte range of a drive in the drive's own blocks.

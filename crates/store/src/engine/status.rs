@@ -5,10 +5,10 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::class::Class;
-use super::map::LostBlocks;
+use super::map::{LeafMemory, LostBlocks};
 use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
 use crate::Layout;
-use crate::format::{DriveClass, Features, Label, MemberState, Reserve};
+use crate::format::{DriveClass, Features, Label, LogId, MemberState, Reserve};
 use crate::sizes::Grain;
 
 /// A drive of the pool.
@@ -177,8 +177,8 @@ impl Engine {
             reserve_can_serve: self.reserve_can_serve(),
             full_width: self.has_full_width(),
             repair_in: self.repair_deadline().map(|at| at.since(self.now)),
-            ring_fill: self.ring.log.fill(),
-            map_fill: self.map_log.log.fill(),
+            ring_fill: self.logs.fill(LogId::Ring),
+            map_fill: self.logs.fill(LogId::Map),
             rebuilding: self.is_rebuilding(),
             walk: self.walk_progress(),
             degraded: self.is_degraded(),
@@ -256,19 +256,16 @@ impl Engine {
         }
     }
 
+    /// What the map takes of memory.
+    pub fn leaf_memory(&self) -> LeafMemory {
+        self.map.leaf_memory()
+    }
+
     /// Whether anything lacks a copy that it should have.
     pub fn is_degraded(&self) -> bool {
         let copies = self.log_copies();
-        let chunks = self
-            .ring
-            .log
-            .shape
-            .chunks
-            .iter()
-            .chain(&self.map_log.log.shape.chunks);
-        let logs = chunks
-            .into_iter()
-            .any(|chunk| self.serving(&chunk.copies).len() < copies);
+        let mut chunks = self.logs.chunks();
+        let logs = chunks.any(|chunk| self.serving(&chunk.copies).len() < copies);
         let mut maps = self.metadata.segments().iter();
         let maps = maps.any(|segment| {
             let short = self.serving(&segment.columns).len() < copies;

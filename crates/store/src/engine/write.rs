@@ -17,7 +17,7 @@ use super::map::leaf_id;
 use super::space::segment_and_slot;
 use super::{Engine, Op, Waiter};
 use crate::ReplicaTag;
-use crate::format::PageId;
+use crate::format::{LogId, PageId};
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 pub(super) use bypass::BypassOp;
@@ -29,8 +29,6 @@ const DESTAGE_UNITS: usize = 4;
 fn kept_slots(class: Class) -> u64 {
     (DESTAGE_UNITS * class.grain.a_unit()) as u64
 }
-/// How full the map log may be for changes that can wait: the rest is destage's.
-pub(super) const MAP_LIMIT: f64 = 0.8;
 
 /// From so many writes under way on, and with the ring so full, small whole slots go past the ring.
 const BUSY_WRITES: usize = 4;
@@ -196,8 +194,8 @@ impl Engine {
                 continue;
             }
             let (volume, first, end) = (write.volume, write.first(), write.end());
-            self.pin(volume, first, end);
-            for page in self.missing_leaves(volume, first, end) {
+            self.map.pin(volume, first..end);
+            for page in self.map.missing_leaves(volume, first..end) {
                 self.load(page, Waiter::Admission);
             }
         }
@@ -209,7 +207,7 @@ impl Engine {
             && std::mem::take(&mut write.pinned)
         {
             let (volume, first, end) = (write.volume, write.first(), write.end());
-            self.unpin(volume, first, end);
+            self.map.unpin(volume, first..end);
         }
     }
 
@@ -263,7 +261,7 @@ impl Engine {
         }
         if fresh + whole <= room {
             // A map log that is filling up is destage's until a checkpoint has emptied it.
-            if whole > 0 && (self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory()) {
+            if whole > 0 && (self.logs.is_map_busy() || self.is_short_of_memory()) {
                 wanting.bypass = true;
                 return Verdict::Wait;
             }
@@ -285,7 +283,8 @@ impl Engine {
     /// ring it takes two durable steps, one after the other, and fewer bytes. So a small one goes
     /// into a ring that takes it at once, as long as there are few of them.
     fn is_better_in_ring(&self, granules: u64) -> bool {
-        let at_once = self.ring.appending == 0 && self.ring.log.fill() < BUSY_RING;
+        let at_once =
+            !self.logs.is_appending(LogId::Ring) && self.logs.fill(LogId::Ring) < BUSY_RING;
         granules < UNIT_GRANULES && at_once && self.waiting.writing() < BUSY_WRITES
     }
 
@@ -354,8 +353,8 @@ impl Engine {
     /// Whether the ring has anything of a slot.
     pub(super) fn is_recorded(&self, key: SlotKey) -> bool {
         let volume = key.volume;
-        let recorded = |granule| self.index.get(GranuleKey { volume, granule }).is_some();
-        self.granules_of(key).any(recorded)
+        let recorded = |granule| self.logs.has(GranuleKey { volume, granule });
+        self.map.granules_of(key).any(recorded)
     }
 
     /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
@@ -364,7 +363,7 @@ impl Engine {
         let busy = self
             .memory
             .outstanding_bytes()
-            .saturating_sub(self.recent.bytes() + self.drive_io.late_bytes());
+            .saturating_sub(self.logs.remembered_bytes() + self.drive_io.late_bytes());
         busy > self.memory.io_bytes() / 2
     }
 
@@ -388,7 +387,7 @@ impl Engine {
         };
         let (volume, range) = (write.volume, write.first()..write.end());
         if !std::mem::replace(&mut write.pinned, true) {
-            self.pin(volume, range.start, range.end);
+            self.map.pin(volume, range.clone());
         }
         self.hold_leaves(op, volume, range.clone());
         self.slots_written(volume, range.clone());
@@ -434,25 +433,20 @@ impl Engine {
         }
     }
 
-    /// The leaf of a slot.
-    pub(super) fn leaf_of(&self, key: SlotKey) -> PageId {
-        leaf_id(key.volume, self.granules_of(key).start / LEAF_GRANULES)
-    }
-
     /// Counts on a free slot for ring records that have no home yet, and on its leaf.
     pub(super) fn reserve(&mut self, key: SlotKey) {
         let Some(class) = self.class_of(key.volume) else {
             return invariant!(self, "a slot of volume {} has no class", key.volume);
         };
         if self.reservations.add(key, class) {
-            self.map.hold(self.leaf_of(key));
+            self.map.hold(self.map.leaf_of(key));
         }
     }
 
     /// The slot has a home, or needs none any more.
     pub(super) fn unreserve(&mut self, key: SlotKey) {
         if self.reservations.remove(key) {
-            self.map.let_go(self.leaf_of(key));
+            self.map.let_go(self.map.leaf_of(key));
         }
     }
 

@@ -1,5 +1,3 @@
-use std::fmt;
-
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,6 +6,7 @@ use super::bytes::{ensure, zeroes};
 use super::features::RawFeature;
 use super::{Features, FormatError, MAX_MEMBERS, Salt};
 use crate::Sizes;
+pub use crate::layout::DriveClass;
 use crate::sizes::HEAD_BYTES;
 
 const WHAT: &str = "label";
@@ -21,24 +20,6 @@ const FEATURES_AT: usize = Label::BYTES - FEATURES * RawFeature::BYTES;
 pub(super) const CRC_AT: usize = 12;
 /// The salt is inside the label, so its own checksum cannot be seeded with it.
 pub(super) const UNSALTED: Salt = Salt(0);
-
-/// What a drive is good at; in the order of speed, fastest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DriveClass {
-    /// NVMe flash.
-    Nvme = 1,
-    /// SATA or SAS flash.
-    Ssd = 2,
-    /// A disk that seeks.
-    Hdd = 3,
-}
-
-impl DriveClass {
-    /// Whether it takes long to come to a place.
-    pub fn seeks(self) -> bool {
-        self == Self::Hdd
-    }
-}
 
 /// Who a drive is: written twice when it joins a pool, and never changed but for a pool's rename, and for features that
 /// the pool uses since. A copy that has rotted is written again by the next import.
@@ -165,9 +146,6 @@ impl Label {
 }
 
 impl DriveClass {
-    /// All of them, fastest first.
-    pub const ALL: [Self; 3] = [Self::Nvme, Self::Ssd, Self::Hdd];
-
     /// As entries have it: 0 for any class.
     pub(super) fn code(class: Option<Self>) -> u8 {
         class.map_or(0, |class| class as u8)
@@ -188,16 +166,6 @@ impl DriveClass {
             .into_iter()
             .find(|class| *class as u8 == byte)
             .ok_or_else(|| FormatError::new(WHAT, format!("unknown drive class {byte}")))
-    }
-}
-
-impl fmt::Display for DriveClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nvme => "nvme",
-            Self::Ssd => "ssd",
-            Self::Hdd => "hdd",
-        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which drives these are, and what their newest root says.
 
-use super::comeback::{Comeback, Returning, roots, serves, share_drives, write_name};
+use crate::comeback::{Comeback, Returning, read_label, roots, serves, share_drives, write_name};
 use crate::drives::Drives;
 use crate::error::PoolError;
 use crate::format::{DriveClass, Features, Label, MAX_MEMBERS, Member, MemberState, Root};
@@ -190,42 +190,6 @@ fn check_length(
 
 fn refuse(why: String) -> PoolError {
     PoolError::Refused(why)
-}
-
-/// The label of a drive, from either copy.
-///
-/// # Errors
-/// [`PoolError::Refused`] when it has none, [`PoolError::Damaged`] when neither copy is usable, or
-/// [`PoolError::Version`] when one would be to another version.
-pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError> {
-    let (mut damage, mut is_whole) = (None, false);
-    for at in LABEL_AT {
-        let bytes = match drives.read(drive, at, GRANULE) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                damage = damage.or(Some(error.to_string()));
-                continue;
-            }
-        };
-        match Label::decode(&bytes) {
-            Ok(Some(label)) => return Ok(label),
-            Ok(None) => {}
-            // What another version says of itself is not covered up by a damaged copy.
-            Err(_) if is_whole => {}
-            Err(error) => {
-                is_whole = Label::is_of_another_version(&bytes);
-                damage = Some(error.to_string());
-            }
-        }
-    }
-    Err(match damage {
-        Some(why) if is_whole => PoolError::Version(format!("{}: {why}", drives.name(drive))),
-        Some(why) => PoolError::Damaged(format!("{}: {why}", drives.name(drive))),
-        None => refuse(format!(
-            "{} belongs to no pool: it has no label",
-            drives.name(drive)
-        )),
-    })
 }
 
 /// Writes labels that have rotted again, from their drive's other copy: the next rot would take the drive

@@ -10,7 +10,6 @@
 //!    leaves out members that are missing, hence only when nothing can be refused any more. Then labels
 //!    that have rotted are written again.
 
-mod comeback;
 mod features;
 mod members;
 mod replay;
@@ -21,9 +20,7 @@ use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BufferPool};
 
-pub use comeback::Comeback;
-pub(crate) use comeback::Returning;
-pub use members::{missing_members, read_label};
+pub use members::missing_members;
 
 use crate::drives::Drives;
 use crate::engine::{Engine, Parts, check_name};

@@ -10,12 +10,11 @@ use crate::Layout;
 use crate::drives::Drives;
 use crate::engine::Parts;
 use crate::engine::class::{Class, Shape};
-use crate::engine::evict::leaf_limit;
 use crate::engine::extents::Extents;
 use crate::engine::locks::SlotKey;
 use crate::engine::map::{
     Change, Content, ENTRY_SLOTS, FIRST_VOLUME, LostBlocks, Map, SEGMENTS, VOLUMES, leaf_id,
-    slot_bit, system_tables,
+    leaf_limit, slot_bit, system_tables,
 };
 use crate::engine::raw::{self, Raw, RawSegment};
 use crate::engine::space::{

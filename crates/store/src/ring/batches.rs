@@ -86,6 +86,15 @@ pub struct Stamp {
     pub first_sequence: u64,
 }
 
+/// Records of a batch.
+#[derive(Debug)]
+pub struct Records {
+    /// What each is.
+    pub descriptors: Vec<Descriptor>,
+    /// Checksums that they refer to.
+    pub crcs: Vec<u32>,
+}
+
 /// A ring.
 #[derive(Debug)]
 pub struct Ring {
@@ -125,7 +134,7 @@ impl Ring {
     pub fn append(
         &mut self,
         stamp: Stamp,
-        (records, crcs): (Vec<Descriptor>, Vec<u32>),
+        records: Records,
         spans: Vec<Span>,
         buffer: &mut [u8],
     ) -> u64 {
@@ -136,8 +145,8 @@ impl Ring {
             number: head.number,
             first_sequence: stamp.first_sequence,
             previous: head.previous,
-            records,
-            crcs,
+            records: records.descriptors,
+            crcs: records.crcs,
         };
         let crc = encode_batch(&batch, stamp.salt, buffer);
         self.batches.push_back(LogBatch {

@@ -1,6 +1,6 @@
 //! A batch of data, put together in the buffer that is written.
 
-use super::batches::Span;
+use super::batches::{Records, Span};
 use crate::format::{Descriptor, Kind, Salt, metadata_bytes};
 use crate::sizes::GRANULE;
 
@@ -57,7 +57,10 @@ impl<'a> Composer<'a> {
     }
 
     /// Its records and checksums, for [`Ring::append`](super::Ring::append).
-    pub fn done(self) -> (Vec<Descriptor>, Vec<u32>) {
-        (self.records, self.crcs)
+    pub fn done(self) -> Records {
+        Records {
+            descriptors: self.records,
+            crcs: self.crcs,
+        }
     }
 }

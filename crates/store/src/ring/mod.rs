@@ -36,7 +36,7 @@ mod salvage;
 mod scan;
 mod shape;
 
-pub use batches::{LogBatch, Ring, Span, Stamp};
+pub use batches::{LogBatch, Records, Ring, Span, Stamp};
 pub use compose::{Composer, batch_bytes};
 pub(crate) use index::Mix;
 pub use index::{GranuleKey, Index, Newest};

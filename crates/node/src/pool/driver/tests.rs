@@ -100,15 +100,13 @@ fn a_drive_that_is_refused_takes_no_members_place() {
     let error = add(&driver, (member(1), memory(4 * BYTES))).expect_err("a member twice");
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     add(&driver, (member(2), memory(2 * BYTES))).expect("add");
-    let driver = driver.borrow();
-    let bytes = |drive: &Option<Box<dyn BlockDevice>>| {
-        let drive = drive.as_ref();
-        drive.map(|drive| drive.geometry().bytes())
-    };
-    let bytes: Vec<Option<u64>> = driver.drives.iter().map(bytes).collect();
+    let mut driver = driver.borrow_mut();
+    let drives = &mut driver.drives;
+    let bytes = |member| Some(drives.device(member)?.geometry().bytes());
+    let bytes: Vec<Option<u64>> = (0..3).map(bytes).collect();
     assert_eq!(bytes, [BYTES, BYTES, 2 * BYTES].map(Some));
     assert_eq!(driver.engine.members()[2].drive, member(2));
-    assert_eq!((driver.flying.len(), driver.traffic.errors.len()), (3, 3));
+    assert_eq!(driver.drives.len(), 3);
     assert_eq!(driver.engine.failure(), None);
     drop(driver);
     EngineDriver::leave(&link);
@@ -149,7 +147,7 @@ fn a_drive_that_is_not_readmitted_keeps_its_name() {
     let (reply, answer) = channel();
     let what = Manage::RemoveDrive { member: 2 };
     link.mail.post(Mail::Manage { what, reply });
-    let left = |driver: &EngineDriver| !driver.engine.uses(2) && driver.drives[2].is_none();
+    let left = |driver: &EngineDriver| !driver.engine.uses(2) && !driver.drives.is_open(2);
     for _ in 0..100_000 {
         turn(&driver);
         if left(&driver.borrow()) {

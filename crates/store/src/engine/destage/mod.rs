@@ -17,13 +17,13 @@ use super::guard::Guard;
 use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::locks::SlotKey;
-use super::map::{Change, leaf_id};
+use super::map::Change;
 use super::space::{location, segment_and_slot};
 use super::{DestageIo, Engine, Owner, Waiter};
 use crate::Canary;
-use crate::format::LOST_CRC;
+use crate::format::{LOST_CRC, LogId};
 use crate::ring::{GranuleKey, LogBatch, Newest, Span};
-use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
+use crate::sizes::{GRANULE, UNIT_BYTES, UNIT_GRANULES};
 use choose::{Awaited, Chosen};
 use whole::Whole;
 
@@ -61,7 +61,7 @@ pub(crate) struct Destage {
     /// Number of this round, or of the last.
     round: u64,
     /// When the ring was last written to.
-    pub(super) last_write: Moment,
+    last_write: Moment,
     /// The next write of the ring has been seen up to this batch number.
     seen: u64,
 }
@@ -99,7 +99,7 @@ impl Destage {
 
 impl Engine {
     pub(super) fn destage_deadline(&self) -> Option<Moment> {
-        let waits = self.destage.phase == Phase::Idle && !self.index.is_empty();
+        let waits = self.destage.phase == Phase::Idle && !self.logs.is_all_home();
         let at = self.destage.last_write + IDLE;
         // Once it has come, whatever still stands in the way will end with an event.
         (waits && self.now < at).then_some(at)
@@ -121,20 +121,20 @@ impl Engine {
 
     /// Begins a round when a log fills up, when nothing else happens, or when an order asks for it.
     pub(super) fn advance_destage(&mut self) {
-        if self.destage.seen != self.ring.log.head.number {
-            self.destage.seen = self.ring.log.head.number;
+        if self.destage.seen != self.logs.next_of_ring() {
+            self.destage.seen = self.logs.next_of_ring();
             self.destage.last_write = self.now;
         }
         if self.destage.phase != Phase::Idle {
             return;
         }
         let idle = self.now >= self.destage.last_write + IDLE;
-        let filling = self.ring.log.fill() > LOW || self.ring_holds_map();
+        let filling = self.logs.fill(LogId::Ring) > LOW || self.ring_holds_map();
         let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
         if self.may_move() {
             self.collect_moves();
         }
-        let wanted = !self.index.is_empty() && (idle || filling || asked);
+        let wanted = !self.logs.is_all_home() && (idle || filling || asked);
         if wanted || !self.destage.awaited.is_empty() {
             self.collect_jobs();
         }
@@ -159,9 +159,9 @@ impl Engine {
         if !self.access.try_lock(key) {
             return;
         }
-        self.pin_slot(key);
+        self.map.pin_slot(key);
         // Its reservation, which counted on it, ends before it is changed.
-        self.map.hold(self.leaf_of(key));
+        self.map.hold(self.map.leaf_of(key));
         if self.needs_home(key) {
             // It had one when its records were let in, and no leaf said so when that was lost.
             self.reserve(key);
@@ -211,10 +211,10 @@ impl Engine {
     fn recorded(&self, key: SlotKey) -> Vec<(usize, Newest)> {
         let volume = key.volume;
         let newest = |(i, granule)| {
-            let found = self.index.get(GranuleKey { volume, granule });
+            let found = self.logs.newest(GranuleKey { volume, granule });
             found.map(|newest| (i, newest))
         };
-        let granules = self.granules_of(key);
+        let granules = self.map.granules_of(key);
         granules.enumerate().filter_map(newest).collect()
     }
 
@@ -246,7 +246,7 @@ impl Engine {
         let (index, newest) = self.destage.jobs[job].granules[granule];
         let to = index * GRANULE;
         let into = &mut self.destage.jobs[job].buffer[to..to + GRANULE];
-        if tried == 0 && self.recent.copy(newest.at, into) {
+        if tried == 0 && self.logs.recall(newest.at, into) {
             if self.identity.salt().crc(into) == newest.crc
                 || self.identity.sings(Canary::TrustMemory)
             {
@@ -254,7 +254,7 @@ impl Engine {
             }
             self.distrust_memory(newest.at);
         }
-        let (copies, offset) = self.ring.log.shape.locate(newest.at);
+        let (copies, offset) = self.logs.locate(LogId::Ring, newest.at);
         let copies = self.serving(copies);
         let Some(&place) = copies.iter().find(|copy| tried & 1 << copy.drive == 0) else {
             return self.record_lost(job, granule);
@@ -281,7 +281,7 @@ impl Engine {
     /// soon. What goes home in its place is never served, for nothing verifies against such a checksum.
     fn record_lost(&mut self, job: usize, granule: usize) {
         let (index, newest) = self.destage.jobs[job].granules[granule];
-        let leaf = self.leaf_of(self.destage.jobs[job].key);
+        let leaf = self.map.leaf_of(self.destage.jobs[job].key);
         let state = &mut self.destage.jobs[job];
         state.buffer[index * GRANULE..(index + 1) * GRANULE].fill(0);
         state.granules[granule].1.crc = LOST_CRC;
@@ -400,7 +400,7 @@ impl Engine {
     }
 
     fn stage_run(&mut self, job: usize, run: std::ops::Range<usize>) {
-        let first = self.granules_of(self.destage.jobs[job].key).start + run.start as u64;
+        let first = self.map.granules_of(self.destage.jobs[job].key).start + run.start as u64;
         let job = &mut self.destage.jobs[job];
         let mut crcs = [0; UNIT_GRANULES as usize];
         let records = job.granules.iter().filter(|(i, _)| run.contains(i));
@@ -504,21 +504,19 @@ impl Engine {
                 self.let_job_go(job.key, job.is_locked());
                 continue;
             }
-            let first = self.granules_of(job.key).start;
+            let first = self.map.granules_of(job.key).start;
             for &(i, newest) in &job.granules {
                 let key = GranuleKey {
                     volume: job.key.volume,
                     granule: first + i as u64,
                 };
                 self.counters.destaged += 1;
-                if let Some(old) = self.index.remove_older(key, newest.sequence + 1) {
-                    self.ring.forget(old.at);
-                }
+                self.logs.supersede(key, newest.sequence + 1);
             }
             self.unreserve_if_homed(job.key);
             if job.has_lost {
                 // It may have had no leaf before.
-                self.map.expect_lost(self.leaf_of(job.key));
+                self.map.expect_lost(self.map.leaf_of(job.key));
             }
             self.let_job_go(job.key, job.is_locked());
         }
@@ -547,15 +545,15 @@ impl Engine {
             self.collect_job(key);
         }
         for Awaited { key, granules } in std::mem::take(&mut self.destage.awaited) {
-            self.unpin(key.volume, granules.start, granules.end);
+            self.map.unpin(key.volume, granules);
         }
     }
 
     /// Reads the leaves of these slots that are not here, and keeps all of them here.
     fn await_leaves(&mut self, chosen: &Chosen) {
         for key in chosen.keys() {
-            let granules = self.granules_of(key);
-            self.pin(key.volume, granules.start, granules.end);
+            let granules = self.map.granules_of(key);
+            self.map.pin(key.volume, granules.clone());
             self.destage.awaited.push(Awaited { key, granules });
             if self.map.location(key.volume, key.slot).is_none() {
                 self.load_leaf_of(key);
@@ -571,15 +569,13 @@ impl Engine {
 
     /// Reads the leaf of a slot.
     fn load_leaf_of(&mut self, key: SlotKey) {
-        let leaf = self.granules_of(key).start / LEAF_GRANULES;
-        self.load(leaf_id(key.volume, leaf), Waiter::Destage);
+        self.load(self.map.leaf_of(key), Waiter::Destage);
     }
 
     fn choose_slots(&self) -> Chosen {
         let mut chosen = Chosen::default();
         let mut bytes = 0;
-        let live = self.ring.batches.iter().filter(|batch| batch.live > 0);
-        for (place, batch) in live.enumerate() {
+        for (place, batch) in self.logs.live_batches().enumerate() {
             for span in &batch.spans {
                 for key in self.live_slots(batch, span) {
                     let is_new = match place {
@@ -604,8 +600,8 @@ impl Engine {
         let grain = self.map.grain(volume);
         let granules = span.first..span.first + u64::from(span.granules);
         let in_batch = move |granule| {
-            let newest = self.index.get(GranuleKey { volume, granule });
-            newest.is_some_and(|n| n.at >= batch.at && n.at < batch.at + batch.bytes)
+            let key = GranuleKey { volume, granule };
+            self.logs.is_newest_in(batch, key)
         };
         let slots = grain.slots_of(granules.clone()).filter(move |&slot| {
             let slot = grain.range(slot);
@@ -618,7 +614,7 @@ impl Engine {
     /// here, the home may be one of them; a slot counted on in vain is given back when destage has come to it.
     pub(super) fn reserve_for_lost_homes(&mut self) {
         let mut slots = BTreeSet::new();
-        for batch in self.ring.batches.iter().filter(|batch| batch.live > 0) {
+        for batch in self.logs.live_batches() {
             for span in &batch.spans {
                 slots.extend(self.live_slots(batch, span));
             }
@@ -633,8 +629,8 @@ impl Engine {
 
     /// Nothing is to be done with a slot any more.
     pub(super) fn let_job_go(&mut self, key: SlotKey, is_locked: bool) {
-        self.map.let_go(self.leaf_of(key));
-        self.unpin_slot(key);
+        self.map.let_go(self.map.leaf_of(key));
+        self.map.unpin_slot(key);
         if is_locked {
             self.unlock(key);
         }

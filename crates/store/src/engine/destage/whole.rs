@@ -52,7 +52,7 @@ impl Engine {
         buffer.fill(0);
         let granules = self.recorded(key);
         let mut crcs = [0; UNIT_GRANULES as usize];
-        for (crc, granule) in crcs.iter_mut().zip(self.granules_of(key)) {
+        for (crc, granule) in crcs.iter_mut().zip(self.map.granules_of(key)) {
             let Some((_, known)) = self.map.granule(key.volume, granule) else {
                 return invariant!(
                     self,

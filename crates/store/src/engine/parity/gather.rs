@@ -217,7 +217,7 @@ impl Engine {
         // A granule that reads as zeroes has none.
         let has_one = |crc: u32| (crc != 0).then_some(crc);
         let mut crcs = wish.crcs.map(has_one);
-        for (crc, granule) in crcs.iter_mut().zip(self.granules_of(wish.key)) {
+        for (crc, granule) in crcs.iter_mut().zip(self.map.granules_of(wish.key)) {
             // What the map says of another location tells nothing about this one.
             if let Some((location, known)) = self.map.granule(wish.key.volume, granule)
                 && location == wish.location

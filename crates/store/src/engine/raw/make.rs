@@ -15,7 +15,6 @@ use crate::engine::invariant::invariant;
 use crate::engine::journal::{StagedChange, Then};
 use crate::engine::manage::segment_change;
 use crate::engine::map::{Change, FIRST_VOLUME, VOLUMES};
-use crate::engine::write::MAP_LIMIT;
 use crate::engine::{Engine, Op};
 use crate::format::{ChunkCopy, DriveClass, SegmentEntry, SegmentKind, VolumeEntry, VolumeState};
 use crate::sizes::Grain;
@@ -263,7 +262,7 @@ impl Engine {
 
     /// Lets changes into the map log, as long as destage keeps its share of it.
     fn stage_queued(&mut self) {
-        while self.raw.unpublished < RECORDS && self.map_log.log.fill() <= MAP_LIMIT {
+        while self.raw.unpublished < RECORDS && !self.logs.is_map_busy() {
             let Some(staged) = self.raw.queue.pop_front() else {
                 return;
             };

@@ -22,7 +22,6 @@ use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::manage::{check_granules, refuse};
 use super::map::{Change, FIRST_VOLUME, LeafView, REPLICAS};
-use super::write::MAP_LIMIT;
 use super::{Engine, Op};
 use crate::format::{Feature, Features, PageId, PlaneShape, ReplicaEntry};
 use crate::replica::{
@@ -443,7 +442,7 @@ impl Engine {
         let waits = seen.0.is_some() || seen.1;
         let is_idle = waits && self.now >= self.replicas.since + IDLE;
         let all = is_idle || waits && self.waiting.is_draining();
-        let has_room = self.map_log.log.fill() <= MAP_LIMIT;
+        let has_room = !self.logs.is_map_busy();
         let held = |copy: &Copy| {
             let holds = copy.holds();
             holds.is_some_and(|hold| self.is_far_behind(hold))
@@ -472,10 +471,7 @@ impl Engine {
     }
 
     fn is_far_behind(&self, sequence: u64) -> bool {
-        [&self.ring, &self.map_log].into_iter().any(|side| {
-            let kept = side.log.head.at - side.position_of(sequence).min(side.log.head.at);
-            kept > side.log.shape.bytes() / HOLDS
-        })
+        self.logs.is_far_behind(sequence, HOLDS)
     }
 
     fn has_many_pages(&self, copy: &Copy) -> bool {
@@ -484,7 +480,7 @@ impl Engine {
 
     /// Pages that are written together, beside those with marks of records.
     fn most_pages(&self) -> usize {
-        let most = self.map_log.log.shape.bytes() / PAGES / GRANULE as u64;
+        let most = self.logs.map_bytes() / PAGES / GRANULE as u64;
         most.max(8) as usize
     }
 
@@ -551,7 +547,7 @@ impl Engine {
     /// Checksums of granules as they are visible now, seeded with the pool's salt, 0 for what reads as zeroes; none while
     /// a leaf of the map that has some of them is not in memory.
     pub fn checksums(&self, volume: u32, granules: Range<u64>) -> Option<Vec<u32>> {
-        let sum = |granule| match self.index.get(GranuleKey { volume, granule }) {
+        let sum = |granule| match self.logs.newest(GranuleKey { volume, granule }) {
             Some(newest) => Some(newest.crc),
             None => self.map.granule(volume, granule).map(|(_, crc)| crc),
         };
@@ -583,7 +579,7 @@ impl Engine {
     /// read so, too.
     pub fn is_unwritten(&self, volume: u32, granules: Range<u64>) -> bool {
         let leaf = granules.start / LEAF_GRANULES;
-        let in_ring = self.index.knows_leaf(volume, leaf);
+        let in_ring = self.logs.has_of_leaf(volume, leaf);
         let ignored = self.identity.sings(Canary::DigestWithoutRing);
         (!in_ring || ignored) && matches!(self.map.leaf(volume, leaf), LeafView::Absent)
     }

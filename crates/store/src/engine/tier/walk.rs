@@ -11,12 +11,12 @@ use ashlar_block::Moment;
 
 use super::super::map::{LeafView, leaf_id};
 use super::super::rebuild::AT_A_TIME;
-use super::super::write::MAP_LIMIT;
 use super::super::{Engine, Waiter};
 use super::{HOT, SlotKey};
 use crate::Canary;
 use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
+use crate::engine::pace::rested;
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::sizes::LEAF_GRANULES;
@@ -54,7 +54,7 @@ impl Engine {
             self.tier_admission_check(volume);
         }
         let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
-        let is_full = self.map_log.log.fill() > MAP_LIMIT || self.is_short_of_memory();
+        let is_full = self.logs.is_map_busy() || self.is_short_of_memory();
         let rests = self.now < self.tiers.rests_until;
         self.has_moves() && !asked && !is_full && !rests
     }
@@ -80,7 +80,7 @@ impl Engine {
         if let Some(began) = self.tiers.began.take()
             && self.hosts_are_here()
         {
-            self.tiers.rests_until = self.rested(began, true);
+            self.tiers.rests_until = rested(self.now, began, true);
         }
     }
 
@@ -195,8 +195,8 @@ impl Engine {
         if is_locked && !self.access.try_lock(key) {
             return false;
         }
-        self.pin_slot(key);
-        self.map.hold(self.leaf_of(key));
+        self.map.pin_slot(key);
+        self.map.hold(self.map.leaf_of(key));
         let Some((segment, slot)) = self.take_slot(to) else {
             self.let_job_go(key, is_locked);
             return false;

@@ -13,8 +13,9 @@ use ashlar_block::{
 use ashlar_store::format::{DriveClass, Label, Reserve, Root, Salt};
 use ashlar_store::sizes::ROOT_AT;
 use ashlar_store::{
-    Comeback, DrivePlan, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout, Manage,
-    Managed, Membership, Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format, import,
+    Comeback, DrivePlan, DriveTable, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout,
+    Manage, Managed, Membership, Outbox, PoolError, PoolPlan, Sizes, VolumePlan, enlist, format,
+    import,
 };
 use uuid::Uuid;
 
@@ -236,7 +237,7 @@ pub struct Bench {
     pub new_class: DriveClass,
     /// Whether the engine may stop.
     pub may_fail: bool,
-    devices: Vec<Option<Box<dyn BlockDevice>>>,
+    drives: DriveTable,
     pub buffers: BufferPool,
     out: Outbox,
     now: Moment,
@@ -332,7 +333,7 @@ impl Bench {
             class: None,
             new_class: DriveClass::Nvme,
             may_fail: false,
-            devices: drives,
+            drives: DriveTable::new(drives),
             buffers: BufferPool::new(64 << 20),
             out: Outbox::default(),
             now: Moment::ORIGIN,
@@ -380,11 +381,8 @@ impl Bench {
         let drive = Uuid::from_u128(200 + self.media.len() as u128);
         let (medium, new) = self.enlist(drive, medium);
         let member = self.engine.next_member().expect("a number");
-        let mut opened = new.into_devices();
-        match self.devices.get_mut(usize::from(member)) {
-            Some(place) => *place = opened.remove(0),
-            None => self.devices.append(&mut opened),
-        }
+        let opened = new.into_devices().pop().flatten().expect("it is open");
+        self.drives.join(member.into(), opened);
         self.media.push(medium);
         let geometry = Geometry::plain(BlockSize::B4096, bytes as u64 / 4096);
         self.manage(Manage::AddDrive {
@@ -408,7 +406,7 @@ impl Bench {
         let open = || device(member, medium, &self.seen);
         let mut drives = Drives::new(vec![open()], Box::new(|| Moment::ORIGIN));
         let back = Comeback::read(&mut drives, 0).expect("a label");
-        self.devices[member] = Some(open());
+        self.drives.join(member, open());
         Manage::ReadmitDrive(Box::new(back))
     }
 
@@ -467,25 +465,17 @@ impl Bench {
                 Some(left) => *left -= 1,
                 None => {}
             }
-            self.devices[drive]
-                .as_mut()
-                .expect("a drive in service")
-                .submit(request);
+            let sent = self.drives.submit(drive, request);
+            sent.expect("a drive in service");
         }
         done.append(&mut self.out.done);
         managed.append(&mut self.out.managed);
         let mut any = false;
-        for drive in 0..self.devices.len() {
-            let mut completions = Vec::new();
-            if let Some(device) = &mut self.devices[drive] {
-                device.poll(self.now, &mut completions);
-            }
-            for completion in completions {
-                any = true;
-                self.engine
-                    .handle(self.now, Event::Done { drive, completion }, &mut self.out);
-            }
-        }
+        self.drives.poll(self.now, |drive, completion| {
+            any = true;
+            let event = Event::Done { drive, completion };
+            self.engine.handle(self.now, event, &mut self.out);
+        });
         if self.engine.next_deadline().is_some_and(|at| at <= self.now) {
             any = true;
             self.engine.handle(self.now, Event::Tick, &mut self.out);
@@ -525,19 +515,12 @@ impl Bench {
             }
             self.engine.handle(self.now, Event::Tick, &mut self.out);
             for (drive, request) in std::mem::take(&mut self.out.io) {
-                if let Some(device) = &mut self.devices[drive] {
-                    device.submit(request);
-                }
+                self.drives.submit(drive, request).ok();
             }
-            let mut completions = Vec::new();
-            for (drive, device) in self.devices.iter_mut().enumerate() {
-                let Some(device) = device else { continue };
-                device.poll(self.now, &mut completions);
-                for completion in completions.drain(..) {
-                    let event = Event::Done { drive, completion };
-                    self.engine.handle(self.now, event, &mut self.out);
-                }
-            }
+            self.drives.poll(self.now, |drive, completion| {
+                let event = Event::Done { drive, completion };
+                self.engine.handle(self.now, event, &mut self.out);
+            });
             assert_eq!(self.engine.failure(), None);
             flying -= self.out.done.drain(..).count();
             if done(&self.engine) {
@@ -644,8 +627,8 @@ impl Bench {
         let event = Event::Command { volume, request };
         self.engine.handle(self.now, event, &mut self.out);
         for (drive, request) in std::mem::take(&mut self.out.io) {
-            let device = self.devices[drive].as_mut();
-            device.expect("a drive in service").submit(request);
+            let sent = self.drives.submit(drive, request);
+            sent.expect("a drive in service");
         }
     }
 

@@ -1,4 +1,5 @@
-//! Drives that were left out of the pool and are here again with what they had.
+//! What a drive says of itself and of its pool: its label and roots. Of drives that were left out of the pool and are
+//! here again, what they had.
 //!
 //! What such a drive holds of homes is good as of a moment: every change of the map below a sequence was written,
 //! and flushed, on all drives in service before it was recorded, or recorded again when one had gone that it was
@@ -13,7 +14,7 @@ use ashlar_block::Geometry;
 use crate::drives::Drives;
 use crate::error::PoolError;
 use crate::format::{DriveClass, Label, MemberState, Root};
-use crate::sizes::{LABEL_AT, ROOT_AT, ROOT_BYTES};
+use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
 
 /// What a drive says of itself and of the pool as it knew it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl Comeback {
     /// # Errors
     /// It has no label that can be read, or belongs to a newer program.
     pub fn read(drives: &mut Drives, drive: usize) -> Result<Self, PoolError> {
-        let label = super::read_label(drives, drive)?;
+        let label = read_label(drives, drive)?;
         let roots = roots(drives, drive, &label)?;
         Ok(Self {
             label,
@@ -80,7 +81,7 @@ impl Comeback {
     /// # Errors
     /// It cannot be written.
     pub fn restore_label(&self, drives: &mut Drives, drive: usize) -> Result<(), PoolError> {
-        let label = super::read_label(drives, drive)?;
+        let label = read_label(drives, drive)?;
         if label == self.label {
             return Ok(());
         }
@@ -127,12 +128,48 @@ impl Comeback {
     }
 }
 
+/// The label of a drive, from either copy.
+///
+/// # Errors
+/// [`PoolError::Refused`] when it has none, [`PoolError::Damaged`] when neither copy is usable, or
+/// [`PoolError::Version`] when one would be to another version.
+pub fn read_label(drives: &mut Drives, drive: usize) -> Result<Label, PoolError> {
+    let (mut damage, mut is_whole) = (None, false);
+    for at in LABEL_AT {
+        let bytes = match drives.read(drive, at, GRANULE) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                damage = damage.or(Some(error.to_string()));
+                continue;
+            }
+        };
+        match Label::decode(&bytes) {
+            Ok(Some(label)) => return Ok(label),
+            Ok(None) => {}
+            // What another version says of itself is not covered up by a damaged copy.
+            Err(_) if is_whole => {}
+            Err(error) => {
+                is_whole = Label::is_of_another_version(&bytes);
+                damage = Some(error.to_string());
+            }
+        }
+    }
+    Err(match damage {
+        Some(why) if is_whole => PoolError::Version(format!("{}: {why}", drives.name(drive))),
+        Some(why) => PoolError::Damaged(format!("{}: {why}", drives.name(drive))),
+        None => PoolError::Refused(format!(
+            "{} belongs to no pool: it has no label",
+            drives.name(drive)
+        )),
+    })
+}
+
 /// The roots of a drive that verify, the newest first.
 ///
 /// # Errors
 /// [`PoolError::Refused`] if one of them is another version's, or has features that this program lacks: an older one
 /// that can be read says nothing of what has been written since.
-pub(super) fn roots(
+pub(crate) fn roots(
     drives: &mut Drives,
     drive: usize,
     label: &Label,
@@ -160,7 +197,7 @@ pub(super) fn roots(
 }
 
 /// Writes a label anew, with this name of the pool: one copy after the other, so that one is whole at every moment.
-pub(super) fn write_name(
+pub(crate) fn write_name(
     drives: &mut Drives,
     drive: usize,
     mut label: Label,
