@@ -7,8 +7,10 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// Versions that a program speaks: from the oldest to the newest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Versions {
     oldest: u16,
     newest: u16,

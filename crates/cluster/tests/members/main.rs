@@ -319,6 +319,7 @@ fn a_new_version_rolls_through_a_cluster_and_is_agreed_on_when_all_speak_it() {
         }
     };
     speak(&a, &b, ours);
+    assert_eq!(b.cluster.status().agreed, Some(ours));
     let order = serde_json::json!({ "hello": 1 });
     let said = b.cluster.order(one, &order, HOUR).expect("obeyed");
     assert_eq!(said, order);
@@ -338,6 +339,7 @@ fn a_new_version_rolls_through_a_cluster_and_is_agreed_on_when_all_speak_it() {
     }
     until("they meet", || a.reaches("b") && b.reaches("a"));
     speak(&a, &b, ours + 1);
+    assert_eq!(a.cluster.status().agreed, Some(ours + 1));
     // What speaks only the old one is told so, by name, whether it joins or is started again.
     let refused = room.join_as(&second, "c", Versions::OURS).expect_err("old");
     for says in [
