@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position, Tag, Token,
+    Content, EntryChange, Epoch, Extent, ExtentSet, Known, Leaf, Local, Low, OwnPlane, Position,
+    Tag, Token,
 };
 use ashlar_store::{
     Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange,
@@ -141,6 +142,10 @@ impl Local for EngineLocal<'_> {
         uncertain(self.engine, self.copy.volume())
     }
 
+    fn reach(&self) -> Known {
+        reach(self.engine, self.copy.volume())
+    }
+
     fn plane(&self, position: Position) -> ExtentSet {
         plane(self.engine, self.copy.volume(), position)
     }
@@ -180,6 +185,15 @@ pub fn unwritten(engine: &Engine, copy: &Copy, leaf: Leaf, most: u32) -> u32 {
 /// What may differ in a pool's volume from other copies.
 pub fn uncertain(engine: &Engine, volume: u32) -> ExtentSet {
     extents(&engine.replica_uncertain(volume))
+}
+
+/// Just past the newest record of a pool's volume.
+pub fn reach(engine: &Engine, volume: u32) -> Known {
+    let reach = engine.replica_reach(volume);
+    Known {
+        epoch: Epoch(reach.epoch),
+        low: Low(reach.low),
+    }
 }
 
 /// What an absent position misses of a pool's volume.

@@ -110,11 +110,13 @@ pub enum Canary {
     GrowUncounted,
     /// A copy that differs stays in sync.
     DivergedStays,
+    /// A copy that is first after a loss of power owns, also if another copy in sync has more.
+    FirstOwns,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -164,6 +166,7 @@ impl Canary {
         Self::WishUnchecked,
         Self::GrowUncounted,
         Self::DivergedStays,
+        Self::FirstOwns,
     ];
 }
 

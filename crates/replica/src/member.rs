@@ -477,6 +477,7 @@ impl Session {
             uuid: turn.config.uuid,
             own,
             free,
+            reach: Some(turn.local.reach()),
         };
         let message = if is_learner {
             Message::Attach(attach)

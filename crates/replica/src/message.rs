@@ -8,7 +8,7 @@ use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Incarnation, Low, NodeId, Nonce, Positions, ReplicaSequence,
+    CopyId, Epoch, ForwardId, Incarnation, Known, Low, NodeId, Nonce, Positions, ReplicaSequence,
     ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
@@ -88,6 +88,9 @@ pub struct Join {
     pub absent: Positions,
     /// Who has a copy.
     pub members: Positions,
+    /// All may have lost power, and not all copies in sync were compared since: one may have come back as it was at another
+    /// time.
+    pub doubts: bool,
 }
 
 /// What a copy says of itself as a session begins.
@@ -99,6 +102,8 @@ pub struct Attach {
     pub own: ExtentSet,
     /// Granules that may still be written.
     pub free: u64,
+    /// Just past the newest record that it has had; none if it is of a program that does not say it.
+    pub reach: Option<Known>,
 }
 
 /// A host's command on its way from a member to the owner.

@@ -685,6 +685,14 @@ impl Replicated {
                     "volume {name}: {position} is to leave the copies in sync: {why}"
                 );
             }
+            Effect::HasLess(position) => {
+                let name = &self.plan.name;
+                info!(
+                    volume = name,
+                    "volume {name}: {position} has newer records than this node, after all may have lost power: it is to \
+                     own the volume"
+                );
+            }
             Effect::Members {
                 revision,
                 members,

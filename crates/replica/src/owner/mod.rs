@@ -16,6 +16,7 @@ mod ops;
 mod pacing;
 mod patience;
 mod peer;
+mod reach;
 mod reads;
 mod reseat;
 mod resync;

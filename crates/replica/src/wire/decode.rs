@@ -3,14 +3,14 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, GrantBody,
-    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody, RefuseBody, content,
-    kind,
+    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, ReachBody, RecordBody,
+    RefuseBody, SAYS_REACH, content, kind,
 };
 use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError, forward};
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{
-    CopyId, Epoch, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence, ReplicaUuid,
-    SessionId, ShardId, VolumeId,
+    CopyId, Epoch, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence,
+    ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 use crate::message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
@@ -92,12 +92,17 @@ impl Codec {
         Ok(match kind {
             kind::JOIN => {
                 let body: JoinBody = whole(body)?;
-                zeroes(&body.zero)?;
+                zeroes(&[body.zero])?;
                 Message::Join(Join {
                     owner: NodeId(body.owner.get()),
                     incarnation: Incarnation(body.incarnation.get()),
                     absent: positions(body.absent)?,
                     members: positions(body.members)?,
+                    doubts: match body.doubts {
+                        0 => false,
+                        1 if self.version >= SAYS_REACH => true,
+                        _ => return Err(WireError::Field("an owner's doubts")),
+                    },
                 })
             }
             kind::RECORD => {
@@ -150,8 +155,8 @@ impl Codec {
                 }
             }
             kind::HANDOFF => empty(body, Message::Handoff)?,
-            kind::JOINED => Message::Joined(attach(body)?),
-            kind::ATTACH => Message::Attach(attach(body)?),
+            kind::JOINED => Message::Joined(self.read_attach(body)?),
+            kind::ATTACH => Message::Attach(self.read_attach(body)?),
             kind::REFUSE => {
                 let body: RefuseBody = whole(body)?;
                 zeroes(&body.zero)?;
@@ -213,6 +218,32 @@ impl Codec {
             content::ZEROES => data.is_empty().then_some(Content::Zeroes).ok_or(wrong),
             _ => Err(WireError::Field("content")),
         }
+    }
+
+    fn read_attach(self, body: &[u8]) -> Result<Attach, WireError> {
+        let (body, rest): (AttachBody, _) = front(body)?;
+        zeroes(&body.zero)?;
+        let (reach, rest) = match self.version >= SAYS_REACH {
+            true => {
+                let (reach, rest): (ReachBody, _) = front(rest)?;
+                zeroes(&reach.zero)?;
+                (Some(known(&reach)), rest)
+            }
+            false => (None, rest),
+        };
+        Ok(Attach {
+            uuid: ReplicaUuid(body.uuid),
+            own: ranges(body.ranges.get(), rest)?,
+            free: body.free.get(),
+            reach,
+        })
+    }
+}
+
+fn known(body: &ReachBody) -> Known {
+    Known {
+        epoch: Epoch(body.epoch.get()),
+        low: Low(body.low.get()),
     }
 }
 
@@ -281,14 +312,4 @@ fn ranges(count: u32, bytes: &[u8]) -> Result<ExtentSet, WireError> {
         set.insert(extent(range.first.get(), range.count.get())?);
     }
     Ok(set)
-}
-
-fn attach(body: &[u8]) -> Result<Attach, WireError> {
-    let (body, rest): (AttachBody, _) = front(body)?;
-    zeroes(&body.zero)?;
-    Ok(Attach {
-        uuid: ReplicaUuid(body.uuid),
-        own: ranges(body.ranges.get(), rest)?,
-        free: body.free.get(),
-    })
 }

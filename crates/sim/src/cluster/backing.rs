@@ -236,6 +236,10 @@ impl Local for Backing {
         self.local().uncertain()
     }
 
+    fn reach(&self) -> Known {
+        self.local().reach()
+    }
+
     fn plane(&self, position: Position) -> ExtentSet {
         self.local().plane(position)
     }

@@ -55,6 +55,8 @@ pub(crate) enum Fault {
     Stand { node: usize, lasts: Duration },
     /// After so long all lose power, and a node's drives come back as they are now.
     OldImage { node: usize, lasts: Duration },
+    /// The same, soon, and only the copies' records tell.
+    YoungImage { node: usize, lasts: Duration },
 }
 
 /// Draws one.
@@ -77,6 +79,7 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         profile.isolations,
         profile.broken,
         profile.old_images,
+        profile.young_images,
     ];
     let total: u32 = weights.iter().sum();
     let mut drawn = chance.below(u64::from(total)) as u32;
@@ -127,7 +130,11 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         13 => Fault::Stand { node, lasts },
         14 => Fault::Isolate { node, lasts },
         15 => Fault::Broken { node, lasts },
-        _ => Fault::OldImage { node, lasts },
+        16 => Fault::OldImage { node, lasts },
+        _ => Fault::YoungImage {
+            node,
+            lasts: lasts / 3,
+        },
     }
 }
 

@@ -522,6 +522,10 @@ impl Local for PoolStore {
         ashlar_copy::uncertain(&self.engine, self.volume)
     }
 
+    fn reach(&self) -> Known {
+        ashlar_copy::reach(&self.engine, self.volume)
+    }
+
     fn plane(&self, position: Position) -> ExtentSet {
         ashlar_copy::plane(&self.engine, self.volume, position)
     }
