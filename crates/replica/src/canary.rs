@@ -112,11 +112,13 @@ pub enum Canary {
     DivergedStays,
     /// A copy that is first after a loss of power owns, also if another copy in sync has more.
     FirstOwns,
+    /// What is fetched from another copy does not take the range's lock.
+    HealUnlocked,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -167,6 +169,7 @@ impl Canary {
         Self::GrowUncounted,
         Self::DivergedStays,
         Self::FirstOwns,
+        Self::HealUnlocked,
     ];
 }
 

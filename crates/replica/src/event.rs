@@ -517,6 +517,8 @@ pub enum Effect {
     LacksRoom,
     /// All may have lost power, and this copy, which would own, has less than another one in sync, which is asked to.
     HasLess(Position),
+    /// What could not be read here was given by another copy, and is good again.
+    Healed(Extent),
     /// The set of copies in sync is now this one.
     InSync(Positions),
     /// Tell people.

@@ -87,6 +87,10 @@ pub trait Local {
     /// Reads what is there, durable or not. Ends as [`Event::Read`](crate::Event::Read).
     fn read(&mut self, token: Token, extent: Extent);
 
+    /// Whether this is what was written here last, by the checksums that are kept of it: so what cannot be read can be put
+    /// right.
+    fn matches(&self, extent: Extent, content: &Content) -> bool;
+
     /// Changes the entry. Ends as [`Event::Persisted`](crate::Event::Persisted); a store that cannot say so stops.
     fn persist(&mut self, token: Token, change: EntryChange);
 

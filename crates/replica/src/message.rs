@@ -8,8 +8,8 @@ use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Incarnation, Known, Low, NodeId, Nonce, Positions, ReplicaSequence,
-    ReplicaUuid, SessionId, ShardId, VolumeId,
+    CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Low, NodeId, Nonce, Positions,
+    ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 
@@ -168,8 +168,18 @@ pub enum Message {
         /// How many of their granules, from their first on; 0 for all that the copy had when its process began.
         granules: u32,
     },
+    /// Owner: what is there? It cannot be read here.
+    Fetch {
+        /// The owner's number for it.
+        fetch: FetchId,
+        /// Where.
+        extent: Extent,
+    },
     /// Owner: I have stopped; take over.
-    Handoff,
+    Handoff {
+        /// It had not compared all copies since all may have lost power.
+        doubts: bool,
+    },
     /// Member: the session has begun.
     Joined(Attach),
     /// Member: the session has begun, and I am a learner.
@@ -221,6 +231,15 @@ pub enum Message {
         /// Writes of the host's other associations.
         writes: u64,
     },
+    /// Member: what is there.
+    Fetched {
+        /// The owner's number.
+        fetch: FetchId,
+        /// Where.
+        extent: Extent,
+        /// What; none if it cannot be read here either.
+        content: Option<Content>,
+    },
     /// Member: the digest asked for.
     Digest {
         /// The question's.
@@ -241,7 +260,9 @@ impl Message {
             Self::Commit { .. } => "COMMIT",
             Self::GrantAsk { .. } => "GRANT?",
             Self::DigestAsk { .. } => "DIGEST?",
-            Self::Handoff => "HANDOFF",
+            Self::Fetch { .. } => "FETCH",
+            Self::Fetched { .. } => "FETCHED",
+            Self::Handoff { .. } => "HANDOFF",
             Self::Joined(_) => "JOINED",
             Self::Attach(_) => "ATTACH",
             Self::Refuse { .. } => "REFUSE",
@@ -268,7 +289,8 @@ impl Message {
                 | Self::Commit { .. }
                 | Self::GrantAsk { .. }
                 | Self::DigestAsk { .. }
-                | Self::Handoff
+                | Self::Fetch { .. }
+                | Self::Handoff { .. }
                 | Self::Done { .. }
                 | Self::Labelled { .. }
         )

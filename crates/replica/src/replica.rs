@@ -154,6 +154,7 @@ impl Replica {
                 }
             }
             Event::Read { token, result } => {
+                self.member.read_done(turn, token, &result);
                 if let Some(owner) = self.owner.as_mut() {
                     owner.read_done(turn, token, result);
                 }
@@ -364,7 +365,10 @@ impl Replica {
     }
 
     fn follow(&mut self, turn: &mut Turn<'_>, consequence: Consequence) {
-        if consequence == Consequence::TakeOver && self.owner.is_none() {
+        if let Consequence::TakeOver { doubts } = consequence
+            && self.owner.is_none()
+        {
+            self.doubts = doubts;
             self.reason = Reason {
                 is_handoff: true,
                 is_owner_gone: false,

@@ -85,7 +85,10 @@ impl Peer {
         self.heard = Heard::new(now);
         if matches!(
             message,
-            Message::Ack { .. } | Message::CopyAck { .. } | Message::Digest { .. }
+            Message::Ack { .. }
+                | Message::CopyAck { .. }
+                | Message::Digest { .. }
+                | Message::Fetched { .. }
         ) {
             self.done = Heard::new(now);
         }

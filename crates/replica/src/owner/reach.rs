@@ -26,7 +26,7 @@ impl Owner {
         let Some(peer) = further.max_by_key(|peer| peer.reach) else {
             return false;
         };
-        peer.send(turn, epoch, Message::Handoff);
+        peer.send(turn, epoch, Message::Handoff { doubts: true });
         turn.out.push(Effect::HasLess(peer.position));
         self.ends = true;
         true

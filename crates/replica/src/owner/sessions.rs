@@ -96,6 +96,7 @@ impl Owner {
             return;
         };
         peer.close(turn.now);
+        self.heals_forget(turn, position);
         self.audit_forgets(turn, position);
         self.drop_learner(turn, position);
     }
@@ -110,7 +111,7 @@ impl Owner {
         }
         self.line.withdraw(|_, work| match work {
             Work::Copy { to, .. } | Work::Proof { to, .. } => *to == position,
-            Work::Write { .. } | Work::Base | Work::Audit { .. } => false,
+            Work::Write { .. } | Work::Base | Work::Audit { .. } | Work::Heal(_) => false,
         });
         if let Some(learner) = learner {
             let copies = learner.copies.values().filter_map(|copying| copying.place);
@@ -160,6 +161,7 @@ impl Owner {
                 self.run_reads(turn);
                 self.consider_change(turn);
             }
+            Message::Fetched { fetch, content, .. } => self.fetched(turn, (from, fetch), content),
             Message::Digest { copy, digest } if is_audits(copy) => {
                 self.audited(turn, (copy, By::Of(from)), digest);
             }
@@ -261,6 +263,7 @@ impl Owner {
         let Some(peer) = self.peers[from.index()].as_mut() else {
             return;
         };
+        peer.reach = attach.reach;
         peer.attached = Some(Attached {
             uuid: attach.uuid,
             left: missing.clone(),

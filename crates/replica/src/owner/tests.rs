@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use ashlar_block::{AssociationId, HostId, Moment, Registrant};
+use ashlar_block::{AssociationId, ErrorKind, HostId, IoError, Moment, Registrant};
 use bytes::Bytes;
 
 use crate::canary::Cage;
@@ -25,6 +25,7 @@ use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
 mod exact;
+mod heal;
 mod pacing;
 mod runs;
 
@@ -50,7 +51,7 @@ fn attach() -> Attach {
 
 fn attach_of(position: Position) -> Attach {
     Attach {
-        reach: None,
+        reach: Some(Known::default()),
         uuid: member(position.index() as u8).replica,
         own: ExtentSet::new(),
         free: 1 << 40,
@@ -58,7 +59,6 @@ fn attach_of(position: Position) -> Attach {
 }
 
 /// It does everything at once, or one after the other, and holds zeroes.
-#[derive(Default)]
 struct Model {
     events: Vec<Event>,
     /// Leaves that it says are not written.
@@ -67,11 +67,32 @@ struct Model {
     missing: ExtentSet,
     uncertain: ExtentSet,
     reach: Known,
+    /// Nothing can be read until it was written without a tag, and what is right.
+    is_bad: bool,
+    good: Content,
     /// What a granule takes, if it takes something.
     takes: Duration,
     now: Moment,
     busy_until: Moment,
     later: VecDeque<(Moment, Event)>,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            events: Vec::new(),
+            unwritten: 0,
+            missing: ExtentSet::new(),
+            uncertain: ExtentSet::new(),
+            reach: Known::default(),
+            is_bad: false,
+            good: Content::Zeroes,
+            takes: Duration::ZERO,
+            now: Moment::ORIGIN,
+            busy_until: Moment::ORIGIN,
+            later: VecDeque::new(),
+        }
+    }
 }
 
 impl Model {
@@ -85,11 +106,16 @@ impl Model {
 }
 
 impl Local for Model {
-    fn apply(&mut self, token: Token, extent: Extent, _: Content, _: Option<Tag>) {
+    fn apply(&mut self, token: Token, extent: Extent, content: Content, tag: Option<Tag>) {
+        self.is_bad &= tag.is_some() || content != self.good;
         let result = Ok(());
         self.ends(extent.count(), Event::Applied { token, result });
     }
     fn read(&mut self, token: Token, extent: Extent) {
+        if self.is_bad {
+            let result = Err(IoError::new(ErrorKind::Corrupt, "a block is lost"));
+            return self.ends(extent.count(), Event::Read { token, result });
+        }
         let data = Bytes::from(vec![0; extent.count() as usize]);
         let result = Ok(data);
         self.ends(extent.count(), Event::Read { token, result });
@@ -100,6 +126,9 @@ impl Local for Model {
     fn digest(&mut self, token: Token, _: Extent) {
         let result = Ok(7);
         self.events.push(Event::Digested { token, result });
+    }
+    fn matches(&self, _: Extent, content: &Content) -> bool {
+        *content == self.good
     }
     fn unwritten(&self, _: Leaf, most: u32) -> u32 {
         most.min(self.unwritten)
@@ -568,7 +597,7 @@ fn a_copy_whose_session_ends_meanwhile_is_not_proven() {
     rig.handle(Event::PeerGone { peer: at(1) });
     assert!(rig.replica.is_unproven());
     rig.handle(Event::Move { to: at(1) });
-    let is_handed = |said: &Envelope| matches!(said.message, Message::Handoff);
+    let is_handed = |said: &Envelope| matches!(said.message, Message::Handoff { .. });
     assert!(!rig.said.iter().any(is_handed));
     rig.obey(LONG);
     assert_eq!(rig.in_sync(), both);

@@ -2,15 +2,15 @@ use bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
-    AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, GrantBody,
-    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, ReachBody, RecordBody,
-    RefuseBody, SAYS_REACH, content, kind,
+    AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, FetchBody, GrantBody,
+    HEADER_BYTES, HandoffBody, Header, JoinBody, MAGIC, NumberBody, RangeBody, ReachBody,
+    RecordBody, RefuseBody, SAYS_REACH, content, kind,
 };
 use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError, forward};
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{
-    CopyId, Epoch, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence,
-    ReplicaUuid, SessionId, ShardId, VolumeId,
+    CopyId, Epoch, FetchId, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions,
+    ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 use crate::message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
@@ -81,7 +81,10 @@ impl Codec {
     }
 
     pub(super) fn message(self, kind: u8, body: &[u8], data: Bytes) -> Result<Message, WireError> {
-        let carries = matches!(kind, kind::RECORD | kind::COPY | kind::FORWARD | kind::DONE);
+        let carries = matches!(
+            kind,
+            kind::RECORD | kind::COPY | kind::FETCHED | kind::FORWARD | kind::DONE
+        );
         if !carries && !data.is_empty() {
             let bytes = data.len() as u32;
             return Err(WireError::Length {
@@ -98,10 +101,9 @@ impl Codec {
                     incarnation: Incarnation(body.incarnation.get()),
                     absent: positions(body.absent)?,
                     members: positions(body.members)?,
-                    doubts: match body.doubts {
-                        0 => false,
-                        1 if self.version >= SAYS_REACH => true,
-                        _ => return Err(WireError::Field("an owner's doubts")),
+                    doubts: match self.version >= SAYS_REACH {
+                        true => doubts(body.doubts)?,
+                        false => zeroes(&[body.doubts]).map(|()| false)?,
                     },
                 })
             }
@@ -154,7 +156,36 @@ impl Codec {
                     granules: body.granules.get(),
                 }
             }
-            kind::HANDOFF => empty(body, Message::Handoff)?,
+            kind::FETCH if self.version >= SAYS_REACH => {
+                let body: FetchBody = whole(body)?;
+                zeroes(&body.zero)?;
+                zeroes(&[body.content])?;
+                Message::Fetch {
+                    fetch: FetchId(body.fetch.get()),
+                    extent: extent(body.first.get(), body.count.get())?,
+                }
+            }
+            kind::FETCHED if self.version >= SAYS_REACH => {
+                let body: FetchBody = whole(body)?;
+                zeroes(&body.zero)?;
+                let extent = extent(body.first.get(), body.count.get())?;
+                Message::Fetched {
+                    fetch: FetchId(body.fetch.get()),
+                    extent,
+                    content: match body.content {
+                        content::NONE if data.is_empty() => None,
+                        of => Some(self.content(of, extent, data)?),
+                    },
+                }
+            }
+            kind::HANDOFF if self.version >= SAYS_REACH => {
+                let body: HandoffBody = whole(body)?;
+                zeroes(&body.zero)?;
+                Message::Handoff {
+                    doubts: doubts(body.doubts)?,
+                }
+            }
+            kind::HANDOFF => empty(body, Message::Handoff { doubts: false })?,
             kind::JOINED => Message::Joined(self.read_attach(body)?),
             kind::ATTACH => Message::Attach(self.read_attach(body)?),
             kind::REFUSE => {
@@ -237,6 +268,14 @@ impl Codec {
             free: body.free.get(),
             reach,
         })
+    }
+}
+
+fn doubts(byte: u8) -> Result<bool, WireError> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::Field("an owner's doubts")),
     }
 }
 

@@ -2,12 +2,13 @@ use bytes::Bytes;
 use zerocopy::IntoBytes;
 
 use super::layout::{
-    AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, GrantBody,
-    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, ReachBody, RecordBody,
-    RefuseBody, SAYS_REACH, content, kind,
+    AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, FetchBody, GrantBody,
+    HEADER_BYTES, HandoffBody, Header, JoinBody, MAGIC, NumberBody, RangeBody, ReachBody,
+    RecordBody, RefuseBody, SAYS_REACH, content, kind,
 };
 use super::{Codec, Encoded, forward};
-use crate::extent::ExtentSet;
+use crate::extent::{Extent, ExtentSet};
+use crate::ids::FetchId;
 use crate::member::MAX_RANGES;
 use crate::message::{Attach, Content, Envelope, Message, RecordKind, Refusal};
 
@@ -104,7 +105,30 @@ impl Codec {
                 };
                 put(to, &body, kind::DIGEST_ASK)
             }
-            Message::Handoff => kind::HANDOFF,
+            Message::Fetch { fetch, extent } => {
+                let body = fetch_body(*fetch, *extent, 0);
+                put(to, &body, kind::FETCH)
+            }
+            Message::Fetched {
+                fetch,
+                extent,
+                content,
+            } => {
+                let content = match content {
+                    Some(content) => split(content, &mut data),
+                    None => content::NONE,
+                };
+                let body = fetch_body(*fetch, *extent, content);
+                put(to, &body, kind::FETCHED)
+            }
+            Message::Handoff { doubts } => {
+                if self.version >= SAYS_REACH {
+                    let doubts = u8::from(*doubts);
+                    let zero = [0; 7];
+                    put(to, &HandoffBody { doubts, zero }, kind::HANDOFF);
+                }
+                kind::HANDOFF
+            }
             Message::Joined(of) => self.attach(to, of, kind::JOINED),
             Message::Attach(of) => self.attach(to, of, kind::ATTACH),
             Message::Refuse { promised, reason } => {
@@ -167,6 +191,16 @@ impl Codec {
         }
         ranges(to, &own);
         kind
+    }
+}
+
+fn fetch_body(fetch: FetchId, extent: Extent, content: u8) -> FetchBody {
+    FetchBody {
+        first: extent.first().into(),
+        count: extent.count().into(),
+        fetch: fetch.0.into(),
+        content,
+        zero: [0; 7],
     }
 }
 

@@ -7,7 +7,7 @@ use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions,
+    CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions,
     ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
@@ -102,7 +102,16 @@ fn messages() -> impl Strategy<Value = Message> {
                 leaves: Leaves::new(Leaf(leaf), count).expect("a run"),
                 granules,
             }),
-        Just(Message::Handoff),
+        (any::<u32>(), extents()).prop_map(|(fetch, extent)| Message::Fetch {
+            fetch: FetchId(fetch),
+            extent
+        }),
+        (any::<u32>(), fetched()).prop_map(|(fetch, (extent, content))| Message::Fetched {
+            fetch: FetchId(fetch),
+            extent,
+            content
+        }),
+        any::<bool>().prop_map(|doubts| Message::Handoff { doubts }),
         attaches().prop_map(Message::Attach),
         attaches().prop_map(Message::Joined),
         (any::<u32>(), reasons).prop_map(|(promised, reason)| Message::Refuse {
@@ -138,6 +147,11 @@ fn messages() -> impl Strategy<Value = Message> {
         origins().prop_map(|origin| Message::LabelAsk { origin }),
         (origins(), any::<u64>()).prop_map(|(origin, writes)| Message::Labelled { origin, writes }),
     ]
+}
+
+fn fetched() -> impl Strategy<Value = (Extent, Option<Content>)> {
+    let content = |extent| prop::option::of(contents(extent));
+    extents().prop_flat_map(move |extent| (Just(extent), content(extent)))
 }
 
 fn attaches() -> impl Strategy<Value = Attach> {

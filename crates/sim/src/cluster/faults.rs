@@ -57,6 +57,8 @@ pub(crate) enum Fault {
     OldImage { node: usize, lasts: Duration },
     /// The same, soon, and only the copies' records tell.
     YoungImage { node: usize, lasts: Duration },
+    /// A block of a store, or of a drive of it, cannot be read until it is written.
+    Spoil { node: usize },
 }
 
 /// Draws one.
@@ -80,6 +82,7 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         profile.broken,
         profile.old_images,
         profile.young_images,
+        profile.spoils,
     ];
     let total: u32 = weights.iter().sum();
     let mut drawn = chance.below(u64::from(total)) as u32;
@@ -131,10 +134,11 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         14 => Fault::Isolate { node, lasts },
         15 => Fault::Broken { node, lasts },
         16 => Fault::OldImage { node, lasts },
-        _ => Fault::YoungImage {
+        17 => Fault::YoungImage {
             node,
             lasts: lasts / 3,
         },
+        _ => Fault::Spoil { node },
     }
 }
 

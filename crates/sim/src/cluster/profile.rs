@@ -50,6 +50,8 @@ pub struct Profile {
     pub proofs: u32,
     /// Of a thousand worlds, those whose stores are the engine that ships.
     pub engines: u32,
+    /// Blocks cannot be read until they are written.
+    pub spoils: u32,
     /// All lose power, and a node comes back with an old image of its drives.
     pub old_images: u32,
     /// The same of an image that is too young to be known as one, as the last fault.
@@ -89,6 +91,7 @@ impl Profile {
         engines: 100,
         old_images: 0,
         young_images: 0,
+        spoils: 0,
         is_steady: false,
         engine_canary: None,
         canary: None,
@@ -162,11 +165,25 @@ impl Profile {
         ..Self::CRASH
     };
 
+    /// Blocks cannot be read until they are written, or are given by another copy.
+    pub const BAD_BLOCKS: Self = Self {
+        name: "bad-blocks",
+        faults: 40,
+        spoils: 40,
+        crashes: 4,
+        ..Self::CRASH
+    };
+
     /// The profiles of `all`.
     pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
 
     /// Those that are run by their names only.
-    pub const BY_NAME: [Self; 3] = [Self::STEADY, Self::OLD_IMAGE, Self::YOUNG_IMAGE];
+    pub const BY_NAME: [Self; 4] = [
+        Self::STEADY,
+        Self::OLD_IMAGE,
+        Self::YOUNG_IMAGE,
+        Self::BAD_BLOCKS,
+    ];
 
     /// The profiles of this name: one, or `all`.
     pub fn named(name: &str) -> Option<Vec<Self>> {

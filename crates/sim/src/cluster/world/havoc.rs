@@ -115,6 +115,7 @@ impl World<'_> {
                     self.at(lasts, Happening::Over(fault));
                 }
             }
+            Fault::Spoil { node } => self.spoil(node),
             Fault::Jump { node, by } => self.nodes[node].clock.jump(self.now, by),
             Fault::Stand { node, lasts } => {
                 self.nodes[node].clock.stand(self.now, true);
@@ -152,6 +153,7 @@ impl World<'_> {
             Fault::Power { .. }
             | Fault::Break { .. }
             | Fault::Spill { .. }
+            | Fault::Spoil { .. }
             | Fault::Move { .. }
             | Fault::Jump { .. } => {}
         }
@@ -306,6 +308,7 @@ impl World<'_> {
         for node in 0..self.nodes.len() {
             self.nodes[node].store.set_full(false);
             self.nodes[node].store.set_broken(false);
+            self.nodes[node].store.unspoil();
             self.nodes[node].slowness = 1;
             self.nodes[node].each = None;
             self.nodes[node].is_isolated = false;

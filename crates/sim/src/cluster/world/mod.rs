@@ -464,6 +464,10 @@ impl World<'_> {
             Effect::LeavesOut { position, why } => {
                 self.say(|| format!("node {node} leaves {position} out: {why}"));
             }
+            Effect::Healed(extent) => {
+                self.summary.healed += 1;
+                self.say(|| format!("node {node}: {extent} is good again"));
+            }
             Effect::HasLess(position) => {
                 self.summary.yields += 1;
                 self.say(|| format!("node {node} has less than {position}, which is to own"));
