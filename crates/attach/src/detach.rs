@@ -409,17 +409,29 @@ impl Clearing<'_> {
         if !loops::is_over(&device, &file) {
             return Ok(());
         }
+        let (name, holders) = (device.display(), users::holders(&device));
         if self.forced() {
-            let name = device.display();
+            let who = holders.map_or_else(String::new, |who| format!(": {who}"));
             self.notes
-                .push(format!("{name} goes when its last user does"));
+                .push(format!("{name} goes when its last user does{who}"));
             return Ok(());
         }
         result?;
-        Err(AttachError::environment(format!(
-            "{} is still in use (mounted in another namespace?); the volume stays attached to it",
-            device.display()
-        )))
+        let who = holders.unwrap_or_else(|| "a process that is not seen from here".to_owned());
+        Err(self.half_done(&format!("{name} is still in use by {who}")))
+    }
+
+    /// What could not be taken down yet stays, and is taken up again by the next detach.
+    fn half_done(&self, why: &str) -> AttachError {
+        let mount = self
+            .state
+            .as_ref()
+            .map(|state| state.mount.display().to_string());
+        let mount = mount.unwrap_or_else(|| self.folder.path().display().to_string());
+        AttachError::environment(format!(
+            "the file system at {mount} is not mounted any more, and the rest is still there: {why}. End that, then \
+             `ashlar detach {mount}` again"
+        ))
     }
 
     fn unmount_file(&mut self) -> Result<(), AttachError> {
@@ -445,10 +457,12 @@ impl Clearing<'_> {
             }
         }
         let why = last.map_or_else(|| "still there".to_owned(), |error| error.to_string());
-        Err(AttachError::environment(format!(
-            "cannot unmount {}: {why}",
-            file.display()
-        )))
+        let users = users::of(&file);
+        let who = match users.is_empty() {
+            true => String::new(),
+            false => format!(", it is in use by {}", users::named(&users)),
+        };
+        Err(self.half_done(&format!("cannot unmount {}: {why}{who}", file.display())))
     }
 
     fn end_processes(&self) -> Result<(), AttachError> {

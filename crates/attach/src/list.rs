@@ -10,7 +10,8 @@ use crate::local;
 use crate::nvme::{self, Health};
 use crate::paths::PathStatus;
 use crate::state::{Folder, Phase, Processes, State};
-use crate::system::mounts;
+use crate::system::process::Process;
+use crate::system::{loops, mounts, users};
 
 /// How an attachment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,6 +51,9 @@ pub struct Attachment {
     pub paths: Vec<PathStatus>,
     /// Why all I/O fails, if another host has taken the volume over.
     pub fenced: Option<String>,
+    /// Of one that is not mounted: what of it is there, and who has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<String>,
 }
 
 /// Everything that is attached.
@@ -69,7 +73,11 @@ fn look(folder: &Folder) -> Option<Attachment> {
         requests: None,
         paths: Vec::new(),
         fenced: None,
+        left: None,
     };
+    if condition == Condition::Unmounted {
+        told.left = Some(left(folder, &told));
+    }
     match (condition, &told.state.local) {
         (Condition::Stopped | Condition::Unserved, _) => {}
         (_, Some(daemon)) => {
@@ -88,6 +96,34 @@ fn look(folder: &Folder) -> Option<Attachment> {
         told.condition = Condition::Fenced;
     }
     Some(told)
+}
+
+/// What an attachment has besides its mount.
+fn left(folder: &Folder, told: &Attachment) -> String {
+    let mut left = Vec::new();
+    let device = match &told.state.controller {
+        Some(_) => told.state.device.clone(),
+        None => loops::find(&folder.file()),
+    };
+    if let Some(device) = device {
+        let name = device.display();
+        left.push(match users::holders(&device) {
+            Some(who) => format!("{name}, in use by {who}"),
+            None => name.to_string(),
+        });
+    }
+    let processes = told.processes.iter();
+    let processes =
+        processes.flat_map(|all| [("server", all.server), ("guardian", Some(all.guardian))]);
+    for (what, process) in processes {
+        if let Some(process) = process.filter(Process::is_alive) {
+            left.push(format!("its {what} (process {})", process.pid));
+        }
+    }
+    match left.is_empty() {
+        true => "nothing but its name".to_owned(),
+        false => left.join("; "),
+    }
 }
 
 fn condition(state: &State, processes: Option<&Processes>) -> Condition {

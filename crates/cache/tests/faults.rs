@@ -7,7 +7,7 @@ mod world;
 use std::time::Duration;
 
 use ashlar_block::{Durability, IoError, Operation};
-use ashlar_cache::{Layout, Mark, Mode};
+use ashlar_cache::{Layout, Mark, Mode, Side};
 
 use world::{Flushes, GRANULES, Shape, World};
 
@@ -652,4 +652,40 @@ fn the_first_flush_after_a_start_goes_to_the_device() {
     assert!(!hosts_flush(&mut world), "it was asked");
     world.backing.flushes = Flushes::Served;
     assert!(hosts_flush(&mut world));
+}
+
+/// The device has what is on its way back, a flush of it fails and loses that, and only then it says that it was written.
+#[test]
+fn what_is_on_its_way_back_when_a_flush_fails_goes_once_more() {
+    let mut world = World::with_room(700, 23, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Write(Durability::Durable), 300, 2);
+    world.quiet();
+    // Something comes in that is to be recorded after a flush.
+    world.submit(Operation::Read, 2000, 4);
+    world.quiet();
+    world.backing.hangs = true;
+    world.now = world.now + Duration::from_secs(3);
+    for _ in 0..100 {
+        world.turn(8);
+    }
+    let takes = |world: &mut World, op: Operation| {
+        let mut pending = world.backing.pending.iter();
+        let at = pending.position(|request| request.op == op).unwrap();
+        let request = world.backing.pending.remove(at);
+        world.backing.serve(request)
+    };
+    let written = takes(&mut world, Operation::Write(Durability::Cached));
+    world.backing.flushes = Flushes::Lose;
+    let flushed = takes(&mut world, Operation::Flush);
+    world.backing.flushes = Flushes::Served;
+    for completion in [flushed, written] {
+        world.cache().completed(Side::Backing, completion);
+    }
+    world.backing.hangs = false;
+    for _ in 0..40 {
+        world.now = world.now + Duration::from_millis(500);
+        world.turns(10);
+    }
+    world.flush();
+    world.check_backing();
 }

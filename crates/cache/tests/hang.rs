@@ -3,6 +3,8 @@
 
 mod world;
 
+use std::time::Duration;
+
 use ashlar_block::{Durability, Operation};
 use ashlar_cache::{Mark, Mode};
 
@@ -111,4 +113,29 @@ fn cached_reads_pass_any_number_of_others() {
         reads_are_answered(&mut world, 710);
         ends_well(world);
     }
+}
+
+/// What waits for a flush waits for what is done alone before that: nothing is due meanwhile, so the core can sleep.
+#[test]
+fn nothing_is_due_while_a_device_hangs() {
+    let mut world = warm(Mode::WriteBack);
+    world.submit(WRITE, 400, 1);
+    world.quiet();
+    // It comes in clean, and is recorded after a flush.
+    world.submit(Operation::Read, 5000, 2);
+    world.quiet();
+    world.backing.hangs = true;
+    let durability = Durability::Durable;
+    let zero = Operation::WriteZeroes {
+        durability,
+        deallocate: true,
+    };
+    world.submit(zero, 6000, 4);
+    world.turns(20);
+    world.now = world.now + Duration::from_secs(5);
+    world.turns(20);
+    let now = world.now;
+    let due = world.cache().next_deadline().filter(|&at| at <= now);
+    assert_eq!(due, None);
+    ends_well(world);
 }

@@ -7,7 +7,7 @@ mod world;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, Durability, Operation};
-use ashlar_cache::{GRANULE, Layout, Mark, Mode};
+use ashlar_cache::{GRANULE, HEAD_BYTES, Layout, Mark, Mode};
 
 use world::{GRANULES, Shape, World};
 
@@ -261,4 +261,42 @@ fn what_was_clean_and_goes_around_gives_back_its_space() {
     world.crash();
     world.quiet();
     world.read_all();
+}
+
+/// A write of which some is newer goes to the cache as a whole. What it brings with it leaves like all else.
+#[test]
+fn a_cache_that_is_full_of_what_is_newer_comes_back_to_its_size() {
+    const BLOCKS: u64 = 64;
+    let mut world = World::with_room(BLOCKS, 7, Shape::of(Mode::WriteBack), None);
+    let units = (0..50).map(|at| 1008 + 16 * at);
+    for first in units.clone() {
+        world.submit(WRITE, first, 1);
+        if first == 1008 {
+            // The mark is put.
+            world.quiet();
+            world.backing.hangs = true;
+        }
+        world.turns(20);
+    }
+    for first in units {
+        world.submit(WRITE, first, 16);
+        world.turns(20);
+    }
+    let most = BLOCKS * 2 * GRANULE as u64;
+    assert!(world.cache().status().cached_bytes > 5 * most);
+    world.backing.hangs = false;
+    world.quiet();
+    for _ in 0..40 {
+        world.now = world.now + Duration::from_secs(1);
+        world.turns(50);
+    }
+    // What the mark replaces is beside that.
+    let cached = world.cache().status().cached_bytes - HEAD_BYTES as u64;
+    assert!(cached <= most, "{cached} bytes of {most} are cached");
+    is_in_order(&mut world);
+    world.crash();
+    world.quiet();
+    world.read_all();
+    world.flush();
+    world.check_backing();
 }

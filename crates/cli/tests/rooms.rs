@@ -135,6 +135,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "sim",
         &[
             "block",
+            "cache",
             "nvme",
             "nvme-target",
             "nvme-initiator",

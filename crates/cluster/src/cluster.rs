@@ -330,6 +330,8 @@ impl Cluster {
             id: shared.id,
             node: shared.me.id,
             incarnation: shared.incarnation,
+            speaks: shared.config().versions,
+            agreed: shared.view().agreed(),
             quorum: shared.quorum_status(),
             witnesses: shared.view().witnesses,
             peers: shared.peers().iter().map(|peer| peer.status()).collect(),

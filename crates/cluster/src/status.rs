@@ -6,6 +6,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::members::QuorumMember;
+use crate::versions::Versions;
 
 /// How the cluster looks from this node.
 #[derive(Clone, Debug, Serialize)]
@@ -18,6 +19,10 @@ pub struct ClusterStatus {
     pub node: NodeId,
     /// This process.
     pub incarnation: Incarnation,
+    /// What this node speaks with others: of its program's versions those that the cluster has not left behind.
+    pub speaks: Versions,
+    /// The version that all nodes have agreed on; none in a cluster of a file.
+    pub agreed: Option<u16>,
     /// Who decides.
     pub quorum: QuorumStatus,
     /// Machines that run a member of etcd and nothing else.

@@ -7,20 +7,22 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// Versions that a program speaks: from the oldest to the newest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Versions {
     oldest: u16,
     newest: u16,
 }
 
 impl Versions {
-    /// This program's. Since 2: hello and answers say all that their program speaks. The next is spoken beside this one
+    /// This program's. Since 2: hello and answers say all that their program speaks. Since 5: how far records reach. The next is spoken beside this one
     /// until all nodes have it: what it says otherwise goes by the connection's version, and what it leaves behind (a key's
     /// format) by what the cluster has agreed on.
     pub const OURS: Self = Self {
         oldest: 4,
-        newest: 4,
+        newest: 5,
     };
 
     /// Versions from one to another.

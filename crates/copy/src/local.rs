@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position, Tag, Token,
+    Content, EntryChange, Epoch, Extent, ExtentSet, Known, Leaf, Local, Low, OwnPlane, Position,
+    Tag, Token,
 };
 use ashlar_store::{
     Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange,
@@ -128,6 +129,10 @@ impl Local for EngineLocal<'_> {
         self.copy.prove(token, extent);
     }
 
+    fn matches(&self, extent: Extent, content: &Content) -> bool {
+        matches(self.engine, self.copy.volume(), (extent, content))
+    }
+
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
         unwritten(self.engine, self.copy, leaf, most)
     }
@@ -139,6 +144,10 @@ impl Local for EngineLocal<'_> {
 
     fn uncertain(&self) -> ExtentSet {
         uncertain(self.engine, self.copy.volume())
+    }
+
+    fn reach(&self) -> Known {
+        reach(self.engine, self.copy.volume())
     }
 
     fn plane(&self, position: Position) -> ExtentSet {
@@ -180,6 +189,30 @@ pub fn unwritten(engine: &Engine, copy: &Copy, leaf: Leaf, most: u32) -> u32 {
 /// What may differ in a pool's volume from other copies.
 pub fn uncertain(engine: &Engine, volume: u32) -> ExtentSet {
     extents(&engine.replica_uncertain(volume))
+}
+
+/// Whether this is what a pool's volume should have there, by the map's checksums; not if one of them does not tell.
+pub fn matches(engine: &Engine, volume: u32, (extent, content): (Extent, &Content)) -> bool {
+    let Some(sums) = engine.plain_checksums(volume, extent.granules()) else {
+        return false;
+    };
+    let zeroes = crc32c::crc32c(&[0; GRANULE]);
+    match content {
+        Content::Zeroes => sums.iter().all(|sum| *sum == Some(zeroes)),
+        Content::Data(bytes) => {
+            let found = bytes.chunks(GRANULE).map(crc32c::crc32c);
+            bytes.len() == sums.len() * GRANULE && found.zip(sums).all(|(is, sum)| sum == Some(is))
+        }
+    }
+}
+
+/// Just past the newest record of a pool's volume.
+pub fn reach(engine: &Engine, volume: u32) -> Known {
+    let reach = engine.replica_reach(volume);
+    Known {
+        epoch: Epoch(reach.epoch),
+        low: Low(reach.low),
+    }
 }
 
 /// What an absent position misses of a pool's volume.

@@ -8,13 +8,15 @@ use crate::OpenError;
 
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
-/// Parses `4096`, `4k`, `64KiB`, `2g`, `1TiB`: a whole number of bytes, with a unit of 1,024s in
+/// Parses `4096`, `4k`, `64KiB`, `1.5g`, `1TiB`: a whole number of bytes, with a unit of 1,024s in
 /// either case.
 pub fn parse_size(text: &str) -> Result<u64, OpenError> {
     let bad = |why: &str| OpenError::usage(format!("size `{text}`"), why);
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let is_of_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let digits = text.bytes().take_while(is_of_number).count();
     let (number, unit) = text.split_at(digits);
-    if number.is_empty() {
+    let (number, part) = number.split_once('.').unwrap_or((number, "0"));
+    if number.is_empty() || part.is_empty() || part.contains('.') {
         return Err(bad("does not start with a number"));
     }
     let shift = match unit.to_ascii_lowercase().as_str() {
@@ -26,9 +28,24 @@ pub fn parse_size(text: &str) -> Result<u64, OpenError> {
         _ => return Err(bad("unknown unit; use KiB, MiB, GiB or TiB")),
     };
     let number: u64 = number.parse().map_err(|_| bad("is too large"))?;
-    number
-        .checked_mul(1 << shift)
+    let whole = number.checked_mul(1 << shift);
+    let part = part_of(part, shift)
+        .ok_or_else(|| bad("is no whole number of bytes; say it in a smaller unit"))?;
+    whole
+        .and_then(|whole| whole.checked_add(part))
         .ok_or_else(|| bad("is too large"))
+}
+
+/// Digits behind a point, of a unit of so many bits; none if that is not whole.
+fn part_of(digits: &str, shift: u32) -> Option<u64> {
+    let digits = digits.trim_end_matches('0');
+    let tens = 10_u128.checked_pow(u32::try_from(digits.len()).ok()?)?;
+    let part = match digits {
+        "" => 0,
+        digits => digits.parse::<u128>().ok()?,
+    };
+    let bytes = part.checked_mul(1 << shift)?;
+    (bytes % tens == 0).then(|| u64::try_from(bytes / tens).ok())?
 }
 
 /// Prints a size in the largest unit that divides it.
@@ -88,6 +105,9 @@ mod tests {
             ("1TiB", 1 << 40, "1 TiB"),
             ("0", 0, "0 B"),
             ("1025k", 1025 << 10, "1025 KiB"),
+            ("1.5GiB", 3 << 29, "1536 MiB"),
+            ("0.25m", 256 << 10, "256 KiB"),
+            ("2.0", 2, "2 B"),
         ] {
             assert_eq!(parse_size(text).expect(text), bytes);
             assert_eq!(SizeText(bytes).to_string(), printed);
@@ -98,7 +118,12 @@ mod tests {
             "4kb",
             "4 k",
             "-1",
-            "1.5g",
+            "1.5",
+            "1.1GiB",
+            "1.g",
+            ".5g",
+            "1.2.3g",
+            "0.0000000000000000000000000000000000000000000001g",
             "99999999999999999999",
             "99999999TiB",
         ] {

@@ -89,9 +89,38 @@ pub fn human_us(us: f64) -> String {
     }
 }
 
+/// Seconds since 1970 as a date and a time of UTC, by the proleptic Gregorian calendar.
+pub fn moment(unix_s: u64) -> String {
+    let (days, seconds) = (unix_s / 86_400, unix_s % 86_400);
+    // Eras of 400 years that begin in March: leap days come last.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600, seconds % 3600 / 60, seconds % 60);
+    format!("{year}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        for (unix_s, date) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_795_391_947, "2026-11-22 23:59:07"),
+            (4_107_542_399, "2100-02-28 23:59:59"),
+            (4_107_542_400, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(moment(unix_s), date);
+        }
+    }
 
     #[test]
     fn sizes_parse_as_powers_of_1024() {

@@ -58,6 +58,7 @@ mod postgres;
 pub mod processes;
 mod published;
 pub mod random;
+mod remote;
 mod report;
 pub mod result;
 mod run;
@@ -81,6 +82,7 @@ pub use load::{BuildPlan, BuildResult, build};
 pub use mariadb::{MariaDb, MariaServer};
 pub use null::Null;
 pub use postgres::{Logic, Postgres};
+pub use remote::{RemoteUsers, Secret, UserLoad};
 pub use report::{names, render_comparison, render_report};
 pub use result::OltpResult;
 

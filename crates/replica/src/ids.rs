@@ -50,6 +50,8 @@ identifiers! {
     Ask(u64), "question";
     /// A command that a member has sent to its owner, named by the member; never used twice in a process's life.
     ForwardId(u64), "forward";
+    /// An owner's number for what it wants to have from a member.
+    FetchId(u32), "fetch";
     /// A copy, or proof, of resync in a session.
     CopyId(u32), "copy";
 }

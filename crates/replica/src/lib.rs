@@ -72,9 +72,9 @@ pub use event::{
 pub use extent::{Extent, ExtentSet};
 pub use fence::{Fence, Origin};
 pub use ids::{
-    Ask, CommandId, CopyId, Epoch, ForwardId, Incarnation, Known, Leaf, Low, MAX_MEMBERS, NodeId,
-    Nonce, Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId, Token,
-    VolumeId,
+    Ask, CommandId, CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Leaf, Low, MAX_MEMBERS,
+    NodeId, Nonce, Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId,
+    Token, VolumeId,
 };
 pub use key::{KEY_FORMAT, Key, KeyError, MemberId, Members, OwnerId, Size};
 pub use lease::{DRIFT_PER_MILLE, GRANT, GRANT_EVERY, GRANT_MARGIN};

@@ -87,6 +87,10 @@ pub trait Local {
     /// Reads what is there, durable or not. Ends as [`Event::Read`](crate::Event::Read).
     fn read(&mut self, token: Token, extent: Extent);
 
+    /// Whether this is what was written here last, by the checksums that are kept of it: so what cannot be read can be put
+    /// right.
+    fn matches(&self, extent: Extent, content: &Content) -> bool;
+
     /// Changes the entry. Ends as [`Event::Persisted`](crate::Event::Persisted); a store that cannot say so stops.
     fn persist(&mut self, token: Token, change: EntryChange);
 
@@ -102,6 +106,10 @@ pub trait Local {
 
     /// What may differ here from other copies: records not known to be committed, and the own plane.
     fn uncertain(&self) -> ExtentSet;
+
+    /// Just past the newest record that was ever applied here, as far as the store remembers: of two copies in sync that
+    /// are not quiet, the one with more may have what was acknowledged last.
+    fn reach(&self) -> Known;
 
     /// What an absent position misses.
     fn plane(&self, position: Position) -> ExtentSet;

@@ -6,14 +6,15 @@
 
 use std::collections::VecDeque;
 
-use ashlar_block::Label;
+use ashlar_block::{IoError, Label};
+use bytes::Bytes;
 
 use crate::canary::Canary;
 use crate::event::{Alarm, Effect, Outcome, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Known, Low, Nonce, Position, Positions, SessionId, Token,
+    CopyId, Epoch, FetchId, ForwardId, Known, Low, Nonce, Position, Positions, SessionId, Token,
 };
 use crate::lease::Given;
 use crate::leaves::Leaves;
@@ -28,7 +29,10 @@ pub const MAX_RANGES: usize = 4096;
 pub(crate) enum Consequence {
     Nothing,
     /// The owner has stopped, and asks this copy to take over.
-    TakeOver,
+    TakeOver {
+        /// It had not compared all copies.
+        doubts: bool,
+    },
 }
 
 /// A copy that follows.
@@ -92,6 +96,7 @@ enum What {
     Record(Tag, Content),
     Copy(CopyId, Content),
     Digest(CopyId),
+    Fetch(FetchId),
 }
 
 impl Member {
@@ -287,16 +292,17 @@ impl Member {
                         session.take(turn, extent, What::Digest(copy));
                     }
                 }
+                Message::Fetch { fetch, extent } => session.take(turn, extent, What::Fetch(fetch)),
                 Message::Entry { absent } => session.enter(turn, absent),
                 Message::Commit { low } => turn.local.learn(Known {
                     epoch: session.epoch,
                     low,
                 }),
                 Message::GrantAsk { nonce } => session.grant(turn, given, nonce),
-                Message::Handoff => {
+                Message::Handoff { doubts } => {
                     given.void(session.join.owner, session.join.incarnation);
                     self.session = None;
-                    return Consequence::TakeOver;
+                    return Consequence::TakeOver { doubts };
                 }
                 Message::Done { forward, outcome } => {
                     self.heard.push(Heard::Done(forward, outcome));
@@ -349,7 +355,7 @@ impl Member {
                     (Ok(()), What::Copy(copy, _)) => {
                         session.send(turn, Message::CopyAck { copy });
                     }
-                    (Ok(()), What::Digest(..)) => {}
+                    (Ok(()), What::Digest(..) | What::Fetch(_)) => {}
                     (Err(_), _) => {
                         session.send(turn, Message::Failed);
                         session.doing.retain(|doing| doing.token.is_some());
@@ -367,6 +373,31 @@ impl Member {
         if let Some(mut session) = self.session.take() {
             session.send(turn, Message::Failed);
         }
+    }
+
+    /// What the owner wants to have of this copy.
+    pub(crate) fn read_done(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        result: &Result<Bytes, IoError>,
+    ) {
+        let Some(session) = self.session.as_mut() else {
+            return;
+        };
+        let Some(doing) = session.finished(token) else {
+            return;
+        };
+        if let What::Fetch(fetch) = doing.what {
+            let content = result.as_ref().ok().cloned().map(Content::of);
+            let fetched = Message::Fetched {
+                fetch,
+                extent: doing.extent,
+                content,
+            };
+            session.send(turn, fetched);
+        }
+        session.start(turn);
     }
 
     /// A digest that the owner asked for.
@@ -477,6 +508,7 @@ impl Session {
             uuid: turn.config.uuid,
             own,
             free,
+            reach: Some(turn.local.reach()),
         };
         let message = if is_learner {
             Message::Attach(attach)
@@ -543,6 +575,7 @@ impl Session {
                 }
                 What::Copy(_, content) => turn.local.apply(token, extent, content.clone(), None),
                 What::Digest(_) => turn.local.digest(token, extent),
+                What::Fetch(_) => turn.local.read(token, extent),
             }
         }
     }
@@ -575,7 +608,7 @@ fn fits(turn: &Turn<'_>, message: &Message) -> bool {
     let shape = turn.own_shape();
     match message {
         Message::Record(record) => shape.contains(record.extent),
-        Message::Copy { extent, .. } => shape.contains(*extent),
+        Message::Copy { extent, .. } | Message::Fetch { extent, .. } => shape.contains(*extent),
         Message::DigestAsk {
             leaves, granules, ..
         } => asked(turn, *leaves, *granules).is_some(),

@@ -8,8 +8,8 @@ use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Incarnation, Low, NodeId, Nonce, Positions, ReplicaSequence,
-    ReplicaUuid, SessionId, ShardId, VolumeId,
+    CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Low, NodeId, Nonce, Positions,
+    ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 
@@ -88,6 +88,9 @@ pub struct Join {
     pub absent: Positions,
     /// Who has a copy.
     pub members: Positions,
+    /// All may have lost power, and not all copies in sync were compared since: one may have come back as it was at another
+    /// time.
+    pub doubts: bool,
 }
 
 /// What a copy says of itself as a session begins.
@@ -99,6 +102,8 @@ pub struct Attach {
     pub own: ExtentSet,
     /// Granules that may still be written.
     pub free: u64,
+    /// Just past the newest record that it has had; none if it is of a program that does not say it.
+    pub reach: Option<Known>,
 }
 
 /// A host's command on its way from a member to the owner.
@@ -163,8 +168,18 @@ pub enum Message {
         /// How many of their granules, from their first on; 0 for all that the copy had when its process began.
         granules: u32,
     },
+    /// Owner: what is there? It cannot be read here.
+    Fetch {
+        /// The owner's number for it.
+        fetch: FetchId,
+        /// Where.
+        extent: Extent,
+    },
     /// Owner: I have stopped; take over.
-    Handoff,
+    Handoff {
+        /// It had not compared all copies since all may have lost power.
+        doubts: bool,
+    },
     /// Member: the session has begun.
     Joined(Attach),
     /// Member: the session has begun, and I am a learner.
@@ -216,6 +231,15 @@ pub enum Message {
         /// Writes of the host's other associations.
         writes: u64,
     },
+    /// Member: what is there.
+    Fetched {
+        /// The owner's number.
+        fetch: FetchId,
+        /// Where.
+        extent: Extent,
+        /// What; none if it cannot be read here either.
+        content: Option<Content>,
+    },
     /// Member: the digest asked for.
     Digest {
         /// The question's.
@@ -236,7 +260,9 @@ impl Message {
             Self::Commit { .. } => "COMMIT",
             Self::GrantAsk { .. } => "GRANT?",
             Self::DigestAsk { .. } => "DIGEST?",
-            Self::Handoff => "HANDOFF",
+            Self::Fetch { .. } => "FETCH",
+            Self::Fetched { .. } => "FETCHED",
+            Self::Handoff { .. } => "HANDOFF",
             Self::Joined(_) => "JOINED",
             Self::Attach(_) => "ATTACH",
             Self::Refuse { .. } => "REFUSE",
@@ -263,7 +289,8 @@ impl Message {
                 | Self::Commit { .. }
                 | Self::GrantAsk { .. }
                 | Self::DigestAsk { .. }
-                | Self::Handoff
+                | Self::Fetch { .. }
+                | Self::Handoff { .. }
                 | Self::Done { .. }
                 | Self::Labelled { .. }
         )

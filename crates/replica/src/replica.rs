@@ -42,6 +42,8 @@ pub struct Replica {
     member: Member,
     candidate: Candidate,
     reason: Reason,
+    /// The owner that it has followed last had not compared all copies.
+    doubts: bool,
     owner: Option<Owner>,
     forwarder: Forwarder,
     /// When it stopped serving last because its own store had failed.
@@ -73,6 +75,7 @@ impl Replica {
             member: Member::default(),
             candidate: Candidate::new(now),
             reason: Reason::default(),
+            doubts: false,
             owner: None,
             forwarder: Forwarder::default(),
             gave_up: None,
@@ -151,6 +154,7 @@ impl Replica {
                 }
             }
             Event::Read { token, result } => {
+                self.member.read_done(turn, token, &result);
                 if let Some(owner) = self.owner.as_mut() {
                     owner.read_done(turn, token, result);
                 }
@@ -348,6 +352,7 @@ impl Replica {
             }
             self.step_down(turn);
             self.reason = Reason::default();
+            self.doubts = join.doubts;
             if !turn.sings(Canary::JoinUnheard) {
                 self.candidate.follows(turn);
             }
@@ -360,7 +365,10 @@ impl Replica {
     }
 
     fn follow(&mut self, turn: &mut Turn<'_>, consequence: Consequence) {
-        if consequence == Consequence::TakeOver && self.owner.is_none() {
+        if let Consequence::TakeOver { doubts } = consequence
+            && self.owner.is_none()
+        {
+            self.doubts = doubts;
             self.reason = Reason {
                 is_handoff: true,
                 is_owner_gone: false,
@@ -390,14 +398,15 @@ impl Replica {
             return;
         }
         let knows_of_others = self.reason.is_handoff || self.reason.is_owner_gone;
-        let patience = match knows_of_others {
-            true => REMOVE_AFTER,
-            false => turn.config.limits.power_loss_wait,
+        let doubts = self.doubts || !knows_of_others;
+        let patience = match doubts {
+            true => turn.config.limits.power_loss_wait,
+            false => REMOVE_AFTER,
         };
         self.member = Member::default();
         self.reason = Reason::default();
         let mut owner = Owner::new(turn, stored, patience);
-        if !knows_of_others {
+        if doubts {
             owner.proves_at_once();
         }
         owner.endures_until(self.gave_up.map(|at| at + FORGIVEN_AFTER));

@@ -47,6 +47,8 @@ pub enum Canary {
     SplitUnit,
     /// Extents of an empty segment are used again before its free entry is durable, which it never is.
     ReleaseBeforeDurable,
+    /// A volume is made under the number of one that is being deleted, whose slots are still there.
+    NumberInUse,
     /// Extents are discarded that were free, and may be in use again.
     DiscardInUse,
     /// What the map log says again does not wait for changes that are on their way.
@@ -106,7 +108,7 @@ impl Canary {
     ];
 
     /// All that are to be noticed in worlds of one pool.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::AcknowledgeBeforeSecondCopy,
         Self::PublishBeforeDurable,
         Self::NoTailRewrite,
@@ -121,6 +123,7 @@ impl Canary {
         Self::AcknowledgeBeforeRemembered,
         Self::SplitUnit,
         Self::ReleaseBeforeDurable,
+        Self::NumberInUse,
         Self::DiscardInUse,
         Self::RelogTooEarly,
         Self::RelogLess,

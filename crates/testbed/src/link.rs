@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use ashlar_lab::agent::{ClientLink, Clients, Link};
 use ashlar_lab::{Agents, LabError};
 use ashlar_node::Token;
+use ashlar_oltp::Secret;
 use rustix::net::sockopt;
 use uuid::Uuid;
 
@@ -191,6 +192,22 @@ pub fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
         });
     }
     Clients::greet(links).map(Some)
+}
+
+/// What agents log in to databases of a run by: both ends know the token, and what is drawn is told.
+///
+/// # Errors
+/// The token cannot be read.
+pub fn draw_secret(agents: &Agents) -> Result<Secret, LabError> {
+    let token = Token::read(&agents.token_file)
+        .map_err(|error| LabError::environment(format!("--token-file: {error}")))?;
+    let drawn = Uuid::new_v4().simple().to_string();
+    let password = database_password(&token, &drawn);
+    Ok(Secret { drawn, password })
+}
+
+pub(super) fn database_password(token: &Token, drawn: &str) -> String {
+    token.proof(&["database", drawn])
 }
 
 fn connect(address: &str) -> Result<TcpLink, LabError> {

@@ -29,6 +29,13 @@ pub(crate) fn all() -> Vec<Mount> {
     text.lines().filter_map(parse).collect()
 }
 
+/// Those of a process's namespace.
+pub(crate) fn of_process(pid: i32) -> impl Iterator<Item = Mount> {
+    let text = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    let mounts: Vec<Mount> = text.lines().filter_map(parse).collect();
+    mounts.into_iter()
+}
+
 fn parse(line: &str) -> Option<Mount> {
     let (mount, what) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(2);

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, major, open, stat};
 
+use super::mounts;
+
 /// A process that uses the mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
@@ -29,6 +31,35 @@ pub(crate) fn of(point: &Path) -> Vec<User> {
 /// in use: the kernel keeps it mounted until they end.
 pub(crate) fn of_torn() -> Vec<User> {
     all(torn)
+}
+
+/// The processes that have a block device open, or mounted where this process does not see it.
+fn of_device(device: &Path) -> Vec<User> {
+    let space = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let own = space("self");
+    all(|pid| {
+        let mut files = entries(&PathBuf::from(format!("/proc/{pid}/fd")));
+        if files.any(|file| fs::read_link(file).is_ok_and(|path| path == device)) {
+            return Some("open device");
+        }
+        let elsewhere = space(&pid.to_string()) != own;
+        (elsewhere && mounts::of_process(pid).any(|mount| Path::new(&mount.source) == device))
+            .then_some("mounted where it runs")
+    })
+}
+
+/// Who keeps a block device from going, as a sentence's end; none if that is not seen.
+pub(crate) fn holders(device: &Path) -> Option<String> {
+    let mounts = mounts::all().into_iter();
+    let mounts = mounts.filter(|mount| Path::new(&mount.source) == device);
+    let mut holders: Vec<String> = mounts
+        .map(|mount| format!("its mount at {}", mount.point.display()))
+        .collect();
+    let users = of_device(device);
+    if !users.is_empty() {
+        holders.push(named(&users));
+    }
+    (!holders.is_empty()).then(|| holders.join(", "))
 }
 
 fn all(what: impl Fn(i32) -> Option<&'static str>) -> Vec<User> {

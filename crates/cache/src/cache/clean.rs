@@ -45,6 +45,8 @@ pub(super) struct Run {
     first: u64,
     end: u64,
     step: Step,
+    /// Losses of the backing device before it was written there.
+    losses: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,7 +266,13 @@ impl Cache {
         };
         let end = first + (buffer.len() / GRANULE) as u64;
         let step = Step::Reading;
-        let op = self.ops.insert(Op::Clean(Run { first, end, step }));
+        let losses = self.around.losses();
+        let op = self.ops.insert(Op::Clean(Run {
+            first,
+            end,
+            step,
+            losses,
+        }));
         self.cleaning.runs += 1;
         self.cleaning.owed = self.cleaning.owed.saturating_sub(end - first);
         for granule in first..end {
@@ -282,13 +290,17 @@ impl Cache {
             return;
         };
         let (first, end) = (run.first, run.end);
+        let losses = self.around.losses();
         match (run.step, result, buffer) {
             (Step::Reading, ..) if self.failure.is_some() => self.end_run(op),
             (Step::Reading, Ok(()), Some(buffer)) => {
                 run.step = Step::Writing;
+                run.losses = losses;
                 let how = (Side::Backing, Durability::Cached);
                 self.write_buffer(how, Owner::Op(op), first, buffer);
             }
+            // The device may have had it before a flush failed, and not have it any more: it goes once more.
+            (Step::Writing, Ok(()), _) if run.losses != losses => self.end_run(op),
             (Step::Writing, Ok(()), _) => {
                 let all = self.sings(Defect::OvertakenIsClean);
                 for granule in first..end {
@@ -344,7 +356,9 @@ impl Cache {
         let retry = cleaning.retry_at.filter(|&at| at > self.now);
         let again = cleaning.refused.next_deadline(self.now);
         let since = self.cleaning.unsettled_since;
-        let settle = since.filter(|_| !self.cleaning.flushing);
+        // What it waits for says when it goes on.
+        let waits = self.cleaning.flushing || self.barrier.is_some() || !self.gets_on();
+        let settle = since.filter(|_| !waits);
         let settle = settle.map(|since| since + self.settles_after());
         retry.into_iter().chain(again).chain(settle).min()
     }

@@ -17,6 +17,8 @@ pub(super) struct Around {
     /// Flushes that failed over some that were not; and of those how many a host was told of.
     failures: u64,
     told: u64,
+    /// Flushes that failed.
+    losses: u64,
 }
 
 /// What a host's flush is about.
@@ -50,13 +52,15 @@ impl Around {
     /// A flush has failed; whether some may be lost.
     pub(super) fn may_be_lost(&mut self) -> bool {
         let some = self.written > self.flushed;
+        self.losses += 1;
         self.failures += u64::from(some);
         some
     }
 
-    /// How often some may have been lost: what was read before is not what the device has for good.
+    /// How often something may have been lost: what was read before is not what the device has for good, and what was on
+    /// its way there may have been among it, whenever that is answered.
     pub(super) const fn losses(&self) -> u64 {
-        self.failures
+        self.losses
     }
 
     fn is_flushed(&self) -> bool {

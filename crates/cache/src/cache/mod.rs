@@ -72,6 +72,10 @@ pub enum Defect {
     AroundBeforeRecord,
     /// What is clean is dropped when a cache is taken up after a crash.
     ColdAfterCrash,
+    /// What was read is put on the fast device without the lock of its unit: over what was written there since.
+    FillOverNewer,
+    /// What a killed life has written past the cache counts as flushed, and what is read of it as clean.
+    KilledLifeWasFlushed,
 }
 
 /// How a cache is.
@@ -339,6 +343,11 @@ impl Cache {
     /// See [`Status::trouble`].
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
+    }
+
+    /// See [`Status::failure`].
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// Whether it serves.

@@ -477,6 +477,10 @@ impl Cache {
                 page.present = page.dirty.clone();
             }
         }
+        if self.sings(Defect::KilledLifeWasFlushed) {
+            self.around = Default::default();
+            self.cleaning.unflushed = false;
+        }
         let bytes = self.header.as_ref().map_or(0, |header| header.cache_bytes);
         let blocks = bytes / (BLOCK * GRANULE as u64);
         self.policy = S3Fifo::new(blocks.clamp(64, u64::from(u32::MAX)) as usize);

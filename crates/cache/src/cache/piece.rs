@@ -22,7 +22,7 @@ use super::room::Try;
 use super::{BLOCK, Cache, Defect, News, Op, Owner, Side};
 use crate::layout::{GRANULE, Mode, PAGE, UNIT};
 use crate::locks::Hold;
-use crate::policy::Admission;
+use crate::policy::{Admission, BlockIndex};
 
 /// Pieces that are brought in at a time: when the fast device does not keep up, what is read is not kept.
 const MOST_FILLING: usize = 64;
@@ -173,7 +173,7 @@ impl Cache {
         };
         *self.count_of(passes) += 1;
         let op = self.ops.insert(Op::Piece(piece));
-        if self.locks.take(unit, op, hold) {
+        if self.goes_unlocked(is_read) || self.locks.take(unit, op, hold) {
             self.granted.push(op);
         }
     }
@@ -467,17 +467,27 @@ impl Cache {
 
     /// Makes room for the blocks of a range that are not there; false if there is none.
     fn let_in(&mut self, range: Range<u64>, how: Admission) -> bool {
-        let new: Vec<_> = Self::blocks(range.start, range.end)
-            .filter(|&block| !self.policy.has(block))
-            .filter(|block| u64::from(block.0) * BLOCK >= self.head())
-            .collect();
-        if self.policy.len() + self.evicting + new.len() > self.policy.capacity() {
-            return false;
+        let new = self.new_blocks(&range).count();
+        let fits = self.policy.len() + self.evicting + new <= self.policy.capacity();
+        if fits {
+            self.come_in(range, how);
         }
-        for block in new {
+        fits
+    }
+
+    /// The blocks of a range count as there from now on: the policy has them go when it is their turn.
+    fn come_in(&mut self, range: Range<u64>, how: Admission) {
+        for block in self.new_blocks(&range).collect::<Vec<_>>() {
             self.policy.insert(block, how);
         }
-        true
+    }
+
+    /// Blocks of a range that the policy does not have; of the head it has none while the mark is there.
+    fn new_blocks(&self, range: &Range<u64>) -> impl Iterator<Item = BlockIndex> {
+        let head = self.head();
+        Self::blocks(range.start, range.end)
+            .filter(|&block| !self.policy.has(block))
+            .filter(move |block| u64::from(block.0) * BLOCK >= head)
     }
 
     /// Puts it on the fast device, waits for room there, or goes around.
@@ -501,6 +511,10 @@ impl Cache {
                 true => self.wait_for_room(op, how),
                 false => self.drop_cached(op),
             };
+        }
+        if !room {
+            // What is newer there stays, and what is beside it comes in with it; others go for that.
+            self.come_in(range.clone(), how);
         }
         // Nothing that was on its way to be clean is so any more.
         let mut changed = false;
@@ -718,11 +732,17 @@ impl Cache {
             }
         }
         *self.count_of(piece.passes) -= 1;
-        let next = self.locks.release(piece.first / UNIT, piece.hold);
-        self.granted.extend(next);
+        if !self.goes_unlocked(piece.is_read) {
+            let next = self.locks.release(piece.first / UNIT, piece.hold);
+            self.granted.extend(next);
+        }
         if let Some(whole) = piece.whole {
             self.piece_over(whole, result);
         }
+    }
+
+    fn goes_unlocked(&self, is_read: bool) -> bool {
+        is_read && self.sings(Defect::FillOverNewer)
     }
 
     /// Whether nothing else can be putting something into a block: the piece has its lock alone.

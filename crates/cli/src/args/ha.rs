@@ -33,7 +33,7 @@ pub(crate) struct HaArguments {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) rounds: u32,
 
-    /// Faults as the seed draws them, under two hosts that load two volumes, with an etcd of three members
+    /// Faults as the seed draws them, under three hosts that load two volumes, with an etcd of three members
     #[arg(long, conflicts_with = "rounds")]
     pub(crate) soak: bool,
 

@@ -218,12 +218,16 @@ fn percent(text: &str) -> Result<u8, String> {
 pub(crate) struct CreateVolumeArguments {
     /// POOL/VOLUME
     pub(crate) volume: VolumeName,
-    /// Its size: 100GiB
+    /// Its size: 100GiB, 1.5TiB
     #[arg(long, required_unless_present = "backing")]
     pub(crate) size: Option<String>,
     /// mirror:1 to mirror:4, parity:K+1 or parity:K+2 (K+M at most 8), stripe or stripe:N. Of a cache: mirror:2, if the pool has
     /// two drives
-    #[arg(long, required_unless_present = "backing")]
+    #[arg(
+        long,
+        value_name = "mirror:N|parity:K+M|stripe[:N]",
+        required_unless_present = "backing"
+    )]
     pub(crate) layout: Option<LayoutSpec>,
     /// Size of its slots, which parity is written in: 8k, 16k, 32k or 64k. Small ones for small random
     /// writes; without it what suits the layout

@@ -120,17 +120,29 @@ fn show(
     print(&format!("{json}\n"))
 }
 
+/// Where commands that have no such option find attachments.
+fn state_folder() -> PathBuf {
+    let base = std::env::var_os("ASHLAR_ATTACH_STATE");
+    base.map_or_else(|| ashlar_attach::DEFAULT_FOLDER.into(), PathBuf::from)
+}
+
 /// What is left to be done at this machine for a volume that has grown.
 pub(crate) fn after_growth(volume: &str, bytes: u64) -> String {
-    let base = std::env::var_os("ASHLAR_ATTACH_STATE");
-    let base = base.map_or_else(|| ashlar_attach::DEFAULT_FOLDER.into(), PathBuf::from);
-    let attachments = ashlar_attach::list(&base).into_iter();
+    let attachments = ashlar_attach::list(&state_folder()).into_iter();
     let states = attachments.map(|one| one.state);
     let is_smaller = |state: &ashlar_attach::State| state.volume == volume && state.bytes < bytes;
     states
         .filter(is_smaller)
         .map(|state| text::grown(&state))
         .collect()
+}
+
+/// Where volumes that are in use are attached at this machine, and what ends that.
+pub(crate) fn where_attached(is_it: impl Fn(&str) -> bool) -> Option<String> {
+    let attachments = ashlar_attach::list(&state_folder()).into_iter();
+    let theirs = attachments.filter(|one| is_it(&one.state.volume));
+    let told: Vec<String> = theirs.map(|one| text::holder(&one.state)).collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// A time limit: `500ms` is too fine, `never` is none.

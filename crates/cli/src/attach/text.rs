@@ -36,6 +36,12 @@ pub(super) fn list(attachments: &[Attachment]) -> String {
         if let Some(note) = note(one) {
             text.push_str(&format!("{}: {note}\n", one.state.mount.display()));
         }
+        if let Some(left) = &one.left {
+            let mount = one.state.mount.display();
+            text.push_str(&format!(
+                "{mount}: what is left: {left}. `ashlar detach {mount}` clears that once nothing uses it\n"
+            ));
+        }
         if let Some(why) = &one.fenced {
             text.push_str(&format!("{}: {why}\n", one.state.mount.display()));
         }
@@ -82,6 +88,12 @@ fn row(one: &Attachment) -> Vec<String> {
         count(|requests| requests.flush.arrived),
         state.why.clone(),
     ]
+}
+
+/// Where a volume is attached at this machine, and what ends that.
+pub(super) fn holder(state: &State) -> String {
+    let (volume, mount) = (&state.volume, state.mount.display());
+    format!("{volume} is attached here at {mount}: `ashlar detach {mount}` lets go of it")
 }
 
 /// What is left to be done where a volume has grown that is attached at this machine.

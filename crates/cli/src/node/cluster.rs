@@ -1,8 +1,8 @@
 //! `ashlar cluster`, and `ashlar node drain`.
 
 use ashlar_node::model::{
-    ClusterView, DrainNode, DrainReply, MemberOfQuorum, NodeOfCluster, ReplicaStatus,
-    VolumeOfCluster,
+    ClusterView, DrainNode, DrainReply, MemberOfQuorum, NodeOfCluster, ProtocolOfCluster,
+    ReplicaStatus, VolumeOfCluster,
 };
 
 use super::Api;
@@ -100,6 +100,7 @@ fn show(cluster: &ClusterView) -> String {
         ("cluster", format!("{} ({})", cluster.name, cluster.id)),
         ("quorum", quorum),
     ];
+    shown.extend(cluster.protocol.map(|known| ("protocol", protocol(known))));
     if let Some(advice) = &cluster.quorum.advice {
         shown.push(("to do", advice.clone()));
     }
@@ -118,6 +119,26 @@ fn show(cluster: &ClusterView) -> String {
         text.push_str(&table(&["volume", "owner", "epoch", "copies"], &volumes));
     }
     text
+}
+
+/// What nodes say to each other.
+fn protocol(known: ProtocolOfCluster) -> String {
+    let ProtocolOfCluster {
+        agreed,
+        oldest,
+        newest,
+    } = known;
+    let speaks = match oldest == newest {
+        true => format!("version {newest}"),
+        false => format!("versions {oldest} to {newest}"),
+    };
+    match agreed {
+        Some(agreed) if agreed == newest => format!("version {agreed}, agreed on by all nodes"),
+        Some(agreed) => format!(
+            "version {agreed}, agreed on by all nodes; the asked one speaks {speaks}: upgrade the others"
+        ),
+        None => format!("{speaks}: each connection has the newest that both nodes speak"),
+    }
 }
 
 fn member_row(member: &MemberOfQuorum) -> Vec<String> {
@@ -158,5 +179,32 @@ fn copy(copy: &ReplicaStatus) -> String {
     match copy.resync_bytes_left {
         0 => format!("{} {state}", copy.node),
         _ => format!("{} {state} ({})", copy.node, resync(copy)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nodes_have_agreed_on_is_said_with_what_holds_it_up() {
+        let known = |agreed, oldest, newest| ProtocolOfCluster {
+            agreed,
+            oldest,
+            newest,
+        };
+        for (known, says) in [
+            (known(Some(5), 5, 5), "version 5, agreed on by all nodes"),
+            (
+                known(Some(4), 4, 5),
+                "version 4, agreed on by all nodes; the asked one speaks versions 4 to 5: upgrade the others",
+            ),
+            (
+                known(None, 4, 5),
+                "versions 4 to 5: each connection has the newest that both nodes speak",
+            ),
+        ] {
+            assert_eq!(protocol(known), says);
+        }
     }
 }

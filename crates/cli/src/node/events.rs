@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ashlar_lab::units::moment;
 use ashlar_node::client::Client;
 use ashlar_node::model::ClusterEvent;
 
@@ -70,5 +71,32 @@ fn line(event: &ClusterEvent, json: bool) -> Result<String, Failure> {
         return Ok(format!("{text}\n"));
     }
     let about = event.volume.as_deref().unwrap_or("node");
-    Ok(format!("{:.3} {about}: {}\n", event.seconds, event.text))
+    Ok(format!("{} {about}: {}\n", time(event.seconds), event.text))
+}
+
+/// Seconds since 1970 as the log has them.
+fn time(seconds: f64) -> String {
+    let millis = (seconds * 1000.0).round() as u64;
+    let moment = moment(millis / 1000).replace(' ', "T");
+    format!("{moment}.{:03}Z", millis % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_are_told_a_date_and_programs_seconds() {
+        let event = ClusterEvent {
+            number: 7,
+            seconds: 951_782_400.25,
+            kind: "serves".into(),
+            volume: Some("tank/db".into()),
+            text: "node a serves it".into(),
+        };
+        let told = line(&event, false).ok().expect("a line");
+        assert_eq!(told, "2000-02-29T00:00:00.250Z tank/db: node a serves it\n");
+        let json = line(&event, true).ok().expect("a line");
+        assert!(json.contains("\"seconds\":951782400.25"), "{json}");
+    }
 }

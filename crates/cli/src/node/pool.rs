@@ -7,6 +7,7 @@ use ashlar_node::model::{
 
 use super::Api;
 use super::pool_text::{list, status};
+use super::volume::with_mounts;
 use crate::args::PoolCommand;
 use crate::exit::Failure;
 use crate::output::print;
@@ -71,8 +72,9 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
             let api = Api::new(api)?;
             // What does not say how it is is let go of all the same.
             let known = api.client.pool(pool).ok();
-            api.client
-                .export_pool(pool, &ExportPool { force: *force })?;
+            let exported = api.client.export_pool(pool, &ExportPool { force: *force });
+            let is_in_it = |volume: &str| volume.split_once('/').is_some_and(|(of, _)| of == pool);
+            exported.map_err(|error| with_mounts(error, is_in_it))?;
             let drives = known.map_or_else(Vec::new, |known| known.drives);
             let import = import_of(pool, &drives);
             done(

@@ -62,14 +62,21 @@ fn proof_of(copy: &CopyProof) -> String {
 
 /// Lines of a replicated volume; none of another.
 pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
-    let Some(known) = &volume.replication else {
-        return Vec::new();
-    };
+    match &volume.replication {
+        Some(known) => copies_of(&format!("{}/{}", volume.pool, volume.name), known),
+        None => Vec::new(),
+    }
+}
+
+fn copies_of(volume: &str, known: &ReplicationStatus) -> Vec<(&'static str, String)> {
     let owner = known.owner.as_deref();
     let owner = owner.unwrap_or("none at present: hosts wait").to_owned();
     let mut lines = vec![("owner", owner), ("epoch", known.epoch.to_string())];
+    if !known.portals.is_empty() {
+        lines.push(("portals", known.portals.join(", ")));
+    }
     lines.extend(known.replicas.iter().map(|copy| ("copy", line(copy))));
-    let ways = ways_out(&format!("{}/{}", volume.pool, volume.name), known);
+    let ways = ways_out(volume, known);
     lines.extend(ways.into_iter().map(|way| ("to do", way)));
     if let Some(FailoverStatus { gap_ms, cause }) = known.last_failover {
         lines.push(("last failover", format!("{}, {gap_ms} ms", word(cause))));
@@ -196,6 +203,19 @@ mod tests {
                 assert!(way.contains(command), "{way}");
             }
         }
+    }
+
+    #[test]
+    fn where_hosts_connect_is_shown_of_all_nodes() {
+        let address = |text: &str| text.to_owned();
+        let known = ReplicationStatus {
+            portals: vec![address("10.0.0.5:4420"), address("10.0.0.6:4420")],
+            ..known(Some("a"), ReplicaState::InSync)
+        };
+        let lines = copies_of("tank/db", &known);
+        let shown = lines.iter().find(|(name, _)| *name == "portals");
+        let (_, shown) = shown.expect("a line");
+        assert_eq!(shown, "10.0.0.5:4420, 10.0.0.6:4420");
     }
 
     #[test]

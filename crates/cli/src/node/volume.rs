@@ -1,9 +1,9 @@
 //! `ashlar volume`.
 
 use ashlar_node::model::{
-    AllowHosts, CreateVolume, DeleteVolume, DenyHosts, IoCounters, MoveVolume, ReopenCache,
-    ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetWhenDegraded, TierStatus, VolumeStats,
-    VolumeStatus, WhenDegraded,
+    AllowHosts, ControlError, CreateVolume, DeleteVolume, DenyHosts, ErrorKind, IoCounters,
+    MoveVolume, ReopenCache, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetWhenDegraded,
+    TierStatus, VolumeStats, VolumeStatus, WhenDegraded,
 };
 
 use super::table::{bytes, duration, lines, table, word};
@@ -145,7 +145,9 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
                 force: *force,
                 accept_data_loss: *accept_data_loss,
             };
-            api.client.delete_volume(volume, &request)?;
+            let name = volume.to_string();
+            let deleted = api.client.delete_volume(volume, &request);
+            deleted.map_err(|error| with_mounts(error, |other| *other == name))?;
             match api.json {
                 true => Ok(()),
                 false => print(&format!("volume {volume} is deleted\n")),
@@ -172,6 +174,16 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
             api.show(&api.client.volume_stats(volume)?, stats)
         }
     }
+}
+
+/// What is refused for a host that is connected, with where that is if it is this one.
+pub(super) fn with_mounts(mut error: ControlError, is_it: impl Fn(&str) -> bool) -> ControlError {
+    if error.kind == ErrorKind::Refused
+        && let Some(places) = crate::attach::where_attached(is_it)
+    {
+        error.message = format!("{}. {places}", error.message);
+    }
+    error
 }
 
 fn create(arguments: &CreateVolumeArguments) -> Result<(), Failure> {

@@ -24,14 +24,11 @@ fn a_volume_that_is_attached_is_in_use() {
         "{shown}"
     );
     let writer = Writer::start(&rig.path("mnt/file"));
-    let used = ["in use by nqn."];
+    let lets_go = format!("`ashlar detach {}`", rig.mount());
     let delete = ["volume", "delete", "tank/db", "--destroy-data"];
-    rig.refuses(&delete, 2, &used);
-    rig.refuses(
-        &["pool", "export", "tank"],
-        2,
-        &["is connected to a volume"],
-    );
+    rig.refuses(&delete, 2, &["in use by nqn.", &lets_go]);
+    let export = ["pool", "export", "tank"];
+    rig.refuses(&export, 2, &["is connected to a volume", &lets_go]);
     // Another machine, or whoever else remembers its attachments elsewhere.
     let other = rig.path("other");
     fs::create_dir(&other).expect("a folder");

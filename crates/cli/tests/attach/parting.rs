@@ -85,3 +85,49 @@ fn what_holds_a_file_system_that_was_torn_down_is_named() {
     rig.detach();
     rig.is_clean();
 }
+
+#[test]
+fn what_holds_the_rest_of_a_detach_is_named_until_it_lets_go() {
+    if !can_attach() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    rig.attach("tank/db", &["--fs", "xfs"]);
+    fs::write(rig.path("mnt/file"), "kept").expect("written");
+    let device = rig.listed()["device"]
+        .as_str()
+        .expect("a device")
+        .to_owned();
+    let open = File::open(&device).expect("a device");
+    // The command would keep the device open itself.
+    let holder = Command::new("sleep")
+        .arg("600")
+        .stdin(open)
+        .stdout(Stdio::null())
+        .spawn();
+    let mut holder = holder.expect("it starts");
+    let (mount, who) = (
+        rig.mount(),
+        format!("sleep (pid {}, open device)", holder.id()),
+    );
+    let again = format!("`ashlar detach {mount}`");
+    rig.refuses(
+        &["detach", &mount],
+        3,
+        &["is not mounted any more", &device, &who, &again],
+    );
+    let listed = rig.listed();
+    assert_eq!(listed["condition"], "unmounted");
+    let left = listed["left"].as_str().expect("what is left");
+    assert!(left.contains(&device) && left.contains(&who), "{left}");
+    let list = rig.ok(&["attach", "--list"]);
+    assert!(list.contains(&who) && list.contains(&again), "{list}");
+    holder.kill().expect("killed");
+    holder.wait().expect("our child");
+    rig.detach();
+    rig.is_clean();
+    rig.attach("tank/db", &[]);
+    assert_eq!(fs::read(rig.path("mnt/file")).expect("read"), b"kept");
+    rig.detach();
+    rig.is_clean();
+}

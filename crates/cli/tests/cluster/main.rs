@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout)] // Gaps, beside what they are meant to be.
 
+mod alone;
 mod attach;
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,6 +13,7 @@ mod faults;
 mod host;
 mod hosts;
 mod join;
+mod machines;
 mod refusals;
 mod rig;
 mod starter;

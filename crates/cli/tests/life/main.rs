@@ -27,6 +27,7 @@ mod random;
 mod refusals;
 mod restarts;
 mod shown;
+mod sizes;
 mod states;
 mod tiers;
 mod warm;

@@ -61,6 +61,10 @@ fn a_missing_drive_has_its_name() {
             (&gone["state"], &gone["class"]),
             (&"missing".into(), &"hdd".into())
         );
+        let back = format!("`pool add tank --drive '{}'` takes it back", drives[2]);
+        let warnings = node.status()["warnings"].to_string();
+        let fits = warnings.contains(&back) || warnings.contains("being made again");
+        assert!(fits, "{warnings}");
     };
     node = Node::start(&room);
     is_known(&node);

@@ -91,9 +91,11 @@ fn work_waits_is_stuck_and_ends_as_advised() {
         "{said}"
     );
     let spare = room.drive("spare", 96);
-    node.ok(&[
+    let replaced = node.json(&[
         "pool", "replace", "tank", "--old", &drives[1], "--new", &spare,
     ]);
+    let said = replaced["warnings"].to_string();
+    assert!(!said.contains(&replace), "it is being replaced: {said}");
     node.await_healthy();
     assert_eq!(node.json(&["volume", "show", "tank/db"])["state"], "online");
     let drives = node.status()["drives"].as_array().map(Vec::len);

@@ -331,10 +331,21 @@ fn every_canary_has_a_test_of_the_simulator() {
     let worlds = source("crates/sim/tests/cluster.rs");
     assert!(worlds.contains("Canary::REPLICATED"));
     let of_clusters = canaries_in(part("REPLICATED: [Self; 5] = [", "];"), "Self::");
+    let caches = source("crates/sim/tests/caches.rs");
     let named = canaries_in(source("crates/sim/tests/engine.rs"), "Canary::");
+    let named = &named | &canaries_in(caches, "Canary::");
     let unnamed = &(&all - &of_clusters) - &named;
     assert!(
         unnamed.is_empty(),
         "no test shows that these are noticed: {unnamed:?}"
+    );
+    let defects = source("crates/cache/src/cache/mod.rs");
+    let defects = defects.split("pub enum Defect {").nth(1).expect("defects");
+    let defects = defects.split("\n}").next().expect("its end");
+    let defects = canaries_in(&defects.replace("    ", "Self::"), "Self::");
+    let unnamed = &defects - &canaries_in(caches, "Defect::");
+    assert!(
+        defects.len() > 10 && unnamed.is_empty(),
+        "no world shows that these are noticed: {unnamed:?} of {defects:?}"
     );
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::cluster::{A, B, Rig};
+use crate::cluster::{A, B, HOSTS, Rig};
 use crate::common::{
     PATIENCE, can_attach, eventually, eventually_within, has_postgresql, is_there, refuses, send,
 };
@@ -19,6 +19,27 @@ fn sql(rig: &Rig, node: usize, mount: &str, text: &str) -> Option<String> {
     command.args([&*mounts, "runuser", "-u", "postgres", "--", "psql"]);
     command.args(["-qXAt", "-d", "postgres", "-p", PORT, "-h", mount, "-c"]);
     let output = command.arg(text).current_dir("/").output().expect("psql");
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.status.success().then_some(said)
+}
+
+/// A client of the network is let in.
+fn let_in(rig: &Rig, mount: &str) {
+    let rule = format!("host all all {}/32 trust", HOSTS[3]);
+    let text = format!(
+        "copy (select $${rule}$$) to program $$cat >> {mount}/db/pg_hba.conf$$; select pg_reload_conf()"
+    );
+    assert_eq!(sql(rig, A, mount, &text), Some("t".into()));
+}
+
+/// The server that a client finds which knows both nodes: libpq tries the one, then the other.
+fn found(rig: &Rig) -> Option<String> {
+    let [_, a, b, _] = HOSTS;
+    let target = "user=postgres dbname=postgres target_session_attrs=read-write connect_timeout=2";
+    let mut command = rig.inside("client", "psql");
+    command.args(["-qXAt", "-c", "select host(inet_server_addr())"]);
+    command.arg(format!("host={a},{b} port={PORT} {target}"));
+    let output = command.output().expect("psql");
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     output.status.success().then_some(said)
 }
@@ -38,7 +59,7 @@ fn a_postgresql_is_killed_moved_and_taken_over_with_all_that_it_has_acknowledged
     if !has_etcd || !can_attach() || !has_postgresql() {
         return;
     }
-    let mut rig = Rig::new();
+    let mut rig = Rig::on_a_bridge();
     for volume in ["tank/data", "tank/wal"] {
         let words = [
             "--size",
@@ -89,6 +110,14 @@ fn a_postgresql_is_killed_moved_and_taken_over_with_all_that_it_has_acknowledged
         assert_eq!(found, Some(rows.to_string()));
     };
     write(&rig, A);
+    let_in(&rig, &data);
+    let is_found_at = |rig: &Rig, node: usize| {
+        let address = HOSTS[1 + node].to_string();
+        eventually("a client finds it", || {
+            found(rig).as_ref() == Some(&address)
+        });
+    };
+    is_found_at(&rig, A);
 
     // kill -9 of the database: where it was.
     send(postmaster(&rig, A, &data), Signal::KILL);
@@ -104,6 +133,7 @@ fn a_postgresql_is_killed_moved_and_taken_over_with_all_that_it_has_acknowledged
     rig.ok(A, &["service", "move", "pg", "--to", "b"]);
     rig.becomes(B, "pg", "running");
     assert_eq!(sql(&rig, A, &data, "select 1"), None, "it runs once");
+    is_found_at(&rig, B);
     write(&rig, B);
 
     // The daemon is killed: nothing is left of it there, and the other has all of it.
@@ -116,6 +146,7 @@ fn a_postgresql_is_killed_moved_and_taken_over_with_all_that_it_has_acknowledged
     eventually("it has ended where it was", || {
         sql(&rig, B, &data, "select 1").is_none()
     });
+    is_found_at(&rig, A);
     write(&rig, A);
     rig.start(B);
     rig.becomes(B, "pg", "elsewhere");

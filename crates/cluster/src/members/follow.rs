@@ -23,6 +23,13 @@ pub struct MembersView {
     list: Option<Membership>,
 }
 
+impl MembersView {
+    /// The version of what nodes say to each other that all have agreed on, by the list that was taken up last.
+    pub(crate) fn agreed(&self) -> Option<u16> {
+        self.list.as_ref().map(Membership::agreed)
+    }
+}
+
 #[cfg(test)]
 impl MembersView {
     /// As before anything was taken up.

@@ -16,6 +16,7 @@ use crate::problem::{Kind, Problem};
 use crate::shared::Shared;
 use crate::store::Memory;
 use crate::trust::key_pair;
+use crate::versions::Versions;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -60,7 +61,7 @@ fn request(cluster: &Cluster, secret: &Secret, name: &str) -> Request {
         etcd: etcd(host),
         rejoins: false,
         public_key: key_pair().expect("a key").public_key_raw().to_vec(),
-        protocol: 1,
+        protocol: Versions::OURS.newest().into(),
         version: "0".into(),
         oldest_protocol: None,
     }

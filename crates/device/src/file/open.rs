@@ -13,6 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{FileOptions, Medium, limits, lock};
+use crate::guard::find_use;
 use crate::size::geometry;
 use crate::{OpenError, SizeText};
 
@@ -146,13 +147,18 @@ fn open_with(path: &Path, flags: OFlags, name: &str) -> Result<OwnedFd, OpenErro
                 }
                 limits::unsupported(name)
             }
-            Errno::BUSY => OpenError::environment(
-                name,
-                "is in use: mounted, swapped on, or part of another device",
-            ),
+            Errno::BUSY => OpenError::environment(name, in_use(path)),
             error => OpenError::environment(name, "cannot be opened").with_source(error),
         }
     })
+}
+
+/// Who has a device that the kernel does not give away, as far as that is seen from here.
+fn in_use(path: &Path) -> String {
+    match find_use(path) {
+        Ok(Some(found)) => format!("is in use: it {found}"),
+        _ => "is in use: mounted, swapped on, or part of another device".to_owned(),
+    }
 }
 
 fn stat(fd: impl AsFd, name: &str) -> Result<Stat, OpenError> {

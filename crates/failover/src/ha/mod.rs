@@ -4,13 +4,16 @@ mod fault;
 mod kinds;
 mod result;
 mod round;
+mod shared;
 mod soak;
 mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ashlar_lab::{Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile};
+use ashlar_lab::{
+    Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile, Stacks,
+};
 use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 use ashlar_testbed::nodes::{
     DRIVES, ETCD_MEMBERS, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat,
@@ -20,6 +23,7 @@ use ashlar_testbed::stacks::{LocalStacks, Open};
 pub use self::kinds::HaFault;
 pub use self::result::HaResult;
 use self::round::{Other, Round, Scene};
+use self::shared::HostEach;
 use self::upgrade::Upgrade;
 
 const VOLUME: &str = "db";
@@ -200,8 +204,13 @@ impl Run<'_> {
         // The load runs where clients are, as all threads from here on.
         self.nodes.network.enter_hub()?;
         let stacks = LocalStacks::new(self.open);
+        let each = HostEach {
+            stacks: &stacks,
+            threads: THREADS,
+        };
+        let first: &dyn Stacks = if self.plan.soak { &each } else { &stacks };
         self.progress.say("the volume is written");
-        let mut load = Endurance::begin(&stacks, self.load(&made, 0), self.progress)?;
+        let mut load = Endurance::begin(first, self.load(&made, 0), self.progress)?;
         let scene = Scene {
             nodes: self.nodes,
             volume,

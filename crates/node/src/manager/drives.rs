@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ashlar_device::Spec;
-use ashlar_store::{Layout, Manage, MemberStatus, Status};
+use ashlar_store::{HomeStatus, Layout, Manage, MemberStatus, Status};
 use tracing::warn;
 
 use super::pools::engine;
 use super::status::{members, name_of};
 use super::{Kept, KnownDrive, LivePool, PoolManager, live};
-use crate::model::{ControlError, PoolStatus, ReplaceDrive};
+use crate::model::{ControlError, PoolStatus, ReplaceDrive, readable_bytes};
 use crate::pool::{CreatedFiles, Joined, View, add, fit, open_drives, readmit, split_class};
 
 /// What the engine says where a removal only lacks another drive.
@@ -129,7 +129,22 @@ impl PoolManager {
     ) -> Result<PoolStatus, ControlError> {
         let member = self.member(name, &request.old)?;
         let created = CreatedFiles::watch(std::slice::from_ref(&request.new));
-        self.refuse_unfit(name, member, request)?;
+        let smaller = self.refuse_unfit(name, member, request)?;
+        let mut status = self.exchange(name, member, request, created)?;
+        if let Some(smaller) = smaller {
+            warn!(pool = name, "pool {name}: {smaller}");
+            status.warnings.insert(0, smaller);
+        }
+        Ok(status)
+    }
+
+    fn exchange(
+        &self,
+        name: &str,
+        member: usize,
+        request: &ReplaceDrive,
+        created: CreatedFiles,
+    ) -> Result<PoolStatus, ControlError> {
         if !self.may_carry_stripe(name, member)? {
             self.grow_pool(name, &request.new, request.destroy_data, created)?;
             return self.evacuate(name, member);
@@ -154,23 +169,48 @@ impl PoolManager {
         }
     }
 
-    /// Refuses what can be told to fail without a change of anything.
+    /// Refuses what can be told to fail without a change of anything. Says so if the new drive is smaller than the old.
     fn refuse_unfit(
         &self,
         name: &str,
         member: usize,
         request: &ReplaceDrive,
-    ) -> Result<(), ControlError> {
+    ) -> Result<Option<String>, ControlError> {
         let mut pools = self.lock();
         self.take_in_all(&mut pools);
         let new = [request.new.clone()];
         self.refuse_drives_in_use(&pools, &new)?;
-        fit(
-            &open_drives(&new, self.opening(false))?,
-            request.destroy_data,
-        )?;
-        let view = live(&pools, name)?.link.view().map_err(engine)?;
-        refuse_too_few(&view.status, member, &request.old)
+        let drives = open_drives(&new, self.opening(false))?;
+        fit(&drives, request.destroy_data)?;
+        let status = live(&pools, name)?.link.view().map_err(engine)?.status;
+        refuse_too_few(&status, member, &request.old)?;
+        let geometry = drives.first().map(|drive| drive.opener.geometry());
+        let sizes = &status.label.sizes;
+        let bytes = geometry.map_or(0, |geometry| {
+            u64::from(sizes.drive_extents(geometry.bytes())) * sizes.extent_bytes()
+        });
+        let Some(old) = status.members.get(member) else {
+            return Ok(None);
+        };
+        if old.in_service && !holds_the_rest(&status, member, bytes) {
+            return Err(ControlError::usage(format!(
+                "drive {} has {} for the pool, and with it in place of drive {} what the pool holds has no room: \
+                 take a larger one, or delete something first. Nothing was changed",
+                request.new,
+                readable_bytes(bytes),
+                request.old
+            )));
+        }
+        Ok((bytes < old.bytes).then(|| {
+            format!(
+                "drive {} is smaller than drive {}, which it replaces: {} instead of {}. The pool can hold less than \
+                 before",
+                request.new,
+                request.old,
+                readable_bytes(bytes),
+                readable_bytes(old.bytes)
+            )
+        }))
     }
 
     /// Whether a part of a pass-through volume may be on a drive, from which nothing takes it away.
@@ -280,6 +320,28 @@ impl LivePool {
 pub(super) fn is_gone(pool: &LivePool, index: usize, member: &MemberStatus) -> bool {
     let removed = pool.drives.get(index).is_some_and(|drive| drive.removed);
     removed && !member.in_service && !member.holds
+}
+
+/// Whether what a pool holds may fit with a drive of so many bytes in place of a member's. No where it cannot: each
+/// layout has its columns on different drives, and all of them have what is in use now.
+pub(super) fn holds_the_rest(status: &Status, member: usize, bytes: u64) -> bool {
+    let members = status.members.iter().enumerate();
+    let others = members.filter(|(index, one)| *index != member && one.in_service && !one.leaving);
+    let mut room: Vec<u64> = others.map(|(_, one)| one.bytes).collect();
+    room.push(bytes);
+    let served = status.members.iter().filter(|one| one.in_service);
+    let used: u64 = served.map(|one| one.used_bytes).sum();
+    let fits = |home: &HomeStatus| {
+        let (columns, parts) = match home.layout {
+            Layout::Mirror { copies } => (copies, 1),
+            Layout::Parity { data, parity } => (data + parity, data),
+            Layout::Stripe { .. } => return true,
+        };
+        let column = home.used_bytes / u64::from(parts.max(1));
+        let there: u64 = room.iter().map(|&bytes| bytes.min(column)).sum();
+        there >= column * u64::from(columns)
+    };
+    used <= room.iter().sum() && status.homes.iter().all(fits)
 }
 
 /// Refuses a replacement after which the pool would have fewer drives than what it holds takes. One

@@ -1,5 +1,6 @@
 //! The [`Control`](crate::Control) of a real node: pools on the cores of a running target.
 
+mod advice;
 mod cache_end;
 mod caches;
 mod drives;
@@ -196,6 +197,8 @@ pub struct PoolManager {
     stopping: AtomicBool,
     /// What changes pools or volumes holds this: such calls come one after another.
     pools: Mutex<BTreeMap<String, Kept>>,
+    /// By pool, see [`look_of`](Self::look_of).
+    looks: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
     /// Taken after `pools`.
     local: Mutex<local::LocalUses>,
     watch: watch::Watch,
@@ -234,6 +237,7 @@ impl PoolManager {
             drive_wait: config.drive_wait(),
             stopping: AtomicBool::new(false),
             pools: Mutex::default(),
+            looks: Mutex::default(),
             local: Mutex::default(),
             watch: watch::Watch::default(),
             replication: cluster.and_then(|cluster| {

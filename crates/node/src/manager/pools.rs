@@ -1,6 +1,7 @@
 //! Making, importing and letting go of pools.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use ashlar_store::{Manage, Managed};
@@ -169,6 +170,8 @@ impl PoolManager {
         name: &str,
         request: &ImportPool,
     ) -> Result<PoolStatus, ControlError> {
+        let look = self.look_of(name);
+        let _alone = look.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pools = self.lock();
         self.lay_down_failed(&mut pools, name);
         let new_name = request.new_name.as_deref().filter(|new| *new != name);
@@ -233,6 +236,8 @@ impl PoolManager {
     }
 
     pub(super) fn let_go_pool(&self, name: &str, force: bool) -> Result<(), ControlError> {
+        let look = self.look_of(name);
+        let _alone = look.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pools = self.lock();
         if let Some(Kept::Failed { id, .. }) = pools.get(name) {
             let id = *id;

@@ -1,9 +1,9 @@
 //! Pools that are remembered or configured, as the daemon starts: each on a thread of its own, for a drive that
 //! is missing or does not answer must hold up no other pool.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,13 @@ use crate::pool::{Found, OpenDrive, Opening, missing, open_drives, probe};
 
 /// How often drives that a pool waits for are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often those are that a pool cannot go on without, once it has waited its time.
+const LOOK_ON_EVERY: Duration = Duration::from_secs(2);
+
+/// What follows then, for its state.
+const LOOKED_FOR: &str =
+    "They are looked for every 2 s: with all of them here it comes into service by itself";
 
 /// A pool's drives as far as they can be used.
 pub(super) struct Opened {
@@ -88,13 +95,16 @@ impl PoolManager {
     fn start_pool(&self, start: &Start, settled: Sender<()>) {
         let (name, begun) = (&start.name, Instant::now());
         let mut settled = Some(settled);
+        let look = self.look_of(name);
         while self.is_wanted(start) {
+            let alone = look.lock().unwrap_or_else(PoisonError::into_inner);
             let opened = self.open_ours(start);
             let lacks = self.lacks(&opened);
             let waited = begun.elapsed();
             if let Some(lacks) = lacks.filter(|_| waited < self.drive_wait) {
                 // What it has is free meanwhile: an operator may import the pool without the rest.
                 drop(opened);
+                drop(alone);
                 let why = waits(name, &lacks, self.drive_wait);
                 if settled.take().is_some() {
                     warn!(pool = name, "pool {name}: {why}");
@@ -105,7 +115,8 @@ impl PoolManager {
                 thread::sleep(LOOK_EVERY.min(self.drive_wait - waited));
                 continue;
             }
-            if let Some(lacks) = self.lacks(&opened) {
+            let lacks = self.lacks(&opened);
+            if let Some(lacks) = &lacks {
                 warn!(
                     pool = name,
                     "pool {name} goes on without {lacks}, if it can"
@@ -113,9 +124,47 @@ impl PoolManager {
             } else if settled.is_none() {
                 info!(pool = name, "pool {name}: its drives are here");
             }
+            let mut kept = self.bring_up(&Wanted::new(name, start.id), opened);
+            let cannot = lacks.is_some() && kept.is_err();
+            if let (true, Err(error)) = (cannot, &mut kept) {
+                error.message = format!("{}. {LOOKED_FOR}", error.message);
+            }
+            self.keep_started(start, kept);
+            drop(alone);
+            drop(settled);
+            if cannot {
+                self.look_on(start);
+            }
+            return;
+        }
+    }
+
+    /// Looks for the drives of a pool that cannot go on without those it lacks: they may be late, or still be held by
+    /// a daemon that was killed. It is tried again only with all of them: what else is wrong ends by order.
+    fn look_on(&self, start: &Start) {
+        let (name, look) = (&start.name, self.look_of(&start.name));
+        loop {
+            thread::sleep(LOOK_ON_EVERY);
+            let _alone = look.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.is_wanted(start) {
+                return;
+            }
+            let opened = self.open_ours(start);
+            let has_some = !opened.drives.is_empty() && opened.silent.is_empty();
+            if !has_some || self.lacks(&opened).is_some() {
+                continue;
+            }
+            info!(pool = name, "pool {name}: its drives are here");
             let kept = self.bring_up(&Wanted::new(name, start.id), opened);
             return self.keep_started(start, kept);
         }
+    }
+
+    /// What is held while a pool's drives are looked for at the start, and while an order takes the pool up or lets it
+    /// go: one would find the drives in use by the other. Taken before `pools`.
+    pub(super) fn look_of(&self, name: &str) -> Arc<Mutex<()>> {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.entry(name.to_owned()).or_default().clone()
     }
 
     /// What has become of a pool that was to be brought up.

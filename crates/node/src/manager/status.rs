@@ -1,8 +1,11 @@
 //! A pool as operators see it.
 
 use ashlar_store::format::Reserve as Wished;
-use ashlar_store::{DriveReplies, Grain, LostBlocks, MemberStatus, Status, VolumeInfo};
+use ashlar_store::{Grain, LostBlocks, MemberStatus, Status, VolumeInfo};
 
+use super::advice::{
+    drive_name, file_advice, serves, silent_seconds, unmatched, wait_of, warnings,
+};
 use super::drives::is_gone;
 use super::pools::named;
 use super::work::work;
@@ -11,9 +14,9 @@ use crate::model::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutSpec, LayoutStatus, LogFill, LostRange,
     PoolCounters, PoolState, PoolStatus, Reserve, ReserveSpec, SpaceStatus, Survives,
 };
-use crate::pool::{Doubts, View, merged, room_of, scarcest};
+use crate::pool::{Doubts, View, merged, room_of};
 
-const GRANULE: u64 = 4096;
+pub(super) const GRANULE: u64 = 4096;
 
 impl PoolManager {
     pub(super) fn pool_status(&self, name: &str, kept: &Kept) -> PoolStatus {
@@ -44,22 +47,15 @@ impl PoolManager {
         let serving = status.drives.iter().filter(|drive| serves(drive));
         let troubles = serving.filter_map(|drive| {
             let why = self.watch.trouble(drive.id)?;
-            Some((drive_name(drive), why))
+            let way_out = file_advice(pool, drive);
+            let why = format!("drive {}: {why}", drive_name(drive));
+            Some((format!("{why}. {way_out}"), why))
         });
-        let troubles: Vec<(String, String)> = troubles.collect();
-        let warnings = troubles.iter().map(|(name, why)| {
-            let way_out = format!(
-                "`pool replace {pool} --old '{name}' --new DEVICE` puts another in its place"
-            );
-            format!("drive {name}: {why}. {way_out}")
-        });
+        let (warnings, troubles): (Vec<String>, Vec<String>) = troubles.unzip();
         status.warnings.extend(warnings);
         if status.state == PoolState::Healthy && !troubles.is_empty() {
-            let each = troubles
-                .iter()
-                .map(|(name, why)| format!("drive {name}: {why}"));
             status.state = PoolState::Degraded;
-            status.reason = Some(each.collect::<Vec<_>>().join("; "));
+            status.reason = Some(troubles.join("; "));
         }
     }
 }
@@ -121,7 +117,7 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
     let (state, reason) = state(pool, view);
     let drives = drives(pool, view);
     let space = space(raw, &layouts, status);
-    let warnings = warnings(name, view, &drives, &space);
+    let warnings = warnings(pool, view, &drives, &space);
     PoolStatus {
         name: name.to_owned(),
         id: pool.id,
@@ -291,9 +287,20 @@ fn drives(pool: &LivePool, view: &View) -> Vec<DriveStatus> {
             },
             slow_requests: member.replies.slow,
             silent_seconds: silent_seconds(&member.replies),
+            unmatched_bytes: 0,
         }
     };
-    members(pool, view).map(drive).collect()
+    let mut drives: Vec<DriveStatus> = members(pool, view).map(drive).collect();
+    let staying = drives.iter_mut();
+    let mut staying: Vec<_> = staying
+        .filter(|drive| drive.state == DriveState::Online)
+        .collect();
+    let sizes: Vec<u64> = staying.iter().map(|drive| drive.bytes).collect();
+    let largest = staying.iter_mut().max_by_key(|drive| drive.bytes);
+    if let (Some(left), Some(largest)) = (unmatched(&sizes), largest) {
+        largest.unmatched_bytes = left;
+    }
+    drives
 }
 
 fn no_space() -> SpaceStatus {
@@ -387,172 +394,4 @@ fn mix<'a>(layouts: &'a [LayoutStatus], status: &Status) -> Vec<(f64, &'a Layout
     };
     let usual = mirror(2).or_else(|| mirror(1));
     usual.map(|layout| (1.0, layout)).into_iter().collect()
-}
-
-fn warnings(name: &str, view: &View, drives: &[DriveStatus], space: &SpaceStatus) -> Vec<String> {
-    let status = &view.status;
-    let mut warnings = Vec::new();
-    if status.counters.lost > 0 {
-        let lost = status.counters.lost * GRANULE;
-        warnings.push(format!(
-            "{lost} bytes have no good copy left: they read as errors"
-        ));
-    }
-    if status.waits_for_node {
-        warnings.push(
-            "writes wait until the daemon has stored in state.toml which drives are left: if that does not end, its file \
-             system takes no writes, and the log says why"
-                .into(),
-        );
-    }
-    for volume in &status.volumes {
-        if let Some(why) = &volume.trouble {
-            warnings.push(format!("volume {}: {why}", volume.name));
-        }
-    }
-    warnings.extend(drives.iter().filter_map(drive_warning));
-    warnings.extend(drives.iter().filter_map(|drive| way_out(name, drive)));
-    for drive in drives {
-        let mut members = status.members.iter().rev();
-        if let Some(member) = members.find(|member| member.drive == drive.id) {
-            warnings.extend(silence(drive, member));
-            warnings.extend(wait_warning(drive, member));
-        }
-    }
-    warnings.extend(repair_warning(status));
-    if let Some(home) = scarcest(&status.homes) {
-        warnings.push(format!(
-            "the pool is nearly full: {} bytes are left as {}. Writes will fail when there are none: add a \
-             drive, or delete something",
-            room_of(home),
-            LayoutSpec::from(home.layout)
-        ));
-    }
-    warnings.extend(promise_warning(status, space));
-    warnings
-}
-
-/// What a drive that serves cannot do now.
-fn wait_of(member: &MemberStatus) -> Option<String> {
-    let wait = member.wait.as_ref()?;
-    let seconds = wait.lasts.as_secs();
-    Some(format!("waits for {seconds} s: {}", wait.why))
-}
-
-/// The same, with what there is to do.
-fn wait_warning(drive: &DriveStatus, member: &MemberStatus) -> Option<String> {
-    let why = wait_of(member)?;
-    Some(format!(
-        "drive {} {why}. It is asked again until it can; writes wait, nothing is lost. Make room on the file \
-         system that it lies on, or memory on this machine",
-        drive_name(drive)
-    ))
-}
-
-/// For how long a drive has not answered a request, if that is worth a word.
-fn silent_seconds(replies: &DriveReplies) -> Option<u64> {
-    let seconds = replies.oldest.map(|oldest| oldest.as_secs());
-    seconds.filter(|&seconds| seconds > 0)
-}
-
-/// A drive that does not answer.
-fn silence(drive: &DriveStatus, member: &MemberStatus) -> Option<String> {
-    let seconds = drive.silent_seconds?;
-    let name = match drive.spec.is_empty() {
-        true => drive.id.to_string(),
-        false => drive.spec.clone(),
-    };
-    let what = match (member.in_service, member.replies.is_awaited) {
-        (true, true) => {
-            "the pool cannot do without it and waits. Look at the drive and its path; if it does not come back, \
-             end the daemon, bring the drive to answer or take it away, and start again"
-        }
-        (true, false) => {
-            "reads go to other copies; writes wait until it answers or counts as failed"
-        }
-        (false, _) => "it is out of service",
-    };
-    Some(format!(
-        "drive {name} has not answered for {seconds} s: {what}"
-    ))
-}
-
-/// A drive in service that does not do what it should.
-fn drive_warning(drive: &DriveStatus) -> Option<String> {
-    let DriveErrors {
-        read,
-        write,
-        checksum,
-    } = drive.errors;
-    if !serves(drive) || read + write + checksum == 0 {
-        return None;
-    }
-    let name = drive_name(drive);
-    Some(format!(
-        "drive {name} is in service and has errors since the import: {read} reads and {write} writes failed, \
-         {checksum} copies were bad. `pool scrub` finds and mends what else is; if it goes on, replace it"
-    ))
-}
-
-fn serves(drive: &DriveStatus) -> bool {
-    matches!(drive.state, DriveState::Online | DriveState::Evacuating)
-}
-
-/// What to do about a drive that does not serve.
-fn way_out(pool: &str, drive: &DriveStatus) -> Option<String> {
-    let state = match drive.state {
-        DriveState::Online | DriveState::Evacuating => return None,
-        DriveState::Missing => "missing",
-        DriveState::Failed => "failed",
-    };
-    let name = drive_name(drive);
-    // Options behind ? would be a shell's.
-    Some(format!(
-        "drive {name} is {state}: `pool replace {pool} --old '{name}' --new DEVICE` puts another in its place, \
-         and `pool remove {pool} --drive '{name}'` does without it"
-    ))
-}
-
-fn drive_name(drive: &DriveStatus) -> String {
-    match drive.spec.is_empty() {
-        true => drive.id.to_string(),
-        false => drive.spec.clone(),
-    }
-}
-
-/// Volumes that could ask for more than there is.
-fn promise_warning(status: &Status, space: &SpaceStatus) -> Option<String> {
-    let live = status.volumes.iter().filter(|volume| !volume.deleting);
-    let promised: u64 = live.map(|volume| volume.granules * GRANULE).sum();
-    (promised > space.advertised_bytes).then(|| {
-        format!(
-            "the volumes are promised {promised} bytes in all, and the pool can hold {} of them: once \
-             it is full, writes fail, to volumes with room of their own, too",
-            space.advertised_bytes
-        )
-    })
-}
-
-/// What a loss would mean, where no space is kept for it or none would help.
-fn repair_warning(status: &Status) -> Option<String> {
-    let staying = status.members.iter().filter(|m| m.in_service && !m.leaving);
-    let drives = staying.count();
-    let until = "until a drive is added";
-    match (status.reserve, status.reserve_can_serve, status.full_width) {
-        (Wished::None, _, _) => Some(
-            "no space is kept for repair: after the loss of a drive, copies are made again only as \
-             far as there is room"
-                .to_owned(),
-        ),
-        (_, false, _) => Some(format!(
-            "no space is kept for repair, for with {drives} drives none could serve: what was on a lost \
-             drive has no other to go to. After a loss, new data has fewer copies, or narrower stripes, \
-             {until}"
-        )),
-        (_, true, true) => Some(format!(
-            "some volumes take all {drives} drives: the space kept for repair cannot serve them. After a \
-             loss, their new data has fewer copies, or narrower stripes, {until}"
-        )),
-        (_, true, false) => None,
-    }
 }

@@ -24,7 +24,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::of(None)
     }
 
@@ -261,6 +261,25 @@ fn a_replacement_that_would_leave_too_few_drives_is_refused_before_it_begins() {
     // One that is dead is what a replacement is for.
     two.members[0].in_service = false;
     assert!(drives::refuse_too_few(&two, 0, "a").is_ok());
+}
+
+#[test]
+fn a_smaller_drive_replaces_one_if_what_the_pool_holds_has_room() {
+    let room = Room::new();
+    room.tank(2);
+    let mut status = {
+        let pools = room.manager.lock();
+        let view = live(&pools, "tank").expect("in service").link.view();
+        view.expect("a view").status
+    };
+    let is_mirror = |home: &&mut ashlar_store::HomeStatus| {
+        home.layout == ashlar_store::Layout::Mirror { copies: 2 }
+    };
+    let mirror = status.homes.iter_mut().find(is_mirror);
+    mirror.expect("of two drives").used_bytes = 32 << 20;
+    assert!(drives::holds_the_rest(&status, 0, 33 << 20));
+    // The other one has room, and it may not have both copies.
+    assert!(!drives::holds_the_rest(&status, 0, 31 << 20));
 }
 
 #[test]

@@ -207,6 +207,19 @@ pub struct VolumeOfCluster {
     pub replication: ReplicationStatus,
 }
 
+/// Versions of what nodes say to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProtocolOfCluster {
+    /// The one that all nodes have agreed on: none speaks less. Raised when all have been upgraded. None in a cluster of a
+    /// file, where each connection has the newest that both ends speak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed: Option<u16>,
+    /// The oldest that the asked node speaks with others.
+    pub oldest: u16,
+    /// The newest that it speaks.
+    pub newest: u16,
+}
+
 /// A cluster, as one of its nodes sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterView {
@@ -214,6 +227,9 @@ pub struct ClusterView {
     pub name: String,
     /// Which cluster of that name it is.
     pub id: Uuid,
+    /// What its nodes say to each other; a daemon from before that was shown leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<ProtocolOfCluster>,
     /// Who decides.
     pub quorum: QuorumOfCluster,
     /// Its nodes.

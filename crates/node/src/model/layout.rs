@@ -141,7 +141,9 @@ impl FromStr for LayoutSpec {
             }),
             ("mirror", None) => Err(bad("say how many copies, as in mirror:2")),
             ("parity", None) => Err(bad("say parity:DATA+PARITY, as in parity:4+1")),
-            _ => Err(bad("there are mirror:N, parity:K+M, stripe and stripe:N")),
+            _ => Err(bad(
+                "there are mirror:N (1 to 4), parity:K+M (M 1 or 2, 8 in all at most), stripe and stripe:N",
+            )),
         }
     }
 }

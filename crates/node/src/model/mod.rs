@@ -33,8 +33,9 @@ pub use cache::{
 };
 pub use cluster::{
     ClusterEvent, ClusterToken, ClusterView, DrainNode, DrainReply, EventsAfter, ForgetNode,
-    KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, QuorumOfCluster,
-    QuorumRole, ReplaceNode, ReplaceReply, ReplaceState, ReplacedVolume, VolumeOfCluster,
+    KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, ProtocolOfCluster,
+    QuorumOfCluster, QuorumRole, ReplaceNode, ReplaceReply, ReplaceState, ReplacedVolume,
+    VolumeOfCluster,
 };
 pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;

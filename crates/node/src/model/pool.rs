@@ -111,6 +111,9 @@ pub struct DriveStatus {
     /// For how many seconds it has not answered a request, if that is one or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_seconds: Option<u64>,
+    /// Of `bytes`, what no layout can use that survives the loss of a drive, since the other drives together have less.
+    #[serde(default)]
+    pub unmatched_bytes: u64,
 }
 
 /// Space that is kept back.

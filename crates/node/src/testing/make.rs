@@ -119,6 +119,7 @@ pub(super) fn drive(spec: &str) -> DriveStatus {
         errors: DriveErrors::default(),
         slow_requests: 0,
         silent_seconds: None,
+        unmatched_bytes: 0,
     }
 }
 

@@ -191,7 +191,8 @@ fn the_json_of_a_pool_is_stable() {
             "bytes",
             "used_bytes",
             "errors",
-            "slow_requests"
+            "slow_requests",
+            "unmatched_bytes"
         ]
     );
     assert_eq!(

@@ -35,6 +35,7 @@ pub use users::with_users;
 
 use crate::group::{Group as Kept, OWN};
 use crate::mariadb::MariaServer;
+use crate::remote::RemoteUsers;
 use crate::server::{Server, Topology};
 
 /// The scenarios that ship: name and text.
@@ -93,6 +94,8 @@ pub struct ScenarioRun<'a> {
     /// Patroni keeps the groups, with etcd and HAProxy; their own things are in this directory while one runs. One
     /// that asks for Patroni itself has them in a folder of its own.
     pub patroni: Option<&'a Path>,
+    /// Agents that have the users; without, they are in this process.
+    pub clients: Option<&'a RemoteUsers<'a>>,
 }
 
 impl ScenarioRun<'_> {
@@ -148,6 +151,7 @@ struct Stage<'a> {
     asked: Vec<Asked>,
     out: &'a Path,
     patroni: Option<&'a Path>,
+    clients: Option<&'a RemoteUsers<'a>>,
     log: LatencyLog,
     progress: &'a Progress,
 }
@@ -163,6 +167,9 @@ pub fn run_scenario(
     journal: &mut Journal,
 ) -> Result<ScenarioResult, LabError> {
     let mut file = OltpScenario::parse(run.text)?;
+    if run.clients.is_some() {
+        file.check_clients()?;
+    }
     let (places, place_flag) = file.places(run.places, run.dir)?;
     let (written, scaled) = file.scale(run.scale);
     let note = ScenarioNote {
@@ -190,6 +197,7 @@ pub fn run_scenario(
         folders,
         out: run.out,
         patroni: run.patroni.or(own.as_deref()),
+        clients: run.clients,
         log: LatencyLog::of(run.out, journal.turns() > 0)?,
         progress,
     };
@@ -200,6 +208,10 @@ pub fn run_scenario(
         None => scans::run(&stage, &mut result, journal),
     };
     progress.finish();
+    if let Some(users) = run.clients {
+        result.clients = users.told();
+        result.head.checks.push(users.check());
+    }
     if let Err(error) = ran {
         told(&mut result, "the run", &error);
         result.write(run.out)?;

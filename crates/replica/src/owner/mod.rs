@@ -9,6 +9,7 @@ mod change;
 mod failing;
 mod forwarded;
 mod grow;
+mod heal;
 mod isolated;
 mod learner;
 mod line;
@@ -16,6 +17,7 @@ mod ops;
 mod pacing;
 mod patience;
 mod peer;
+mod reach;
 mod reads;
 mod reseat;
 mod resync;
@@ -38,7 +40,7 @@ use crate::event::{At, Effect, Growth, HostOperation, Outcome, ReadMode, Turn, W
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::{Fence, Origin};
 use crate::ids::{
-    Ask, CommandId, CopyId, Epoch, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
+    Ask, CommandId, CopyId, Epoch, FetchId, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
     SessionId, Token,
 };
 use crate::lease::Held;
@@ -50,6 +52,7 @@ use audit::{Audit, By};
 use change::Change;
 use forwarded::Forwarded;
 pub(crate) use forwarded::is_forwarded;
+use heal::{Heal, HealOf};
 use line::{Line, Place};
 use ops::Ops;
 use pacing::Pacing;
@@ -100,6 +103,7 @@ enum Work {
     Audit {
         leaves: Leaves,
     },
+    Heal(FetchId),
 }
 
 /// What an operation of the local store is for.
@@ -119,6 +123,7 @@ enum Job {
         copy: CopyId,
     },
     Audit(CopyId),
+    Heal(FetchId),
 }
 
 /// Ownership given away in order.
@@ -150,6 +155,9 @@ pub(crate) struct Owner {
     /// The register was read: hosts are served.
     is_open: bool,
     jobs: BTreeMap<Token, Job>,
+    /// What other copies are asked for, because it cannot be read here.
+    heals: BTreeMap<FetchId, Heal>,
+    fetches: u32,
     change: Option<Change>,
     /// Copies that an operator wants.
     wanted: Option<Wish>,
@@ -256,6 +264,7 @@ impl Owner {
                 set.insert(*extent);
             }
         }
+        self.fetched_bases().for_each(|extent| set.insert(extent));
         set
     }
 
@@ -279,7 +288,8 @@ impl Owner {
             return true;
         }
         let reads_base = |job: &Job| matches!(job, Job::Base(_, base) if base.overlaps(extent));
-        !self.uncertain.overlaps(extent) && !self.jobs.values().any(reads_base)
+        let is_fetched = self.fetched_bases().any(|base| base.overlaps(extent));
+        !self.uncertain.overlaps(extent) && !self.jobs.values().any(reads_base) && !is_fetched
     }
 
     /// Whether all whose promise reads need have given it until after now.
@@ -368,6 +378,7 @@ impl Owner {
             extent,
             after: self.held.newest(),
             stage: reads::Stage::Blocked,
+            was_healed: false,
         });
         self.run_reads(turn);
     }
@@ -412,7 +423,7 @@ impl Owner {
                 }
                 false
             }
-            reads::Stage::Reading(_) => false,
+            reads::Stage::Reading(_) | reads::Stage::Heals(_) => false,
             reads::Stage::Arrived(arrived) => {
                 arrived
                     .behind
@@ -446,9 +457,13 @@ impl Owner {
         result: Result<Bytes, IoError>,
     ) {
         if let Some(job) = self.jobs.remove(&token) {
-            match result {
-                Ok(data) => self.content_read(turn, job, data),
-                Err(_) => self.local_failed(turn),
+            match (result, job) {
+                (Ok(data), job) => self.content_read(turn, job, data),
+                (Err(error), Job::Base(place, extent))
+                    if self
+                        .fetch(turn, (&error, extent), HealOf::Base(place))
+                        .is_some() => {}
+                (Err(_), _) => self.local_failed(turn),
             }
             return;
         }
@@ -466,6 +481,7 @@ impl Owner {
                 self.reads[at].stage = reads::Stage::Arrived(Arrived { data, behind });
                 self.run_reads(turn);
             }
+            Err(error) if self.heals_read(turn, at, &error) => {}
             Err(_) => match self.reads.remove(at).whose {
                 Whose::Command(command) => {
                     let outcome = match self.hands_errors_over(turn) {
@@ -490,19 +506,21 @@ impl Owner {
             Job::Base(place, extent) => self.base_read(turn, place, extent, data),
             Job::Restore(sequence) => self.restore_read(turn, sequence, data),
             Job::Copy { to, session, copy } => self.copy_read(turn, (to, session), copy, data),
-            Job::Apply(_) | Job::Digest { .. } | Job::Audit(_) => {}
+            Job::Apply(_) | Job::Digest { .. } | Job::Audit(_) | Job::Heal(_) => {}
         }
     }
 
     /// The local store has applied a change, or failed to.
     pub(crate) fn applied(&mut self, turn: &mut Turn<'_>, token: Token, result: &Applied) {
-        if let Some(Job::Apply(sequence)) = self.jobs.remove(&token) {
-            match result {
+        match self.jobs.remove(&token) {
+            Some(Job::Apply(sequence)) => match result {
                 Ok(()) => self.local_done(turn, sequence),
                 Err(error)
                     if error.kind() != ErrorKind::NoSpace && self.hands_errors_over(turn) => {}
                 Err(_) => self.local_refused(turn, sequence),
-            }
+            },
+            Some(Job::Heal(fetch)) => self.heal_written(turn, fetch, result.is_ok()),
+            _ => {}
         }
         self.prepare(turn);
     }
@@ -554,7 +572,7 @@ impl Owner {
         if !self.ops.is_empty() || !self.is_based() || self.change.is_some() {
             return;
         }
-        let (epoch, low) = (self.epoch, self.low());
+        let (epoch, low, doubts) = (self.epoch, self.low(), self.is_unproven());
         let Some(peer) = self.peers[moving.to.index()].as_mut() else {
             return;
         };
@@ -562,7 +580,7 @@ impl Owner {
             return;
         }
         peer.send(turn, epoch, Message::Commit { low });
-        peer.send(turn, epoch, Message::Handoff);
+        peer.send(turn, epoch, Message::Handoff { doubts });
         self.moving = None;
         if turn.sings(Canary::HandoffServes) {
             self.start_work(turn);

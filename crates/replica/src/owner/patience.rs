@@ -96,6 +96,7 @@ impl Owner {
         learner.is_some_and(super::learner::Learner::owes)
             || self.ops.owed_since(position).is_some()
             || self.audit_waits_for(position)
+            || self.heal_waits_for(position)
     }
 
     /// Members in sync that are not to be waited for any longer.

@@ -7,7 +7,7 @@ use ashlar_block::Moment;
 use super::learner::Learner;
 use crate::event::{Effect, Turn};
 use crate::extent::ExtentSet;
-use crate::ids::{Epoch, Low, Position, Positions, ReplicaUuid, SessionId};
+use crate::ids::{Epoch, Known, Low, Position, Positions, ReplicaUuid, SessionId};
 use crate::message::{Envelope, Message};
 use crate::pace::Heard;
 
@@ -50,6 +50,8 @@ pub(crate) struct Peer {
     /// Who is absent, as this session was told.
     pub(crate) told: Positions,
     pub(crate) told_low: Low,
+    /// How far its records reach, as it said when it joined.
+    pub(crate) reach: Option<Known>,
     /// It could not write something: it leaves the in-sync set.
     pub(crate) has_failed: bool,
     pub(crate) learner: Option<Learner>,
@@ -69,6 +71,7 @@ impl Peer {
             done: Heard::new(now),
             told: Positions::NONE,
             told_low: Low::BASE_OPEN,
+            reach: None,
             has_failed: false,
             learner: None,
             attached: None,
@@ -82,7 +85,10 @@ impl Peer {
         self.heard = Heard::new(now);
         if matches!(
             message,
-            Message::Ack { .. } | Message::CopyAck { .. } | Message::Digest { .. }
+            Message::Ack { .. }
+                | Message::CopyAck { .. }
+                | Message::Digest { .. }
+                | Message::Fetched { .. }
         ) {
             self.done = Heard::new(now);
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::extent::Extent;
-use crate::ids::{CommandId, Nonce, ReplicaSequence, Token};
+use crate::ids::{CommandId, FetchId, Nonce, ReplicaSequence, Token};
 
 /// How far a read is.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(crate) enum Stage {
     Blocked,
     /// The local store reads.
     Reading(Token),
+    /// Nothing good was found here: another copy is asked.
+    Heals(FetchId),
     /// The data is here. It may show changes that began meanwhile, so their commit is waited for; and grants are
     /// looked at now.
     Arrived(Arrived),
@@ -41,4 +43,6 @@ pub(crate) struct Reading {
     /// The newest question for grants when the read came: a confirmed read waits for answers to a newer one.
     pub(crate) after: Nonce,
     pub(crate) stage: Stage,
+    /// Another copy was asked already.
+    pub(crate) was_healed: bool,
 }

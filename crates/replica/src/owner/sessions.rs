@@ -59,6 +59,7 @@ impl Owner {
     /// Sends JOIN where there is no session and may be one.
     pub(super) fn begin_sessions(&mut self, turn: &mut Turn<'_>) {
         let absent = self.told_absent(turn);
+        let doubts = self.is_unproven();
         for position in Positions::first(self.peers.len()).iter() {
             // Whether it is in sync is not known while an add is unresolved.
             let unsettled = self.adding() == Some(position) && !turn.sings(Canary::UnsettledAdd);
@@ -78,6 +79,7 @@ impl Owner {
                 incarnation: turn.config.incarnation,
                 absent,
                 members: self.stored.key.members.positions(),
+                doubts,
             };
             peer.send(turn, self.epoch, Message::Join(join));
         }
@@ -94,6 +96,7 @@ impl Owner {
             return;
         };
         peer.close(turn.now);
+        self.heals_forget(turn, position);
         self.audit_forgets(turn, position);
         self.drop_learner(turn, position);
     }
@@ -108,7 +111,7 @@ impl Owner {
         }
         self.line.withdraw(|_, work| match work {
             Work::Copy { to, .. } | Work::Proof { to, .. } => *to == position,
-            Work::Write { .. } | Work::Base | Work::Audit { .. } => false,
+            Work::Write { .. } | Work::Base | Work::Audit { .. } | Work::Heal(_) => false,
         });
         if let Some(learner) = learner {
             let copies = learner.copies.values().filter_map(|copying| copying.place);
@@ -158,6 +161,7 @@ impl Owner {
                 self.run_reads(turn);
                 self.consider_change(turn);
             }
+            Message::Fetched { fetch, content, .. } => self.fetched(turn, (from, fetch), content),
             Message::Digest { copy, digest } if is_audits(copy) => {
                 self.audited(turn, (copy, By::Of(from)), digest);
             }
@@ -220,6 +224,9 @@ impl Owner {
             self.close(turn, from);
             return self.consider_change(turn);
         }
+        if let Some(peer) = self.peers[from.index()].as_mut() {
+            peer.reach = attach.reach;
+        }
         let mut uncertain = attach.own.clone();
         uncertain.clip(self.shape(turn.at()).granules);
         self.bring(turn, from, &uncertain);
@@ -256,6 +263,7 @@ impl Owner {
         let Some(peer) = self.peers[from.index()].as_mut() else {
             return;
         };
+        peer.reach = attach.reach;
         peer.attached = Some(Attached {
             uuid: attach.uuid,
             left: missing.clone(),

@@ -47,6 +47,8 @@ impl Owner {
             reads: Vec::new(),
             is_open: false,
             jobs: BTreeMap::new(),
+            heals: BTreeMap::new(),
+            fetches: 0,
             change: None,
             wanted: None,
             growth: None,
@@ -129,7 +131,8 @@ impl Owner {
     /// Serves, if all have joined and no own promise binds.
     pub(crate) fn activate(&mut self, turn: &mut Turn<'_>, given: &Given) {
         let all = self.stored.key.in_sync.within(self.joined) || turn.sings(Canary::ActivateEarly);
-        if self.stage != Stage::Joining || !all || given.binds(turn.now) || self.change.is_some() {
+        let may = self.stage == Stage::Joining && all && self.change.is_none() && !self.ends;
+        if !may || self.leaves_it_to_another(turn) || given.binds(turn.now) {
             return;
         }
         self.stage = Stage::Serving;
@@ -151,6 +154,7 @@ impl Owner {
             .values()
             .filter(|job| matches!(job, Job::Base(..)))
             .count()
+            + self.fetched_bases().count()
     }
 
     /// What hosts wait for of the base, if they wait for any: it goes first.
@@ -180,14 +184,24 @@ impl Owner {
         extent: Extent,
         data: Bytes,
     ) {
+        self.base_known(turn, (place, extent), (Content::of(data), true));
+    }
+
+    /// A piece of the base: it is here already, or another copy's.
+    pub(super) fn base_known(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (place, extent): (Place, Extent),
+        (content, is_local): (Content, bool),
+    ) {
         let op = Op {
             kind: RecordKind::Base,
             recorded: Recorded::Restoring,
             command: None,
             extent,
-            content: Content::of(data),
+            content,
             place,
-            is_local: true,
+            is_local,
             acks: Positions::NONE,
             since: turn.now,
         };

@@ -31,7 +31,7 @@ impl Owner {
             let may = |work: &Work, extent: Extent| match work {
                 Work::Write { .. } => !pauses,
                 Work::Base => bases_left > 0 && wanted.as_ref().is_none_or(|w| w.overlaps(extent)),
-                Work::Copy { .. } | Work::Proof { .. } => true,
+                Work::Copy { .. } | Work::Proof { .. } | Work::Heal(_) => true,
                 Work::Audit { .. } => !pauses,
             };
             let skips = |work: &Work| ignores_locks && matches!(work, Work::Write { .. });
@@ -78,6 +78,7 @@ impl Owner {
                 session,
                 leaves,
             } => self.proof_starts(turn, (to, session), (leaves, extent), place),
+            Work::Heal(fetch) => self.heal_starts(turn, fetch, (place, extent)),
             Work::Audit { leaves } => self.audit_starts(turn, (leaves, extent), place),
         }
     }

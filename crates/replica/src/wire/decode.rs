@@ -2,15 +2,15 @@ use bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
-    AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, GrantBody,
-    HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody, RefuseBody, content,
-    kind,
+    AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, FetchBody, GrantBody,
+    HEADER_BYTES, HandoffBody, Header, JoinBody, MAGIC, NumberBody, RangeBody, ReachBody,
+    RecordBody, RefuseBody, SAYS_REACH, content, kind,
 };
 use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError, forward};
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{
-    CopyId, Epoch, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence, ReplicaUuid,
-    SessionId, ShardId, VolumeId,
+    CopyId, Epoch, FetchId, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions,
+    ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 use crate::message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
@@ -81,7 +81,10 @@ impl Codec {
     }
 
     pub(super) fn message(self, kind: u8, body: &[u8], data: Bytes) -> Result<Message, WireError> {
-        let carries = matches!(kind, kind::RECORD | kind::COPY | kind::FORWARD | kind::DONE);
+        let carries = matches!(
+            kind,
+            kind::RECORD | kind::COPY | kind::FETCHED | kind::FORWARD | kind::DONE
+        );
         if !carries && !data.is_empty() {
             let bytes = data.len() as u32;
             return Err(WireError::Length {
@@ -92,12 +95,16 @@ impl Codec {
         Ok(match kind {
             kind::JOIN => {
                 let body: JoinBody = whole(body)?;
-                zeroes(&body.zero)?;
+                zeroes(&[body.zero])?;
                 Message::Join(Join {
                     owner: NodeId(body.owner.get()),
                     incarnation: Incarnation(body.incarnation.get()),
                     absent: positions(body.absent)?,
                     members: positions(body.members)?,
+                    doubts: match self.version >= SAYS_REACH {
+                        true => doubts(body.doubts)?,
+                        false => zeroes(&[body.doubts]).map(|()| false)?,
+                    },
                 })
             }
             kind::RECORD => {
@@ -149,9 +156,38 @@ impl Codec {
                     granules: body.granules.get(),
                 }
             }
-            kind::HANDOFF => empty(body, Message::Handoff)?,
-            kind::JOINED => Message::Joined(attach(body)?),
-            kind::ATTACH => Message::Attach(attach(body)?),
+            kind::FETCH if self.version >= SAYS_REACH => {
+                let body: FetchBody = whole(body)?;
+                zeroes(&body.zero)?;
+                zeroes(&[body.content])?;
+                Message::Fetch {
+                    fetch: FetchId(body.fetch.get()),
+                    extent: extent(body.first.get(), body.count.get())?,
+                }
+            }
+            kind::FETCHED if self.version >= SAYS_REACH => {
+                let body: FetchBody = whole(body)?;
+                zeroes(&body.zero)?;
+                let extent = extent(body.first.get(), body.count.get())?;
+                Message::Fetched {
+                    fetch: FetchId(body.fetch.get()),
+                    extent,
+                    content: match body.content {
+                        content::NONE if data.is_empty() => None,
+                        of => Some(self.content(of, extent, data)?),
+                    },
+                }
+            }
+            kind::HANDOFF if self.version >= SAYS_REACH => {
+                let body: HandoffBody = whole(body)?;
+                zeroes(&body.zero)?;
+                Message::Handoff {
+                    doubts: doubts(body.doubts)?,
+                }
+            }
+            kind::HANDOFF => empty(body, Message::Handoff { doubts: false })?,
+            kind::JOINED => Message::Joined(self.read_attach(body)?),
+            kind::ATTACH => Message::Attach(self.read_attach(body)?),
             kind::REFUSE => {
                 let body: RefuseBody = whole(body)?;
                 zeroes(&body.zero)?;
@@ -213,6 +249,40 @@ impl Codec {
             content::ZEROES => data.is_empty().then_some(Content::Zeroes).ok_or(wrong),
             _ => Err(WireError::Field("content")),
         }
+    }
+
+    fn read_attach(self, body: &[u8]) -> Result<Attach, WireError> {
+        let (body, rest): (AttachBody, _) = front(body)?;
+        zeroes(&body.zero)?;
+        let (reach, rest) = match self.version >= SAYS_REACH {
+            true => {
+                let (reach, rest): (ReachBody, _) = front(rest)?;
+                zeroes(&reach.zero)?;
+                (Some(known(&reach)), rest)
+            }
+            false => (None, rest),
+        };
+        Ok(Attach {
+            uuid: ReplicaUuid(body.uuid),
+            own: ranges(body.ranges.get(), rest)?,
+            free: body.free.get(),
+            reach,
+        })
+    }
+}
+
+fn doubts(byte: u8) -> Result<bool, WireError> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::Field("an owner's doubts")),
+    }
+}
+
+fn known(body: &ReachBody) -> Known {
+    Known {
+        epoch: Epoch(body.epoch.get()),
+        low: Low(body.low.get()),
     }
 }
 
@@ -281,14 +351,4 @@ fn ranges(count: u32, bytes: &[u8]) -> Result<ExtentSet, WireError> {
         set.insert(extent(range.first.get(), range.count.get())?);
     }
     Ok(set)
-}
-
-fn attach(body: &[u8]) -> Result<Attach, WireError> {
-    let (body, rest): (AttachBody, _) = front(body)?;
-    zeroes(&body.zero)?;
-    Ok(Attach {
-        uuid: ReplicaUuid(body.uuid),
-        own: ranges(body.ranges.get(), rest)?,
-        free: body.free.get(),
-    })
 }

@@ -7,8 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(super) const MAGIC: [u8; 4] = *b"ASHR";
 /// The newest version that this program speaks: raised with that of the connections between nodes. Since 1: commands
 /// that members forward (FWD, DONE, LABEL), and JOINED says which copy it is of. Since 2: JOIN says who has copies.
-/// Since 3: DIGEST? is about a run of leaves.
-pub const WIRE_VERSION: u8 = 4;
+/// Since 3: DIGEST? is about a run of leaves. Since 4: how far a copy's records reach, and an owner's doubts; FETCH.
+pub const WIRE_VERSION: u8 = 5;
+/// From this version on JOINED and ATTACH say how far records reach, and JOIN says an owner's doubts.
+pub(super) const SAYS_REACH: u8 = 5;
 /// Bytes before a message's body.
 pub const HEADER_BYTES: usize = 48;
 
@@ -42,7 +44,8 @@ layouts! {
         owner: U32,
         absent: u8,
         members: u8,
-        zero: [u8; 2],
+        doubts: u8,
+        zero: u8,
     }
     RecordBody[32] {
         sequence: U64,
@@ -58,6 +61,19 @@ layouts! {
         count: U32,
         copy: U32,
         content: u8,
+        zero: [u8; 7],
+    }
+    /// FETCH: nothing in `content`.
+    FetchBody[24] {
+        first: U64,
+        count: U32,
+        fetch: U32,
+        content: u8,
+        zero: [u8; 7],
+    }
+    /// HANDOFF, since [`SAYS_REACH`].
+    HandoffBody[8] {
+        doubts: u8,
         zero: [u8; 7],
     }
     EntryBody[8] {
@@ -80,6 +96,12 @@ layouts! {
         uuid: [u8; 16],
         free: U64,
         ranges: U32,
+        zero: [u8; 4],
+    }
+    /// What follows in JOINED and ATTACH, since [`SAYS_REACH`].
+    ReachBody[16] {
+        low: U64,
+        epoch: U32,
         zero: [u8; 4],
     }
     /// JOINED and ATTACH are followed by as many as they say.
@@ -147,6 +169,7 @@ pub(super) mod kind {
     pub(in crate::wire) const HANDOFF: u8 = 8;
     pub(in crate::wire) const DONE: u8 = 9;
     pub(in crate::wire) const LABELLED: u8 = 10;
+    pub(in crate::wire) const FETCH: u8 = 11;
     pub(in crate::wire) const JOINED: u8 = 64;
     pub(in crate::wire) const ATTACH: u8 = 65;
     pub(in crate::wire) const REFUSE: u8 = 66;
@@ -157,12 +180,15 @@ pub(super) mod kind {
     pub(in crate::wire) const DIGEST: u8 = 71;
     pub(in crate::wire) const FORWARD: u8 = 72;
     pub(in crate::wire) const LABEL_ASK: u8 = 73;
+    pub(in crate::wire) const FETCHED: u8 = 74;
 }
 
 /// What a record's or copy's content is.
 pub(super) mod content {
     pub(in crate::wire) const DATA: u8 = 0;
     pub(in crate::wire) const ZEROES: u8 = 1;
+    /// Of what was to be fetched: it cannot be read.
+    pub(in crate::wire) const NONE: u8 = 2;
 }
 
 /// What a forwarded command wants.

@@ -7,8 +7,8 @@ use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, ForwardId, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence,
-    ReplicaUuid, SessionId, ShardId, VolumeId,
+    CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions,
+    ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 use crate::member::MAX_RANGES;
@@ -70,13 +70,14 @@ fn messages() -> impl Strategy<Value = Message> {
     let copies = extents().prop_flat_map(|extent| (Just(extent), contents(extent)));
     prop_oneof![
         records(),
-        (any::<u32>(), any::<u64>(), positions(), positions()).prop_map(
-            |(owner, incarnation, absent, members)| {
+        (any::<(u32, u64, bool)>(), positions(), positions()).prop_map(
+            |((owner, incarnation, doubts), absent, members)| {
                 Message::Join(Join {
                     owner: NodeId(owner),
                     incarnation: Incarnation(incarnation),
                     absent,
                     members,
+                    doubts,
                 })
             }
         ),
@@ -101,15 +102,18 @@ fn messages() -> impl Strategy<Value = Message> {
                 leaves: Leaves::new(Leaf(leaf), count).expect("a run"),
                 granules,
             }),
-        Just(Message::Handoff),
-        (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| {
-            let uuid = ReplicaUuid(uuid);
-            Message::Attach(Attach { uuid, own, free })
+        (any::<u32>(), extents()).prop_map(|(fetch, extent)| Message::Fetch {
+            fetch: FetchId(fetch),
+            extent
         }),
-        (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| {
-            let uuid = ReplicaUuid(uuid);
-            Message::Joined(Attach { uuid, own, free })
+        (any::<u32>(), fetched()).prop_map(|(fetch, (extent, content))| Message::Fetched {
+            fetch: FetchId(fetch),
+            extent,
+            content
         }),
+        any::<bool>().prop_map(|doubts| Message::Handoff { doubts }),
+        attaches().prop_map(Message::Attach),
+        attaches().prop_map(Message::Joined),
         (any::<u32>(), reasons).prop_map(|(promised, reason)| Message::Refuse {
             promised: Epoch(promised),
             reason
@@ -143,6 +147,24 @@ fn messages() -> impl Strategy<Value = Message> {
         origins().prop_map(|origin| Message::LabelAsk { origin }),
         (origins(), any::<u64>()).prop_map(|(origin, writes)| Message::Labelled { origin, writes }),
     ]
+}
+
+fn fetched() -> impl Strategy<Value = (Extent, Option<Content>)> {
+    let content = |extent| prop::option::of(contents(extent));
+    extents().prop_flat_map(move |extent| (Just(extent), content(extent)))
+}
+
+fn attaches() -> impl Strategy<Value = Attach> {
+    let numbers = any::<([u8; 16], u64, u32, u64)>();
+    (numbers, sets()).prop_map(|((uuid, free, epoch, low), own)| Attach {
+        uuid: ReplicaUuid(uuid),
+        own,
+        free,
+        reach: Some(Known {
+            epoch: Epoch(epoch),
+            low: Low(low),
+        }),
+    })
 }
 
 fn origins() -> impl Strategy<Value = Origin> {
@@ -283,7 +305,7 @@ fn sample() -> Vec<u8> {
 fn a_message_is_laid_out_as_the_document_says() {
     let bytes = sample();
     assert_eq!(bytes.len(), HEADER_BYTES + 8);
-    assert_eq!(&bytes[..8], b"ASHR\x04\x05\x03\0");
+    assert_eq!(&bytes[..8], b"ASHR\x05\x05\x03\0");
     assert_eq!(bytes[8..16], 0x1122u64.to_le_bytes());
     assert_eq!(bytes[16..20], 4u32.to_le_bytes());
     assert_eq!(bytes[20..24], 5u32.to_le_bytes());
@@ -316,6 +338,17 @@ fn another_version_another_kind_and_lengths_that_cannot_be_are_refused() {
     assert_eq!(changed(28, &bytes.to_le_bytes()), wrong("a body"));
 }
 
+fn envelope(message: Message) -> Envelope {
+    Envelope {
+        volume: VolumeId(1),
+        shard: ShardId(0),
+        epoch: Epoch(1),
+        session: SessionId(1),
+        number: 0,
+        message,
+    }
+}
+
 #[test]
 fn an_uncertain_set_that_is_too_fine_is_said_coarser() {
     let fine = (0..2 * MAX_RANGES as u64).filter_map(|n| Extent::new(n * 2, 1));
@@ -323,15 +356,9 @@ fn an_uncertain_set_that_is_too_fine_is_said_coarser() {
         uuid: ReplicaUuid::NEW,
         own: fine.clone().collect(),
         free: 1,
+        reach: None,
     });
-    let envelope = Envelope {
-        volume: VolumeId(1),
-        shard: ShardId(0),
-        epoch: Epoch(1),
-        session: SessionId(1),
-        number: 0,
-        message,
-    };
+    let envelope = envelope(message);
     let Ok(Frame::Whole { envelope, .. }) = CODEC.decode(&bytes(&envelope)) else {
         panic!("a message");
     };
@@ -363,4 +390,49 @@ fn a_message_is_of_its_connections_version() {
         CODEC.decode(&bytes),
         Err(WireError::Version { said, agreed })
     );
+}
+
+/// What a newer version has added is not said to an older one, which takes what is reserved for an error.
+#[test]
+fn an_older_version_neither_says_nor_hears_how_far_records_reach() {
+    let older = Codec {
+        version: WIRE_VERSION - 1,
+        ..CODEC
+    };
+    let attach = |reach| Attach {
+        uuid: ReplicaUuid([9; 16]),
+        own: Extent::new(3, 2).into_iter().collect(),
+        free: 1,
+        reach,
+    };
+    let reach = Known {
+        epoch: Epoch(7),
+        low: Low(5),
+    };
+    let join = |doubts| Join {
+        owner: NodeId(1),
+        incarnation: Incarnation(2),
+        absent: Positions::NONE,
+        members: Positions::first(2),
+        doubts,
+    };
+    let pairs = [
+        (
+            Message::Joined(attach(Some(reach))),
+            Message::Joined(attach(None)),
+        ),
+        (Message::Join(join(true)), Message::Join(join(false))),
+    ];
+    for (message, heard) in pairs {
+        let envelope = envelope(message);
+        let sent = |codec: Codec| Bytes::from(codec.encode(&envelope).head);
+        let Ok(Frame::Whole { envelope: is, .. }) = older.decode(&sent(older)) else {
+            panic!("a message");
+        };
+        assert_eq!(is.message, heard);
+        let Ok(Frame::Whole { envelope: is, .. }) = CODEC.decode(&sent(CODEC)) else {
+            panic!("a message");
+        };
+        assert_eq!(is, envelope);
+    }
 }

@@ -125,6 +125,33 @@ impl Backing {
         }
     }
 
+    /// A granule cannot be read until it is written. Of an engine a block of a drive, if another drive has all that this one
+    /// has.
+    pub(crate) fn spoil(&mut self, granule: u64, chance: &mut Chance) -> bool {
+        match self {
+            Self::Simulated(store) => {
+                store.bad.insert(granule);
+                true
+            }
+            Self::Engine(store) => store.spoil(chance),
+        }
+    }
+
+    /// Whether something cannot be read.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        match self {
+            Self::Simulated(store) => !store.bad.is_empty(),
+            Self::Engine(_) => false,
+        }
+    }
+
+    /// All can be read again.
+    pub(crate) fn unspoil(&mut self) {
+        if let Self::Simulated(store) = self {
+            store.bad.clear();
+        }
+    }
+
     /// What was submitted since the last time, if the world says how long it takes.
     pub(crate) fn take_fresh(&mut self) -> Vec<Token> {
         match self {
@@ -224,6 +251,10 @@ impl Local for Backing {
         self.local_mut().digest(token, extent);
     }
 
+    fn matches(&self, extent: Extent, content: &Content) -> bool {
+        self.local().matches(extent, content)
+    }
+
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
         self.local().unwritten(leaf, most)
     }
@@ -234,6 +265,10 @@ impl Local for Backing {
 
     fn uncertain(&self) -> ExtentSet {
         self.local().uncertain()
+    }
+
+    fn reach(&self) -> Known {
+        self.local().reach()
     }
 
     fn plane(&self, position: Position) -> ExtentSet {

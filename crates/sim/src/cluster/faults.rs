@@ -55,6 +55,10 @@ pub(crate) enum Fault {
     Stand { node: usize, lasts: Duration },
     /// After so long all lose power, and a node's drives come back as they are now.
     OldImage { node: usize, lasts: Duration },
+    /// The same, soon, and only the copies' records tell.
+    YoungImage { node: usize, lasts: Duration },
+    /// A block of a store, or of a drive of it, cannot be read until it is written.
+    Spoil { node: usize },
 }
 
 /// Draws one.
@@ -77,6 +81,8 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         profile.isolations,
         profile.broken,
         profile.old_images,
+        profile.young_images,
+        profile.spoils,
     ];
     let total: u32 = weights.iter().sum();
     let mut drawn = chance.below(u64::from(total)) as u32;
@@ -127,7 +133,12 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         13 => Fault::Stand { node, lasts },
         14 => Fault::Isolate { node, lasts },
         15 => Fault::Broken { node, lasts },
-        _ => Fault::OldImage { node, lasts },
+        16 => Fault::OldImage { node, lasts },
+        17 => Fault::YoungImage {
+            node,
+            lasts: lasts / 3,
+        },
+        _ => Fault::Spoil { node },
     }
 }
 

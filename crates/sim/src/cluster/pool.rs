@@ -379,6 +379,27 @@ impl PoolStore {
         true
     }
 
+    /// A block of the first drive cannot be read, or has another bit, until it is written; if there is a second one, and
+    /// neither has died. One that dies is the first.
+    pub(crate) fn spoil(&mut self, chance: &mut Chance) -> bool {
+        let [first, second] = &self.drives[..] else {
+            return false;
+        };
+        let mut first = first.borrow_mut();
+        if first.is_dead() || second.borrow().is_dead() {
+            return false;
+        }
+        let Some(page) = first.pages.used_page(chance) else {
+            return false;
+        };
+        let at = page + chance.below(GRANULE as u64);
+        match chance.happens(500) {
+            true => first.pages.spoil(at),
+            false => first.pages.flip(at, chance.below(8) as u32),
+        }
+        true
+    }
+
     /// A change that finds no space.
     fn refuse(&mut self, token: Token) {
         let result = Err(IoError::new(ErrorKind::NoSpace, "the store is full"));
@@ -432,6 +453,14 @@ impl Fresh {
         }
         Err("an order is never answered".into())
     }
+}
+
+/// A granule for each value.
+fn expanded(words: &[u8]) -> Bytes {
+    let granules = words
+        .chunks(GRANULE_BYTES)
+        .map(|word| word.repeat(GRANULE / GRANULE_BYTES));
+    Bytes::from(granules.collect::<Vec<_>>().concat())
 }
 
 /// A read's granules, as the world's hosts know them.
@@ -495,6 +524,14 @@ impl Local for PoolStore {
         self.local().digest(token, extent);
     }
 
+    fn matches(&self, extent: Extent, content: &Content) -> bool {
+        let content = match content {
+            Content::Zeroes => Content::Zeroes,
+            Content::Data(words) => Content::Data(expanded(words)),
+        };
+        ashlar_copy::matches(&self.engine, self.volume, (extent, &content))
+    }
+
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
         unwritten(&self.engine, &self.copy, leaf, most)
     }
@@ -506,6 +543,10 @@ impl Local for PoolStore {
 
     fn uncertain(&self) -> ExtentSet {
         ashlar_copy::uncertain(&self.engine, self.volume)
+    }
+
+    fn reach(&self) -> Known {
+        ashlar_copy::reach(&self.engine, self.volume)
     }
 
     fn plane(&self, position: Position) -> ExtentSet {

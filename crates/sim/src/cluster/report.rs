@@ -19,6 +19,14 @@ pub struct Summary {
     pub steady: u64,
     /// Copies that came back as old images.
     pub old_images: u64,
+    /// Copies that came back as images too young to be known.
+    pub young_images: u64,
+    /// Owners that left it to a copy with more, after all may have lost power.
+    pub yields: u64,
+    /// Blocks that could not be read.
+    pub spoilt: u64,
+    /// Ranges that other copies gave back.
+    pub healed: u64,
     /// Drives of engines' pools that died.
     pub lost_drives: u64,
     /// Epochs that served.

@@ -1,6 +1,8 @@
 //! A node's store as far as replicas know it: content by granule, records, planes, entry. What was submitted
 //! becomes durable in any order and in pieces, when the world says; a crash forgets what is not.
 
+use std::collections::BTreeSet;
+
 use ashlar_block::{ErrorKind, IoError};
 use ashlar_replica::{
     Cage, Canary, Content, Entry, EntryChange, Epoch, Event, Extent, ExtentSet, Known, Leaf, Local,
@@ -90,6 +92,8 @@ pub(crate) struct Store {
     /// What is known to be committed, and what of that an import would find.
     known: Known,
     written: Known,
+    /// Just past the newest record.
+    reach: Known,
     own: ExtentSet,
     till: Till,
     planes: [ExtentSet; MAX_MEMBERS],
@@ -98,6 +102,8 @@ pub(crate) struct Store {
     fresh: Vec<Token>,
     pub(crate) is_full: bool,
     pub(crate) is_broken: bool,
+    /// Granules that cannot be read until they are written.
+    pub(crate) bad: BTreeSet<u64>,
     /// Counts changes of what the invariants look at.
     version: u64,
 }
@@ -117,6 +123,7 @@ impl Store {
             records: Vec::new(),
             known,
             written: known,
+            reach: Known::default(),
             own: ExtentSet::new(),
             till: Till::Known(Known::default()),
             planes: Default::default(),
@@ -124,6 +131,7 @@ impl Store {
             fresh: Vec::new(),
             is_full: false,
             is_broken: false,
+            bad: BTreeSet::new(),
             version: 0,
         }
     }
@@ -223,6 +231,10 @@ impl Store {
                 self.enter(change);
                 Event::Persisted { token }
             }
+            Doing::Read(extent) if extent.granules().any(|granule| self.bad.contains(&granule)) => {
+                let result = Err(IoError::new(ErrorKind::Corrupt, "a block is lost"));
+                Event::Read { token, result }
+            }
             Doing::Read(extent) => {
                 let values = extent
                     .granules()
@@ -264,6 +276,7 @@ impl Store {
                 }
             };
             self.content[granule as usize] = value;
+            self.bad.remove(&granule);
         }
         granules.iter().for_each(|extent| left.remove(extent));
         let tag = *tag;
@@ -279,6 +292,10 @@ impl Store {
     }
 
     fn keep(&mut self, tag: Tag, granules: &ExtentSet) {
+        self.reach = self.reach.max(Known {
+            epoch: tag.epoch,
+            low: Low(tag.sequence.0 + 1),
+        });
         let same = |kept: &&mut Kept| (kept.epoch, kept.sequence) == (tag.epoch, tag.sequence);
         match self.records.iter_mut().find(same) {
             Some(kept) => kept.granules.add(granules),
@@ -464,6 +481,19 @@ impl Local for Store {
         self.submit(token, Doing::Digest(extent));
     }
 
+    fn matches(&self, extent: Extent, content: &Content) -> bool {
+        let values = extent
+            .granules()
+            .map(|granule| self.content[granule as usize]);
+        match content {
+            Content::Zeroes => values.into_iter().all(|value| value == 0),
+            Content::Data(bytes) => {
+                let all: Vec<u8> = values.flat_map(Value::to_le_bytes).collect();
+                all == bytes[..]
+            }
+        }
+    }
+
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
         let leaves = (leaf.0..self.shape.leaves()).map(Leaf).take(most as usize);
         let is_zero = |granule: u64| self.content[granule as usize] == 0;
@@ -485,6 +515,10 @@ impl Local for Store {
             uncertain.add(&kept.granules);
         }
         uncertain
+    }
+
+    fn reach(&self) -> Known {
+        self.reach
     }
 
     fn plane(&self, position: Position) -> ExtentSet {

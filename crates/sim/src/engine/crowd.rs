@@ -44,9 +44,11 @@ impl<S: Subject> World<'_, S> {
     pub(crate) fn relieve(&mut self) -> Result<(), String> {
         self.say(|| "everything is given up".into());
         for volume in self.volumes.made().into_iter().filter(|&v| v > 0) {
-            self.delete(volume);
+            self.give_up(volume);
         }
-        self.until("volumes are deleted", |w| w.volumes.is_idle())?;
+        self.until("volumes are deleted", |w| {
+            w.volumes.is_idle() && w.caches.is_idle()
+        })?;
         if self.volumes.number(0).is_none() {
             return Ok(());
         }

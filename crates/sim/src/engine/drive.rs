@@ -83,6 +83,10 @@ pub(crate) struct Drive {
     short_until: Moment,
     /// It takes requests and does nothing with them, until then or for ever.
     hung: Option<Hang>,
+    /// While it is short, a flush may fail, and then what it was to make durable is lost.
+    pub(crate) loses_at_flush: bool,
+    /// That has happened since it was last asked.
+    has_lost: bool,
     pending: Vec<Pending>,
     handles: usize,
 }
@@ -121,6 +125,8 @@ impl Drive {
             stalled_until: Moment::ORIGIN,
             short_until: Moment::ORIGIN,
             hung: None,
+            loses_at_flush: false,
+            has_lost: false,
             pending: Vec::new(),
             handles: 0,
         }))
@@ -140,6 +146,16 @@ impl Drive {
             self.pages.lose_cache(&mut self.chance);
         }
         lost
+    }
+
+    /// Its shape.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Whether a flush has lost something since this was last asked.
+    pub(crate) fn takes_loss(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost)
     }
 
     /// Whether nothing is on its way.
@@ -178,6 +194,11 @@ impl Drive {
                 self.chance
                     .pick(&[ErrorKind::NoSpace, ErrorKind::Exhausted]),
             ),
+            Operation::Flush if self.loses_at_flush => {
+                self.pages.lose_cache(&mut self.chance);
+                self.has_lost = true;
+                Some(ErrorKind::Media)
+            }
             _ => None,
         }
     }

@@ -408,6 +408,7 @@ fn plan(case: &Case) -> Plan {
         spread: Spread::NONE,
         class: (case.work == Work::Promote).then_some(DriveClass::Hdd),
         hot: case.work.hot(case.layout),
+        cache: None,
     };
     Plan {
         shape,
@@ -432,6 +433,7 @@ fn plan(case: &Case) -> Plan {
         casualty_per_mille: 0,
         remembers: false,
         canary: None,
+        defect: None,
     }
 }
 

@@ -108,6 +108,8 @@ pub(crate) struct Excuses {
     pub(crate) stops: BTreeSet<usize>,
     /// All there is of a pool rots: it may stop.
     pub(crate) rotten: bool,
+    /// Volumes that cache devices which fail what they are asked.
+    pub(crate) cached: BTreeSet<usize>,
 }
 
 /// A command was answered.
@@ -126,6 +128,8 @@ pub(crate) struct Load {
     outstanding_before: usize,
     hot: Vec<Vec<u64>>,
     spreads: Vec<Spread>,
+    /// Volumes that cache.
+    caches: BTreeSet<usize>,
     ops: BTreeMap<u64, Op>,
     checks: VecDeque<(usize, BlockRange)>,
     next_tag: u64,
@@ -158,6 +162,10 @@ impl Load {
             pool: memory(),
             hot,
             spreads: wishes.iter().map(|wish| wish.spread).collect(),
+            caches: (wishes.iter().enumerate())
+                .filter(|(_, wish)| wish.cache.is_some())
+                .map(|(volume, _)| volume)
+                .collect(),
             ops: BTreeMap::new(),
             checks: VecDeque::new(),
             next_tag: 1,
@@ -173,6 +181,11 @@ impl Load {
         self.open.insert(volume);
     }
 
+    /// Whether any volume takes commands.
+    pub(crate) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// A volume takes no more commands from here on; those on their way may fail.
     pub(crate) fn close(&mut self, volume: usize) {
         self.open.remove(&volume);
@@ -185,6 +198,11 @@ impl Load {
             let reaches = op.range.start.0 + u64::from(op.range.count) > granules;
             op.cut_off |= op.volume == volume && (reaches || granules == 0);
         }
+    }
+
+    /// Whether a command for a volume is on its way.
+    pub(crate) fn uses(&self, volume: usize) -> bool {
+        self.ops.values().any(|op| op.volume == volume)
     }
 
     /// Whether everything that was to be asked was answered.
@@ -413,11 +431,15 @@ impl Load {
         }
         let error = result.err();
         let kind = error.as_ref().map(IoError::kind);
-        let refused = kind == Some(ErrorKind::NoSpace);
+        // What a cache has no room for goes around: what it says is of a device that has done a part.
+        let is_cached = self.caches.contains(&op.volume);
+        let refused = kind == Some(ErrorKind::NoSpace) && !is_cached;
         match op.write {
             // What there is no space for is refused as a whole, and so is what a volume that has
             // stopped does not take.
-            Some(write) if refused || kind == Some(ErrorKind::ReadOnly) => model.refute(write),
+            Some(write) if refused || kind == Some(ErrorKind::ReadOnly) && !is_cached => {
+                model.refute(write);
+            }
             Some(write) => model.answer(write, error.is_none()),
             None => {}
         }
@@ -431,7 +453,7 @@ impl Load {
         if !self.is_excused(&op, error.kind(), model) {
             return Err(format!("command {tag}: {named} failed: {error}"));
         }
-        if error.kind() == ErrorKind::Corrupt {
+        if error.kind() == ErrorKind::Corrupt || is_cached && op.op == Operation::Read {
             self.look_closer(&op);
         }
         Ok(Answer {
@@ -455,6 +477,11 @@ impl Load {
     }
 
     fn is_excused(&self, op: &Op, error: ErrorKind, model: &Model) -> bool {
+        if self.caches.contains(&op.volume) {
+            let fails = self.excuses.cached.contains(&op.volume);
+            let is_full = error == ErrorKind::NoSpace && matches!(op.op, Operation::Write(_));
+            return fails || is_full && self.excuses.full || op.cut_off;
+        }
         match error {
             ErrorKind::InvalidRequest | ErrorKind::OutOfRange => op.cut_off,
             ErrorKind::NoSpace => {
@@ -514,37 +541,61 @@ impl Op {
 }
 
 /// What names a granule in its content.
-fn key(volume: usize, granule: u64) -> u64 {
+pub(crate) fn key(volume: usize, granule: u64) -> u64 {
     (volume as u64) << 40 | granule
 }
 
 fn check_read(reading: &Reading, buffer: &IoBuffer, model: &mut Model) -> Result<(), String> {
-    let Reading { volume, range, .. } = *reading;
+    let range = reading.range;
     if buffer.len() != range.count as usize * GRANULE {
         return Err(format!("a read returned {} bytes", buffer.len()));
     }
     let mut values = Vec::with_capacity(range.count as usize);
     for (index, bytes) in buffer.chunks(GRANULE).enumerate() {
-        let granule = range.start.0 + index as u64;
-        let value = |bytes| {
-            content::read(bytes, key(volume, granule)).map_err(|why| {
-                // LBAs in the message are keys: volume and granule.
-                format!("volume {volume} granule {granule} is {why}")
-            })
-        };
-        match value(bytes) {
-            Ok(value) => {
-                model.observe(reading, index, value)?;
-                values.push(value);
-            }
-            Err(_) if model.is_raw(volume) => {
-                let pieces: Result<Vec<u64>, String> = bytes.chunks(UNIT).map(value).collect();
-                model.observe_pieces(reading, index, &pieces?)?;
-            }
-            Err(why) => return Err(why),
-        }
+        values.extend(check_granule(reading, index, bytes, model)?);
     }
     model.observe_together(reading, &values)
+}
+
+/// What one granule of a read holds, if it is of one piece.
+fn check_granule(
+    reading: &Reading,
+    index: usize,
+    bytes: &[u8],
+    model: &mut Model,
+) -> Result<Option<u64>, String> {
+    let Reading { volume, range, .. } = *reading;
+    let granule = range.start.0 + index as u64;
+    let value = |bytes| {
+        content::read(bytes, key(volume, granule)).map_err(|why| {
+            // LBAs in the message are keys: volume and granule.
+            format!("volume {volume} granule {granule} is {why}")
+        })
+    };
+    match value(bytes) {
+        Ok(value) => model.observe(reading, index, value).map(|()| Some(value)),
+        Err(_) if model.is_raw(volume) => {
+            let pieces: Result<Vec<u64>, String> = bytes.chunks(UNIT).map(value).collect();
+            model.observe_pieces(reading, index, &pieces?)?;
+            Ok(None)
+        }
+        Err(why) => Err(why),
+    }
+}
+
+/// Whether a granule may hold what was found of it, past all that hosts read.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check_found(
+    (volume, granule): (usize, u64),
+    bytes: &[u8],
+    model: &mut Model,
+) -> Result<(), String> {
+    let reading = model.read(volume, BlockRange::new(granule, 1));
+    let checked = check_granule(&reading, 0, bytes, model);
+    model.read_over(&reading);
+    checked.map(drop)
 }
 
 /// What an operation does, if anything.

@@ -204,6 +204,10 @@ impl<S: Subject> World<'_, S> {
 
     /// Wants a volume to stop, or not to, when a copy is missing.
     pub(crate) fn set_stops(&mut self, volume: usize, stops: bool) {
+        // What its cache is refused hosts would hear of as a cache that has failed.
+        if self.caches.has(volume) {
+            return;
+        }
         let Some(number) = self.volumes.number(volume) else {
             return;
         };

@@ -21,6 +21,7 @@
 //! leaves the caches and lets what was on its way happen in part.
 
 mod audit;
+mod cached;
 mod crowd;
 mod drive;
 mod enumerate;
@@ -42,8 +43,10 @@ mod tiers;
 #[cfg(test)]
 mod toy;
 mod volumes;
+mod wish;
 mod world;
 
+pub use ashlar_cache::Defect;
 pub use ashlar_store::{Canary, Grain, Layout};
 pub(crate) use drive::{Drive, Handle, Pace, Shared};
 pub use enumerate::{Case, Counts, Sweep, Work};

@@ -73,6 +73,8 @@ struct Write {
     acknowledged: bool,
     /// A crash cut it off, and it must have happened as a whole or not at all.
     group: bool,
+    /// What of it was done by then may have been lost with a cache.
+    lost: bool,
 }
 
 /// What a write does.
@@ -84,6 +86,15 @@ pub(crate) enum Effect {
     Zero { forced: bool },
     /// Deallocates: zeroes where that is promised, zeroes or nothing on pass-through volumes.
     Drop,
+}
+
+impl Effect {
+    const fn is_forced(self) -> bool {
+        matches!(
+            self,
+            Self::Data { forced: true } | Self::Zero { forced: true }
+        )
+    }
 }
 
 /// A read on its way.
@@ -133,6 +144,7 @@ impl Model {
             ended: Some(0),
             acknowledged: true,
             group: false,
+            lost: false,
         };
         Self {
             volumes: volumes.iter().map(volume).collect(),
@@ -167,6 +179,7 @@ impl Model {
             ended: None,
             acknowledged: false,
             group: false,
+            lost: false,
         });
         self.open_writes.push(write);
         let oldest_read = self.open_reads.first().copied().unwrap_or(submitted);
@@ -200,7 +213,7 @@ impl Model {
             Effect::Drop if *raw => return,
             Effect::Drop => true,
         };
-        if !done {
+        if !done || one.lost {
             return;
         }
         for granule in granules(one.range) {

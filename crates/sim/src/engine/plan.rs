@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, BlockSize, Operation};
-use ashlar_store::format::{DriveClass, Reserve};
-use ashlar_store::{Canary, Grain, HotTier, Layout, Sizes};
+use ashlar_cache::Defect;
+use ashlar_store::format::Reserve;
+use ashlar_store::{Canary, Grain, Layout, Sizes};
 use uuid::Uuid;
 
+use super::cached::CacheFate;
 use super::drive::Pace;
 use super::layouts::{self, Facts, Need};
 use super::load::Habits;
 use super::profile::Profile;
 use super::rig::Cut;
 use super::seam::Shape;
+pub(crate) use super::wish::{Spread, Wish};
 use crate::chance::Chance;
 
 /// Units small enough that logs wrap and segments fill within a few hundred commands.
@@ -87,6 +90,8 @@ pub(crate) enum Fate {
     Repair,
     /// An operator has a drive take part again that the pool has left out, with what it had.
     Readmit,
+    /// Something befalls a device that a volume caches, or its cache.
+    Cache { volume: usize, what: CacheFate },
 }
 
 /// What is unusual about a world.
@@ -127,65 +132,6 @@ pub(crate) enum Step {
     Settle,
 }
 
-/// A volume that a world makes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub(crate) layout: Layout,
-    /// Its slots' size; `None` for the layout's own.
-    pub(crate) grain: Option<Grain>,
-    pub(crate) granules: u64,
-    /// It will never have more.
-    pub(crate) most: u64,
-    /// How its blocks lie in the volume that is made for it.
-    pub(crate) spread: Spread,
-    /// The drives that hold it, and what is small and hot of it.
-    pub(crate) class: Option<DriveClass>,
-    pub(crate) hot: Option<HotTier>,
-}
-
-/// Where the granules of a volume are in a larger one: the pool has volumes of which few places are used,
-/// and a world that looks at all that was written has small ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spread {
-    /// Granules that stay side by side; a command reaches into no two of such.
-    unit: u64,
-    /// Granules from the first of one to the first of the next.
-    step: u64,
-}
-
-impl Spread {
-    /// As they are.
-    pub(crate) const NONE: Self = Self { unit: 1, step: 1 };
-
-    /// Whether it leaves gaps.
-    pub(crate) fn is_sparse(self) -> bool {
-        self.step > self.unit
-    }
-
-    /// Where a granule is; or where a volume of so many ends.
-    pub(crate) fn at(self, granule: u64) -> u64 {
-        granule / self.unit * self.step + granule % self.unit
-    }
-
-    /// Where a range is. What is in the gaps of a longer one is zero, and stays so.
-    pub(crate) fn range(self, range: BlockRange) -> BlockRange {
-        let (first, count) = (range.start.0, u64::from(range.count));
-        let last = first + count.saturating_sub(1);
-        let (from, to) = (self.at(first), self.at(last) + 1);
-        BlockRange::new(from, if count == 0 { 0 } else { (to - from) as u32 })
-    }
-
-    /// As much of a range as one command may reach into.
-    pub(crate) fn cut(self, range: BlockRange) -> BlockRange {
-        let first = range.start.0;
-        let left = self.unit - first % self.unit;
-        match self.is_sparse() {
-            true => BlockRange::new(first, range.count.min(left as u32)),
-            false => range,
-        }
-    }
-}
-
 /// A world before it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -218,6 +164,7 @@ pub(crate) struct Plan {
     pub(crate) remembers: bool,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
+    pub(crate) defect: Option<Defect>,
 }
 
 impl Plan {
@@ -291,6 +238,7 @@ impl Plan {
             repair_after: Duration::ZERO,
             remembers,
             canary: profile.canary,
+            defect: profile.defect,
         };
         plan.draw_spread();
         plan.draw_tiers(profile);
@@ -320,6 +268,7 @@ impl Plan {
             plan.draw_halves(&mut aside);
         }
         plan.trim_tiers();
+        plan.draw_caches(profile);
         plan
     }
 
@@ -732,6 +681,7 @@ fn wishes(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) 
             spread: Spread::NONE,
             class: None,
             hot: None,
+            cache: None,
         }
     };
     let mut wished: Vec<Wish> = (0..initial + later).map(|_| wish(chance)).collect();
@@ -774,6 +724,7 @@ fn crowd(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
             spread: Spread::NONE,
             class: None,
             hot: None,
+            cache: None,
         }
     };
     let _ = sizes;

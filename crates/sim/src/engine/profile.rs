@@ -1,3 +1,4 @@
+use ashlar_cache::Defect;
 use ashlar_store::Canary;
 
 /// What befalls a pool. Every choice that is not fixed here follows from the seed.
@@ -44,8 +45,12 @@ pub struct Profile {
     pub tiers: u32,
     /// Of a thousand worlds, those in which drives that died come back while the pool serves, and take part again.
     pub readmits: u32,
+    /// Of a thousand worlds, those in which volumes cache devices that fail in ways of their own.
+    pub caches: u32,
     /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
+    /// The same of the caches (feature `canary` of the cache).
+    pub defect: Option<Defect>,
 }
 
 impl Profile {
@@ -69,7 +74,9 @@ impl Profile {
         orders: 250,
         tiers: 300,
         readmits: 0,
+        caches: 250,
         canary: None,
+        defect: None,
     };
 
     /// One drive rots, has bad sectors, and loses or misplaces writes.
@@ -132,6 +139,14 @@ impl Profile {
     pub fn with_canary(self, canary: Canary) -> Self {
         Self {
             canary: Some(canary),
+            ..self
+        }
+    }
+
+    /// The same with something broken in its caches.
+    pub fn with_defect(self, defect: Defect) -> Self {
+        Self {
+            defect: Some(defect),
             ..self
         }
     }

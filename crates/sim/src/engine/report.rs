@@ -19,6 +19,12 @@ pub struct Summary {
     pub promoted: u64,
     /// Bytes of slots that have moved from there.
     pub demoted: u64,
+    /// Parts of reads that caches had.
+    pub hits: u64,
+    /// Bytes that caches have written back.
+    pub written_back: u64,
+    /// Cached volumes that were left, and their devices looked at.
+    pub left: u64,
     /// Blocks that were said to be lost, at most.
     pub lost: u64,
     /// Simulated time in microseconds.

@@ -7,6 +7,7 @@ use ashlar_block::{BlockRange, ErrorKind, IoError};
 use ashlar_store::format::Reserve;
 use uuid::Uuid;
 
+use super::cached::Then;
 use super::layouts::Facts;
 use super::model::{Effect, WriteId};
 use super::plan::Wish;
@@ -176,14 +177,16 @@ impl<S: Subject> World<'_, S> {
         let plan = VolumePlan {
             name: name(volume),
             uuid: Uuid::from_u64_pair(volume as u64, 2),
-            granules: wish.spread.at(wish.granules),
+            granules: wish.of_pool(wish.granules),
             layout: wish.layout,
             grain: wish.grain,
             stops: false,
             class: wish.class,
-            is_cache: false,
+            is_cache: wish.cache.is_some(),
             hot: wish.hot,
         };
+        let uuid = self.caches.id(volume).unwrap_or(plan.uuid);
+        let plan = VolumePlan { uuid, ..plan };
         self.order(Order::Create(volume), Manage::CreateVolume(plan));
     }
 
@@ -195,13 +198,24 @@ impl<S: Subject> World<'_, S> {
         }
     }
 
+    /// An operator wants a volume gone: one that caches is left first.
+    pub(crate) fn give_up(&mut self, volume: usize) {
+        match self.caches.has(volume) {
+            true => self.leave(volume, Then::Delete { again: false }, false),
+            false => self.delete(volume),
+        }
+    }
+
     /// Asks for a volume's end.
     pub(crate) fn delete(&mut self, volume: usize) {
         let one = &mut self.volumes.all[volume];
         let (State::Made, Some(number)) = (one.state, one.number) else {
             return;
         };
-        let whole = BlockRange::new(0, one.size as u32);
+        // What a cache leaves is on its device.
+        let is_cached = one.wish.cache.is_some();
+        let size = if is_cached { 0 } else { one.size };
+        let whole = BlockRange::new(0, size as u32);
         one.state = State::Doomed(self.model.submit(volume, whole, Effect::Drop));
         self.load.close(volume);
         self.order(
@@ -213,7 +227,7 @@ impl<S: Subject> World<'_, S> {
     /// Asks for another size.
     pub(crate) fn resize(&mut self, volume: usize, to: u64) {
         let one = &mut self.volumes.all[volume];
-        let (State::Made, Some(number)) = (one.state, one.number) else {
+        let (State::Made, Some(number), None) = (one.state, one.number, one.wish.cache) else {
             return;
         };
         // A crash must leave no doubt about which of several came to pass.
@@ -297,8 +311,18 @@ impl<S: Subject> World<'_, S> {
         match order {
             // The pool has stopped, perhaps after it was done.
             Order::Delete(_) | Order::Resize(_) if unknown => {}
-            Order::Create(volume) => self.volumes.all[volume].state = State::Gone,
-            Order::Delete(volume) => self.live_on(volume),
+            Order::Create(volume) => {
+                self.volumes.all[volume].state = State::Gone;
+                if is_name_taken(error) {
+                    self.await_name(volume);
+                }
+            }
+            Order::Delete(volume) => {
+                self.live_on(volume);
+                if self.caches.has(volume) {
+                    return self.begin_service(volume);
+                }
+            }
             Order::Resize(volume) => {
                 let resize = self.take_resize(volume, id);
                 if let Some(cut) = resize.and_then(|resize| resize.cut) {
@@ -323,6 +347,8 @@ impl<S: Subject> World<'_, S> {
         let raw = self.volumes.all[volume].is_raw();
         let lost = self.load.excuses.lost;
         match (order, error.kind()) {
+            // The one before is still being deleted.
+            (Order::Create(_), _) if is_name_taken(error) => self.caches.has(volume),
             // There are fewer drives than it needs.
             (Order::Create(_), ErrorKind::InvalidRequest) => {
                 lost || self.load.excuses.fewer || self.has_too_few_drives(volume)
@@ -367,8 +393,10 @@ impl<S: Subject> World<'_, S> {
     pub(crate) fn look_for_volumes(&mut self) -> Result<(), String> {
         let known = self.known();
         for volume in 0..self.volumes.all.len() {
-            let found = known.iter().find(|known| known.name == name(volume));
-            let there = found.filter(|found| !found.deleting);
+            // One that is being deleted leaves its name to the next.
+            let there = known
+                .iter()
+                .find(|known| known.name == name(volume) && !known.deleting);
             let one = &mut self.volumes.all[volume];
             match (one.state, there) {
                 (State::Absent | State::Gone, None) => {}
@@ -396,11 +424,11 @@ impl<S: Subject> World<'_, S> {
             return Err(format!("volume {volume} was number {before:?}: {found:?}"));
         }
         one.state = State::Made;
-        let spread = one.wish.spread;
-        let found_size = found.granules.unwrap_or(spread.at(one.size));
+        let wish = one.wish;
+        let found_size = found.granules.unwrap_or(wish.of_pool(one.size));
         let sizes = one.resizes.iter().map(|resize| resize.to);
         let sizes: Vec<u64> = std::iter::once(one.size).chain(sizes).collect();
-        let is_it = |&known: &u64| spread.at(known) == found_size;
+        let is_it = |&known: &u64| wish.of_pool(known) == found_size;
         let Some(done) = sizes.iter().position(is_it) else {
             return Err(format!(
                 "volume {volume} has {found_size} granules, not one of {sizes:?}"
@@ -417,8 +445,7 @@ impl<S: Subject> World<'_, S> {
             self.model.refute(cut);
         }
         self.model.limit(volume, size);
-        self.load.open(volume);
-        Ok(())
+        self.begin_service(volume)
     }
 
     fn take_resize(&mut self, volume: usize, id: u64) -> Option<Resize> {
@@ -454,6 +481,9 @@ impl<S: Subject> World<'_, S> {
         one.state = State::Gone;
         one.number = None;
         one.resizes.clear();
+        if self.cache_is_gone(volume) {
+            self.create(volume);
+        }
     }
 
     /// When the logs are empty nothing of a deleted volume is left, and everything that is taken is
@@ -468,6 +498,9 @@ impl<S: Subject> World<'_, S> {
         if !left.is_empty() {
             return Err(format!("leaked: {left:?} are still being deleted"));
         }
+        if !self.caches.are_at_rest() {
+            return Ok(());
+        }
         if self.load.excuses.rotten {
             // Slots that only a lost leaf has named stay taken.
             return Ok(());
@@ -475,6 +508,10 @@ impl<S: Subject> World<'_, S> {
         let leak = self.node.as_ref().and_then(|node| node.engine().leak());
         leak.map_or(Ok(()), |leak| Err(format!("leaked: {leak}")))
     }
+}
+
+fn is_name_taken(error: &IoError) -> bool {
+    error.context().contains("already")
 }
 
 /// What a volume is called.

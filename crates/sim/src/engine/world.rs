@@ -5,6 +5,7 @@ mod imports;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::cached::Caches;
 use super::drive::{Drive, Handle, Hang, Lies, Shared};
 use super::layouts::Facts;
 use super::load::{Asked, Load};
@@ -12,7 +13,7 @@ use super::members::Members;
 use super::memory::Memory;
 use super::model::Model;
 use super::node::{News, Node};
-use super::plan::{Fate, Plan, Step};
+use super::plan::{Fate, Plan, Step, Wish};
 use super::report::Summary;
 use super::rig::{Cut, Rig};
 use super::seam::{DRIVE_REPLY_TIMEOUT, Devices, Manage, Subject, Wait};
@@ -41,6 +42,7 @@ pub(crate) struct World<'a, S> {
     pub(crate) model: Model,
     pub(crate) load: Load,
     pub(crate) volumes: Volumes,
+    pub(crate) caches: Caches,
     next_fate: usize,
     /// Whether the next crash takes the power too.
     power: bool,
@@ -73,7 +75,9 @@ impl<'a, S: Subject> World<'a, S> {
             .map(|(index, &size)| Drive::new(&rig, index, size, plan.pace, chance.fork()))
             .collect();
         let shapes = plan.wishes.iter();
-        let shapes = shapes.map(|wish| (wish.granules, Facts::of(wish.layout).raw));
+        // What goes past a cache is passed through.
+        let is_raw = |wish: &Wish| Facts::of(wish.layout).raw || wish.cache.is_some();
+        let shapes = shapes.map(|wish| (wish.granules, is_raw(wish)));
         let model = Model::new(&shapes.collect::<Vec<_>>());
         let mut load = Load::new(plan.habits.clone(), chance.fork(), &model, &plan.wishes);
         // Space that drives are taken out of, or that is kept, volumes do without.
@@ -81,6 +85,7 @@ impl<'a, S: Subject> World<'a, S> {
         load.excuses.lost = plan.liar.is_some();
         load.excuses.frail = plan.frail().into_iter().collect();
         load.excuses.rotten = plan.is_rotten();
+        let caches = Caches::new(&plan, &rig, &mut chance);
         Self {
             memory: Rc::new(Memory::new(&rig)),
             rig,
@@ -90,6 +95,7 @@ impl<'a, S: Subject> World<'a, S> {
             model,
             load,
             volumes: Volumes::new(&plan.wishes, plan.initial),
+            caches,
             next_fate: 0,
             power: false,
             swap: None,
@@ -149,6 +155,7 @@ impl<'a, S: Subject> World<'a, S> {
     }
 
     fn live_through(&mut self) -> Result<(), String> {
+        self.fill_devices();
         self.format()?;
         self.restart()?;
         if let Some((liar, per_mille)) = self.plan.liar {
@@ -159,6 +166,7 @@ impl<'a, S: Subject> World<'a, S> {
         }
         self.until("all commands are answered", |w| w.load.is_done())?;
         self.peace();
+        self.mend_devices()?;
         self.end()
     }
 
@@ -186,9 +194,11 @@ impl<'a, S: Subject> World<'a, S> {
         if self.plan.crowded && !self.load.excuses.rotten {
             self.relieve()?;
         }
+        self.rest_caches()?;
         let power = self.chance.happens(500);
         self.crash(power)?;
         self.check_all("everything is read after a clean import")?;
+        self.leave_all()?;
         self.fail_power();
         let bytes = self.load.outstanding_bytes();
         if bytes > 0 {
@@ -207,6 +217,7 @@ impl<'a, S: Subject> World<'a, S> {
     pub(crate) fn settle_at_last(&mut self) -> Result<(), String> {
         loop {
             let crashes = self.summary.crashes;
+            self.await_caches()?;
             self.settle()?;
             // Slots with tiers go on moving until nothing is too hot or too cold where it is.
             self.until("slots have moved", |w| {
@@ -281,6 +292,9 @@ impl<'a, S: Subject> World<'a, S> {
         if power {
             self.model.lose_caches();
         }
+        for volume in self.caches.fail_power(power) {
+            self.model.lose_cache_of(volume);
+        }
         self.rig.restore();
         // Without all its drives a volume that is not there yet cannot be made.
         if self.volumes.are_made()
@@ -298,6 +312,7 @@ impl<'a, S: Subject> World<'a, S> {
     pub(crate) fn crash(&mut self, power: bool) -> Result<(), String> {
         self.power = power;
         self.fall();
+        self.caches.check_devices(&mut self.model)?;
         self.restart()
     }
 
@@ -339,7 +354,12 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// Whether the first volumes are there.
     fn is_ready(&self) -> bool {
-        self.node.is_some() && self.volumes.are_made()
+        self.node.is_some() && self.volumes.are_made() && self.caches.are_finished()
+    }
+
+    /// Whether users ask for something; while their only volume is being exchanged they wait.
+    fn may_ask(&self) -> bool {
+        self.is_ready() && (self.caches.is_idle() || self.load.has_open())
     }
 
     /// Time goes on to the next event.
@@ -353,9 +373,13 @@ impl<'a, S: Subject> World<'a, S> {
         }
         let drives = self.drives.iter().filter_map(|d| d.borrow().next()).min();
         let engine = self.node.as_ref().and_then(Node::next);
-        let load = self.load.next().filter(|_| self.is_ready());
+        let load = self.load.next().filter(|_| self.may_ask());
         let doom = self.doom.first().map(|doom| doom.at);
-        let next = [drives, engine, load, doom].into_iter().flatten().min();
+        let caches = self.caches.next();
+        let next = [drives, engine, load, doom, caches]
+            .into_iter()
+            .flatten()
+            .min();
         let later = now + Duration::from_millis(100);
         self.rig.advance(next.unwrap_or(later).max(soon));
     }
@@ -370,7 +394,7 @@ impl<'a, S: Subject> World<'a, S> {
         for drive in &self.drives {
             drive.borrow_mut().serve_the_gone();
         }
-        if self.is_ready() {
+        if self.may_ask() {
             self.ask(now);
         }
         let Some(node) = &mut self.node else {
@@ -381,10 +405,11 @@ impl<'a, S: Subject> World<'a, S> {
             return Ok(true);
         }
         let mut news = Vec::new();
-        let busy = node.turn(now, &mut self.chance, &mut news)?;
+        let mut busy = node.turn(now, &mut self.chance, &mut news)?;
         for one in news {
             self.hear(one)?;
         }
+        busy |= self.turn_caches(now)?;
         if let Some(violation) = self.rig.violation() {
             return Err(violation);
         }
@@ -407,6 +432,9 @@ impl<'a, S: Subject> World<'a, S> {
             let (tag, op, range) = (request.tag, request.op, request.range);
             format!("command {tag}: {op:?} of volume {volume} {range}")
         });
+        if self.caches.has(volume) {
+            return self.caches.submit(volume, request);
+        }
         let spread = self.volumes.wish(volume).spread;
         if let (Some(node), Some(number)) = (&mut self.node, self.volumes.number(volume)) {
             let range = spread.range(request.range);
@@ -414,8 +442,11 @@ impl<'a, S: Subject> World<'a, S> {
         }
     }
 
-    fn hear(&mut self, news: News) -> Result<(), String> {
+    pub(crate) fn hear(&mut self, news: News) -> Result<(), String> {
         match news {
+            News::Answered(completion) if Caches::asked(completion.tag) => {
+                self.cache_is_answered(completion)
+            }
             News::Answered(completion) => {
                 let tag = completion.tag;
                 self.summary.commands += 1;
@@ -465,7 +496,7 @@ impl<'a, S: Subject> World<'a, S> {
             Fate::Delete { pick } => {
                 // The first one stays: users want something to do.
                 if let Some(volume) = chosen(&self.volumes.made(), pick).filter(|&v| v > 0) {
-                    self.delete(volume);
+                    self.give_up(volume);
                 }
             }
             Fate::Resize { pick, to } => {
@@ -528,6 +559,7 @@ impl<'a, S: Subject> World<'a, S> {
                     self.set_stops(volume, stops);
                 }
             }
+            Fate::Cache { volume, what } => self.befall_cache(volume, what),
             Fate::Readmit => self.readmit_drive(),
             Fate::Repair => self.order(Order::Repair, Manage::Repair),
             Fate::Scrub => self.order(Order::Scrub, Manage::Scrub),
@@ -621,7 +653,11 @@ impl<'a, S: Subject> World<'a, S> {
 
     /// Counts what has happened.
     pub(crate) fn count(&self) -> Summary {
+        let caches = self.caches.tally;
         Summary {
+            hits: caches.hits,
+            written_back: caches.written_back,
+            left: caches.left,
             changes: self.rig.changes(),
             micros: self.micros(),
             ..self.summary

@@ -14,10 +14,10 @@ use super::replica::NewReplica;
 use super::segment_table::Columns;
 use super::stop::check_stops;
 use super::{Engine, Op, Retired};
-use crate::Layout;
 use crate::format::{ChunkCopy, DriveClass, Features, SegmentEntry, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
 use crate::sizes::Grain;
+use crate::{Canary, Layout};
 
 /// Most granules of a volume: 32 TiB.
 const MAX_GRANULES: u64 = 1 << 33;
@@ -107,7 +107,8 @@ impl Engine {
         check_stops(plan.layout, plan.stops)?;
         let same =
             |entry: &VolumeEntry| entry.name == plan.name && entry.state != VolumeState::Gone;
-        if self.volumes.values().any(same) {
+        let deleted = self.number_in_use(&plan.name);
+        if deleted.is_none() && self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
         }
         self.check_root_budget((plan.layout, plan.granules), None)?;
@@ -121,6 +122,7 @@ impl Engine {
             .keys()
             .next_back()
             .map_or(FIRST_VOLUME, |last| last + 1);
+        let number = deleted.unwrap_or(number);
         if number >= MAX_VOLUMES {
             return Err(refuse(format!(
                 "the pool has had {MAX_VOLUMES} volumes: no number is left"
@@ -154,6 +156,17 @@ impl Engine {
         entry.state = VolumeState::Free;
         self.volumes.insert(number, entry);
         Ok(())
+    }
+
+    /// The number of a volume of this name that is being deleted, if it is wrongly used again.
+    fn number_in_use(&self, name: &str) -> Option<u32> {
+        let is_it =
+            |entry: &VolumeEntry| entry.name == name && entry.state == VolumeState::Deleting;
+        let mut volumes = self.volumes.iter();
+        let found = volumes.find(|(_, entry)| is_it(entry));
+        found
+            .map(|(&number, _)| number)
+            .filter(|_| self.identity.sings(Canary::NumberInUse))
     }
 
     pub(super) fn check_layout(

@@ -13,8 +13,8 @@ use crate::manager::PoolManager;
 use crate::manager::work::seconds;
 use crate::model::{
     ClusterEvent, ClusterToken, ClusterView, ControlError, DrainNode, DrainReply, ForgetNode,
-    KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, QuorumOfCluster,
-    QuorumRole, VolumeOfCluster, VolumeStatus,
+    KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, ProtocolOfCluster,
+    QuorumOfCluster, QuorumRole, VolumeOfCluster, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 use crate::replica::{ReplicaView, ResyncView};
@@ -77,6 +77,11 @@ impl PoolManager {
             name: status.name,
             id: status.id,
             nodes,
+            protocol: Some(ProtocolOfCluster {
+                agreed: status.agreed,
+                oldest: status.speaks.oldest(),
+                newest: status.speaks.newest(),
+            }),
             quorum: quorum_of(status.quorum),
             witnesses: status.witnesses,
             volumes: self.volumes_of_cluster()?,

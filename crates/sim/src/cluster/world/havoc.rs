@@ -110,6 +110,12 @@ impl World<'_> {
                 self.put_aside(node);
                 self.at(lasts, Happening::Over(fault));
             }
+            Fault::YoungImage { node, lasts } => {
+                if self.put_young_aside(node) {
+                    self.at(lasts, Happening::Over(fault));
+                }
+            }
+            Fault::Spoil { node } => self.spoil(node),
             Fault::Jump { node, by } => self.nodes[node].clock.jump(self.now, by),
             Fault::Stand { node, lasts } => {
                 self.nodes[node].clock.stand(self.now, true);
@@ -143,9 +149,11 @@ impl World<'_> {
             Fault::Slow { node, .. } => self.nodes[node].slowness = 1,
             Fault::Stand { node, .. } => self.nodes[node].clock.stand(self.now, false),
             Fault::OldImage { node, .. } => self.turn_back(node),
+            Fault::YoungImage { node, .. } => return self.turn_back_young(node),
             Fault::Power { .. }
             | Fault::Break { .. }
             | Fault::Spill { .. }
+            | Fault::Spoil { .. }
             | Fault::Move { .. }
             | Fault::Jump { .. } => {}
         }
@@ -300,6 +308,7 @@ impl World<'_> {
         for node in 0..self.nodes.len() {
             self.nodes[node].store.set_full(false);
             self.nodes[node].store.set_broken(false);
+            self.nodes[node].store.unspoil();
             self.nodes[node].slowness = 1;
             self.nodes[node].each = None;
             self.nodes[node].is_isolated = false;

@@ -98,4 +98,21 @@ impl World<'_> {
             }
         }
     }
+
+    /// A block of a store cannot be read. Another copy has what is there, if it is in sync and all of it can be read.
+    pub(super) fn spoil(&mut self, node: usize) {
+        let key = &self.seen.key;
+        let others = key.in_sync.without(position(node));
+        let is_recoverable = key.in_sync.has(position(node)) && !others.is_empty();
+        let mut nodes = self.nodes.iter().enumerate();
+        let is_one = nodes.all(|(other, one)| other == node || !one.store.is_spoilt());
+        if !is_recoverable || !is_one {
+            return;
+        }
+        let granules = self.nodes[node].store.content().len() as u64;
+        let granule = self.chance.below(granules);
+        if self.nodes[node].store.spoil(granule, &mut self.chance) {
+            self.summary.spoilt += 1;
+        }
+    }
 }

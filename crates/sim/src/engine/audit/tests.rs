@@ -17,6 +17,7 @@ const PROFILE: Profile = Profile {
     import_cuts: 0,
     crowds: 0,
     tiers: 0,
+    caches: 0,
     changes: 0,
     orders: 0,
     hangs: 0,

@@ -47,6 +47,19 @@ impl Model {
         }
     }
 
+    /// One volume's cache is gone, and nothing else happens: a write that is on its way may have been in it, too.
+    pub(crate) fn lose_cache_of(&mut self, volume: usize) {
+        for entry in self.volumes[volume].granules.iter_mut().flatten() {
+            if !entry.buried {
+                entry.gone = None;
+            }
+        }
+        for &write in &self.open_writes {
+            let one = &mut self.writes[write as usize];
+            one.lost |= one.volume == volume && !one.effect.is_forced();
+        }
+    }
+
     /// A read of a pass-through volume found these values in the pieces of a granule.
     ///
     /// # Errors

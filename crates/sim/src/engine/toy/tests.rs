@@ -11,6 +11,7 @@ const SHORT: Profile = Profile {
     stalls: 1,
     hangs: 0,
     tiers: 0,
+    caches: 0,
     crowds: 0,
     changes: 0,
     // The toy takes what a drive cannot do now for a failure.
