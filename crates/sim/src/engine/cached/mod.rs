@@ -424,7 +424,9 @@ impl Cached {
             return Ok(());
         };
         let why = life.cache.failure().unwrap_or_default();
-        if life.was_open || !self.is_troubled {
+        // One that failed while faults were on is tried again after them.
+        let is_new = life.again_at.is_none();
+        if life.was_open || is_new && !self.is_troubled {
             return Err(format!("the cache of volume {volume} has failed: {why}"));
         }
         let again_at = *life.again_at.get_or_insert(now + AGAIN);

@@ -119,7 +119,11 @@ impl<S: Subject> World<'_, S> {
 
     fn is_taken_up(&mut self, volume: usize) -> Result<(), String> {
         self.rig.note(|| format!("volume {volume} caches"));
-        self.load.open(volume);
+        // Hosts are gone from one that is being left.
+        let leaving = self.caches.get(volume).map(|one| one.leaving.is_some());
+        if leaving != Some(true) {
+            self.load.open(volume);
+        }
         self.caches.is_warm(volume)
     }
 
