@@ -82,6 +82,7 @@ pub use head::{Head, Kind, UNFINISHED};
 pub use journal::{Agents, Command, Journal, Origin, Turn};
 pub use live::Tempo;
 pub use machine::Machine;
+pub use measure::Packed;
 pub use plan::{
     CellSpec, ClientPlace, Configuration, Matrix, Pattern, Pool, Precondition, SweepPlan,
 };

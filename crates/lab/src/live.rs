@@ -42,6 +42,29 @@ pub(crate) struct Count {
     ns: u64,
 }
 
+/// What a count is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Accesses of a device.
+    Accesses,
+    /// New orders of a database's users.
+    NewOrders,
+}
+
+impl Counted {
+    /// What is shown of so many a second.
+    pub(crate) fn tempo(self, each_second: Tempo) -> Tempo {
+        match self {
+            Self::Accesses => each_second,
+            Self::NewOrders => Tempo {
+                unit: "NOPM",
+                figure: each_second.figure * 60.0,
+                ..each_second
+            },
+        }
+    }
+}
+
 impl Counter {
     pub(crate) fn add(&self, done: u64, ns: u64) {
         self.done.fetch_add(done, Ordering::Relaxed);

@@ -177,7 +177,7 @@ impl Measured {
 /// A histogram in HDR's V2 encoding: a few KiB instead of a few hundred. As text it is that in base 64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub(crate) struct Packed(Vec<u8>);
+pub struct Packed(Vec<u8>);
 
 impl From<Packed> for String {
     fn from(packed: Packed) -> Self {
@@ -194,7 +194,11 @@ impl TryFrom<String> for Packed {
 }
 
 impl Packed {
-    pub(crate) fn new(histogram: &Histogram<u64>) -> Result<Self, LabError> {
+    /// Packs one.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    pub fn new(histogram: &Histogram<u64>) -> Result<Self, LabError> {
         let mut bytes = Vec::new();
         V2Serializer::new()
             .serialize(histogram, &mut bytes)
@@ -202,8 +206,11 @@ impl Packed {
         Ok(Self(bytes))
     }
 
-    /// The histogram again. What is damaged is an error: taken for empty, accesses would vanish without a word.
-    pub(crate) fn unpack(&self) -> Result<Histogram<u64>, LabError> {
+    /// The histogram again.
+    ///
+    /// # Errors
+    /// What is damaged: taken for empty, accesses would vanish without a word.
+    pub fn unpack(&self) -> Result<Histogram<u64>, LabError> {
         Deserializer::new()
             .deserialize(&mut self.0.as_slice())
             .map_err(|error| LabError::caused("a damaged histogram", format!("{error:?}")))

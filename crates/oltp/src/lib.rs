@@ -58,6 +58,7 @@ mod postgres;
 pub mod processes;
 mod published;
 pub mod random;
+mod remote;
 mod report;
 pub mod result;
 mod run;
@@ -81,12 +82,13 @@ pub use load::{BuildPlan, BuildResult, build};
 pub use mariadb::{MariaDb, MariaServer};
 pub use null::Null;
 pub use postgres::{Logic, Postgres};
+pub use remote::{RemoteUsers, Secret, UserLoad};
 pub use report::{names, render_comparison, render_report};
 pub use result::OltpResult;
 
 pub use run::{
     Around, Keep, Mode, Restore, RunPlan, begin, built, planned, run, run_with, run_with_ledger,
 };
-pub use scenario::{OltpScenario, ScenarioRun, run_scenario};
+pub use scenario::{OltpScenario, ScenarioRun, check_clients, run_scenario};
 pub use sqlite::{SavedFile, Sqlite};
 pub use sqlserver::SqlServer;

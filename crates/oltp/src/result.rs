@@ -83,6 +83,26 @@ pub struct Method {
     pub seed: u64,
 }
 
+/// An agent's part of a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientShare {
+    /// The agent's name: its address.
+    pub client: String,
+    /// Users that it had.
+    pub users: usize,
+    /// Transactions of these that ended as they should.
+    pub transactions: u64,
+    /// New orders of these that were committed.
+    pub new_orders: u64,
+    /// Processor seconds of the agent.
+    pub cpu_s: f64,
+    /// How long after the common moment it began, in microseconds, by its own clock.
+    pub late_us: f64,
+    /// It died, or ended early: its part is missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
+}
+
 /// One measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
@@ -115,14 +135,14 @@ pub struct StepResult {
     /// Why `server_cpu_s` is null.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_cpu_reason: Option<String>,
-    /// Processor seconds of this process.
+    /// Processor seconds of the load: of this process, or of the agents that made it.
     pub client_cpu_s: f64,
     /// Share of the machine's processors in use, whoever used them, 0 to 100; null if it cannot be told.
     #[serde(default)]
     pub machine_cpu_pct: Option<f64>,
     /// What the device of the database's files transferred.
     pub device: DeviceBytes,
-    /// New orders for each of this process's processor seconds.
+    /// New orders for each of the load's processor seconds.
     pub new_orders_per_client_cpu_s: f64,
     /// New orders for each of the server's processor seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,6 +157,9 @@ pub struct StepResult {
     pub device_series: Vec<(u64, u64)>,
     /// Open loop: arrivals that were due and not begun when it ended.
     pub missed: u64,
+    /// What each agent had of it, if agents made the load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientShare>,
     /// Users that did not reach the end.
     pub lost_users: usize,
     /// A user was lost, or the database was.

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ashlar_lab::agent::serve;
+use ashlar_lab::agent::{Makes, serve};
 use ashlar_lab::{LabError, Progress};
 use ashlar_node::Token;
+use ashlar_oltp::UserLoad;
 
-use super::link::TcpLink;
+use super::link::{TcpLink, database_password};
 use super::stacks::{LocalStacks, Open};
 
 /// Whether it is to end is asked so often.
@@ -80,7 +81,14 @@ impl Agent {
         let mut link = TcpLink::new(stream)?;
         let busy = link.let_in(&self.token, || self.claim())?;
         run.progress.say(&format!("{from}: a run begins"));
-        let ended = serve(&mut link, &LocalStacks::new(run.open), run.progress);
+        let password = |drawn: &str| database_password(&self.token, drawn);
+        let makes = Makes {
+            stacks: &LocalStacks::new(run.open),
+            other: &UserLoad {
+                password: &password,
+            },
+        };
+        let ended = serve(&mut link, makes, run.progress);
         drop(busy);
         run.progress
             .say(&format!("{from}: {ended:?}").to_lowercase());

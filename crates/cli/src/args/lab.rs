@@ -140,14 +140,15 @@ pub(crate) struct AgentArguments {
 #[derive(Args)]
 pub(crate) struct ClientArguments {
     /// Address of an agent (`ashlar lab agent`) that makes the load, instead of this process; may be repeated. The
-    /// threads of each cell are dealt out to all, which begin at one moment. Devices are opened by each agent, on its
-    /// machine; with --verify it is refused
+    /// threads of each cell, or the users of a database, are dealt out to all, which begin at one moment. Devices are
+    /// opened by each agent, on its machine; with --verify it is refused
     #[arg(long = "client", value_name = "ADDR", requires = "token_file")]
     pub(crate) clients: Vec<String>,
     /// File with the agents' token
     #[arg(long, value_name = "FILE", requires = "clients")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Address of this machine at which agents reach what the run itself serves: remote configurations, pools
+    /// Address of this machine at which agents reach what the run itself serves: remote configurations, pools, the
+    /// servers of databases
     #[arg(
         long,
         value_name = "IP",

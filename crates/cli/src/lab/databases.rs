@@ -7,8 +7,10 @@ use ashlar_lab::{Journal, Origin, ResultFile, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{
-    FailoverPlan, FailoverResult, FleetScenario, ScenarioRun, run_fleet, run_scenario,
+    FailoverPlan, FailoverResult, FleetScenario, ScenarioRun, check_clients, run_fleet,
+    run_scenario,
 };
+use ashlar_testbed::link::with_users;
 use ashlar_testbed::volumes::AttachedVolumes;
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
@@ -28,6 +30,9 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
         ));
     }
     let places = places(origin)?;
+    if !origin.clients.addresses.is_empty() {
+        check_clients(&origin.scenario)?;
+    }
     if FleetScenario::is_one(&origin.scenario)? {
         FleetScenario::parse(&origin.scenario)?.check_places(places.len())?;
     }
@@ -36,8 +41,10 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
 
 pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let places = places(origin)?;
-    let run = scenario_run(origin, &places, out)?;
-    let result = run_scenario(&run, &interruptible()?, journal)?;
+    let (run, progress) = (scenario_run(origin, &places, out)?, interruptible()?);
+    let result = with_users(&origin.clients, |clients| {
+        run_scenario(&run.with(clients), &progress, journal)
+    })?;
     end(&result, out, journal)
 }
 
@@ -65,6 +72,7 @@ fn scenario_run<'a>(
 ) -> Result<ScenarioRun<'a>, Failure> {
     Ok(ScenarioRun {
         patroni: None,
+        clients: None,
         text: &origin.scenario,
         changed: &origin.changed,
         scale: origin.scale.parse::<Scale>()?,

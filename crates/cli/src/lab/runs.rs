@@ -94,11 +94,6 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         ..Origin::default()
     };
     if is_of_databases {
-        if let Some(address) = origin.clients.addresses.first() {
-            return Err(Failure::usage(format!(
-                "--client {address}: for scenarios of devices; {name} drives databases"
-            )));
-        }
         match FleetScenario::is_one(&origin.scenario)? {
             true => drop(FleetScenario::parse(&origin.scenario).map_err(named)?),
             false => drop(OltpScenario::parse(&origin.scenario).map_err(named)?),

@@ -1,13 +1,17 @@
 //! The coordinator's side.
 
+mod other;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+pub use self::other::{Begun, OtherHome, OtherMeasured};
 
 use super::Link;
 use super::clock::{Ahead, Asked, Clock, best};
 use super::words::{Answer, Ask, PROTOCOL, Part, hear, refusal, say};
 use crate::cpu::CpuTicks;
-use crate::live::Count;
+use crate::live::{Count, Counted};
 use crate::machine::boot_id;
 use crate::measure::Measured;
 use crate::others::Others;
@@ -53,6 +57,8 @@ struct Client {
     is_here: bool,
     first: Ahead,
     ahead: Ahead,
+    /// It was given a share, and has not said yet what came of it.
+    owes: bool,
     /// Why there is nothing to be had of it any more.
     died: Option<LabError>,
 }
@@ -81,6 +87,7 @@ impl Clients {
                 is_here: false,
                 first: Ahead::default(),
                 ahead: Ahead::default(),
+                owes: false,
                 died: None,
             };
             client.greet(&clock)?;
@@ -157,7 +164,7 @@ impl Clients {
         let many = if what.is_shared() { 1 } else { all.len() };
         let fill = |client: &mut Client| {
             client.tell(&Ask::Fill(what.clone()))?;
-            match client.attend(progress)? {
+            match client.attend(progress, Counted::Accesses)? {
                 Answer::Filled => progress.go_on(),
                 _ => Err(client.misunderstood()),
             }
@@ -179,7 +186,7 @@ impl Clients {
         let mut all = self.lock();
         let mut hands = deal(&mut all, load.jobs);
         if let Err(error) = stand_ready(&mut hands, load) {
-            call_off(&mut hands);
+            call_off(hands.into_iter().map(|hand| hand.client));
             return Err(error);
         }
         for hand in &mut hands {
@@ -187,10 +194,7 @@ impl Clients {
         }
         let at_ns = self.clock.steady_ns() + LEAD.as_nanos() as u64;
         for hand in &mut hands {
-            let theirs = at_ns as i64 + hand.client.ahead.steady_ns;
-            let at_ns = u64::try_from(theirs).unwrap_or_default();
-            // Whoever does not hear it is found to be dead below.
-            let _ = hand.client.tell(&Ask::Go { at_ns });
+            hand.client.go(at_ns);
         }
         let Some(first) = load.jobs.first() else {
             return Err(LabError::usage("no threads"));
@@ -203,7 +207,7 @@ impl Clients {
         let (homes, used) = std::thread::scope(|scope| {
             let homes = hands
                 .iter_mut()
-                .map(|hand| scope.spawn(|| hand.client.attend(progress)));
+                .map(|hand| scope.spawn(|| hand.client.attend(progress, Counted::Accesses)));
             let homes: Vec<_> = homes.collect();
             let used = watch.used(&|| homes.iter().all(|home| home.is_finished()));
             let homes: Vec<_> = homes
@@ -253,6 +257,7 @@ fn stand_ready(hands: &mut [Hand<'_>], load: &Load<'_>) -> Result<(), LabError> 
             pin: load.pin,
             jobs: hand.jobs.clone(),
         })))?;
+        hand.client.owes = true;
     }
     for hand in hands {
         match hand.client.heard(SET_UP)? {
@@ -265,10 +270,10 @@ fn stand_ready(hands: &mut [Hand<'_>], load: &Load<'_>) -> Result<(), LabError> 
 
 /// Nobody begins: those that stand ready are told, and what they answer is heard, so that the next answer is one to the
 /// next question.
-fn call_off(hands: &mut [Hand<'_>]) {
-    for hand in hands {
-        if hand.client.died.is_none() && hand.client.tell(&Ask::Stop).is_ok() {
-            while let Ok(Answer::Ready | Answer::Alive(_)) = hand.client.heard(ANSWER) {}
+fn call_off<'a>(clients: impl Iterator<Item = &'a mut Client>) {
+    for client in clients {
+        if client.owes && client.died.is_none() && client.tell(&Ask::Stop).is_ok() {
+            while let Ok(Answer::Ready | Answer::Alive(_)) = client.heard(ANSWER) {}
         }
     }
 }
@@ -373,6 +378,14 @@ impl Client {
         say(&mut *self.link, ask).map_err(|error| self.dies(&error))
     }
 
+    /// Tells it the moment, by our clock, at which it is to begin.
+    fn go(&mut self, at_ns: u64) {
+        let theirs = at_ns as i64 + self.ahead.steady_ns;
+        let at_ns = u64::try_from(theirs).unwrap_or_default();
+        // One that does not hear it is found to be dead when it is attended to.
+        let _ = self.tell(&Ask::Go { at_ns });
+    }
+
     /// The next answer, which must come within `patience`; a refusal is an error that names the client.
     fn heard(&mut self, patience: Duration) -> Result<Answer, LabError> {
         let end = Instant::now() + patience;
@@ -389,12 +402,12 @@ impl Client {
     }
 
     /// The answer to what takes long: it says that it lives meanwhile. If the run is to end, it is told to stop.
-    fn attend(&mut self, progress: &Progress) -> Result<Answer, LabError> {
+    fn attend(&mut self, progress: &Progress, counted: Counted) -> Result<Answer, LabError> {
         let (mut lived, mut before, mut told) = (Instant::now(), Count::default(), false);
         loop {
             match self.word(LOOK_EVERY)? {
                 Some(Answer::Alive(count)) => {
-                    let tempo = count.since(before, lived.elapsed());
+                    let tempo = counted.tempo(count.since(before, lived.elapsed()));
                     (lived, before) = (Instant::now(), count);
                     progress.tempo(&self.name, "", tempo);
                 }
@@ -421,9 +434,15 @@ impl Client {
         self.is_alive()?;
         match hear(&mut *self.link, patience) {
             Ok(Some(Answer::Refused { code, text })) => {
+                // There is nothing more to come.
+                self.owes = false;
                 Err(refusal(code, format!("client {}: {text}", self.name)))
             }
-            Ok(answer) => Ok(answer),
+            Ok(answer) => {
+                let is_last = matches!(answer, Some(Answer::Measured(_) | Answer::Other { .. }));
+                self.owes &= !is_last;
+                Ok(answer)
+            }
             Err(error) => Err(self.dies(&error)),
         }
     }

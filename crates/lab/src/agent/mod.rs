@@ -8,6 +8,9 @@
 //!             ◀─ measured: histograms ────────── agent      merged with those of the others
 //! ```
 //!
+//! Users of a database are the same with other words: `look` (can its server be reached from there?) once a run, and
+//! `other` instead of `part`.
+//!
 //! The threads of a cell are dealt out, so that a cell is the same load from one agent or from ten. Clocks are compared
 //! before each turn: the moment at which all begin is told to each agent in its own clock. Histograms travel whole and
 //! are added up; a percentile of a part is never looked at. An agent that dies is named, and its part is missing from
@@ -17,6 +20,7 @@
 
 mod clients;
 mod clock;
+mod other;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -25,8 +29,9 @@ mod words;
 use std::time::Duration;
 
 pub(crate) use clients::Load;
-pub use clients::{ClientLink, Clients};
-pub use serve::{Ended, serve};
+pub use clients::{Begun, ClientLink, Clients, OtherHome, OtherMeasured};
+pub use other::{NoOtherLoad, OtherLoad, Start};
+pub use serve::{Ended, Makes, serve};
 
 use crate::LabError;
 

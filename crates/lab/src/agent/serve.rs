@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Link;
 use super::clock::Clock;
+use super::other::{OtherLoad, Start};
 use super::words::{Answer, Ask, Found, Home, PROTOCOL, Part, hear, say};
 use crate::cpu::usable_cpus;
 use crate::live::{Count, Counter};
@@ -33,11 +34,21 @@ pub enum Ended {
     Stopped,
 }
 
+/// What an agent makes load with.
+#[derive(Clone, Copy)]
+pub struct Makes<'a> {
+    /// Of devices.
+    pub stacks: &'a dyn Stacks,
+    /// Of another kind.
+    pub other: &'a dyn OtherLoad,
+}
+
 /// Does what a coordinator says until it goes, or until `progress` says that this process is to end.
-pub fn serve(link: &mut dyn Link, stacks: &dyn Stacks, progress: &Progress) -> Ended {
+pub fn serve(link: &mut dyn Link, makes: Makes<'_>, progress: &Progress) -> Ended {
     let mut agent = Agent {
         link,
-        stacks,
+        stacks: makes.stacks,
+        other: makes.other,
         progress,
         clock: Clock::new(),
         counters: Vec::new(),
@@ -60,6 +71,7 @@ pub fn serve(link: &mut dyn Link, stacks: &dyn Stacks, progress: &Progress) -> E
 struct Agent<'a> {
     link: &'a mut dyn Link,
     stacks: &'a dyn Stacks,
+    other: &'a dyn OtherLoad,
     progress: &'a Progress,
     clock: Clock,
     /// Of the threads of its last turn.
@@ -78,6 +90,8 @@ impl Agent<'_> {
             }
             Ask::Fill(what) => self.fill(&what).map(|()| Answer::Filled),
             Ask::Part(part) => return self.part(&part),
+            Ask::Look(words) => self.look(&words).map(|()| Answer::Looked),
+            Ask::Other(words) => return self.other(&words),
             // Of a turn that has ended by itself meanwhile.
             Ask::Go { .. } | Ask::Stop => return Ok(()),
         };
@@ -121,6 +135,54 @@ impl Agent<'_> {
             cpus: &cpus,
             model: None,
         };
+        let (outcome, late) = self.turn(&stop, |begin| crew.run_when(&jobs, begin))?;
+        let outcome = outcome.unwrap_or_else(|_| Err(LabError::environment("a thread panicked")));
+        let answer = outcome.and_then(|outcome| home(outcome, late));
+        say(
+            self.link,
+            &answer.unwrap_or_else(|error| Answer::refused(&error)),
+        )
+    }
+
+    /// Whether a load of another kind can be made from here.
+    fn look(&mut self, words: &str) -> Result<(), LabError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let other = self.other;
+        self.attended(&stop, || other.look(words))?
+    }
+
+    /// A share of a load of another kind.
+    fn other(&mut self, words: &str) -> Result<(), LabError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let counter = Arc::<Counter>::default();
+        self.counters = vec![Arc::clone(&counter)];
+        let other = self.other;
+        let (measured, late) = self.turn(&stop, |begin| {
+            let mut start = Start {
+                begin,
+                stop: Arc::clone(&stop),
+                counter,
+            };
+            other.carry_out(words, &mut start)
+        })?;
+        let measured = measured.unwrap_or_else(|_| Err(LabError::environment("a thread panicked")));
+        let answer = match measured {
+            Ok(words) => Answer::Other {
+                words,
+                late_ns: u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
+            },
+            Err(error) => Answer::refused(&error),
+        };
+        say(self.link, &answer)
+    }
+
+    /// Work that says when it stands ready, and begins at the moment that the coordinator says; how long after that it
+    /// began.
+    fn turn<T: Send>(
+        &mut self,
+        stop: &Arc<AtomicBool>,
+        work: impl FnOnce(&mut dyn FnMut() -> bool) -> T + Send,
+    ) -> Result<(std::thread::Result<T>, Duration), LabError> {
         let (tell_ready, ready) = channel();
         let (tell_go, go) = channel();
         let mut begin = move || {
@@ -128,12 +190,12 @@ impl Agent<'_> {
             let _ = tell_ready.send(());
             go.recv().unwrap_or(false)
         };
-        let done = std::thread::scope(|scope| {
-            let work = scope.spawn(|| crew.run_when(&jobs, &mut begin));
+        std::thread::scope(|scope| {
+            let work = scope.spawn(move || work(&mut begin));
             let mut late = Duration::ZERO;
             let begun = self.until_ready(&ready, &work);
             let begun = begun.and_then(|is_ready| match is_ready {
-                true => self.until_go(&stop).map(|at| {
+                true => self.until_go(stop).map(|at| {
                     late = at.unwrap_or_default();
                     at.is_some()
                 }),
@@ -141,21 +203,14 @@ impl Agent<'_> {
             });
             let _ = tell_go.send(matches!(begun, Ok(true)));
             drop(tell_go);
-            let watched = begun.and_then(|_| self.watch(&stop, &|| work.is_finished()));
+            let watched = begun.and_then(|_| self.watch(stop, &|| work.is_finished()));
             if watched.is_err() {
                 stop.store(true, Ordering::SeqCst);
             }
             let outcome = work.join();
             watched?;
-            Ok::<_, LabError>((outcome, late))
-        });
-        let (outcome, late) = done?;
-        let outcome = outcome.unwrap_or_else(|_| Err(LabError::environment("a thread panicked")));
-        let answer = outcome.and_then(|outcome| home(outcome, late));
-        say(
-            self.link,
-            &answer.unwrap_or_else(|error| Answer::refused(&error)),
-        )
+            Ok((outcome, late))
+        })
     }
 
     /// Waits until all threads stand ready, and says so; false if they have given up.

@@ -36,7 +36,7 @@ impl Link for End {
     fn send(&mut self, message: &str) -> Result<(), LabError> {
         let gone = || LabError::environment("gone");
         if let Some(lives) = &self.lives
-            && message.starts_with("{\"measured\"")
+            && (message.starts_with("{\"measured\"") || message.starts_with("{\"other\""))
             && lives.fetch_sub(1, Ordering::SeqCst) <= 1
         {
             self.out = channel().0;
@@ -76,9 +76,55 @@ fn plan() -> SweepPlan {
     plan
 }
 
+/// Does what it is told in one word, and says so.
+struct Echo;
+
+impl OtherLoad for Echo {
+    fn look(&self, words: &str) -> Result<(), LabError> {
+        match words {
+            "far" => Err(LabError::environment("there is no way to it")),
+            _ => Ok(()),
+        }
+    }
+
+    fn carry_out(&self, words: &str, start: &mut Start<'_>) -> Result<String, LabError> {
+        self.look(words)?;
+        start.count(1, 1);
+        match start.wait() {
+            true => Ok(format!("did {words}")),
+            false => Ok("did nothing".to_owned()),
+        }
+    }
+}
+
+fn makes(stacks: &Simulated) -> Makes<'_> {
+    Makes {
+        stacks,
+        other: &Echo,
+    }
+}
+
 /// Runs a plan with so many agents in this process, the last of which may be killed.
 fn run(plan: &SweepPlan, agents: usize, lives: Option<u32>) -> Result<RunOutcome, LabError> {
-    let (here, there) = (stacks(), stacks());
+    with_agents(agents, lives, |clients| {
+        let means = Means {
+            stacks: &stacks(),
+            services: &NoServices,
+            clients: Some(clients),
+            progress: &Progress::silent(),
+            journal: &mut Journal::none(),
+        };
+        run_plan(plan, means)
+    })
+}
+
+/// Does something with so many agents in this process, the last of which may be killed.
+fn with_agents<T>(
+    agents: usize,
+    lives: Option<u32>,
+    what: impl FnOnce(&Clients) -> Result<T, LabError>,
+) -> Result<T, LabError> {
+    let there = stacks();
     let stop = Arc::new(AtomicBool::new(false));
     let ending = || Progress::silent().until(Arc::clone(&stop));
     std::thread::scope(|scope| {
@@ -92,17 +138,10 @@ fn run(plan: &SweepPlan, agents: usize, lives: Option<u32>) -> Result<RunOutcome
                 link: Box::new(ours),
             });
             let (there, quiet) = (&there, ending());
-            scope.spawn(move || serve(&mut theirs, there, &quiet));
+            scope.spawn(move || serve(&mut theirs, makes(there), &quiet));
         }
         let clients = Clients::greet(links)?;
-        let means = Means {
-            stacks: &here,
-            services: &NoServices,
-            clients: Some(&clients),
-            progress: &Progress::silent(),
-            journal: &mut Journal::none(),
-        };
-        let ran = run_plan(plan, means);
+        let ran = what(&clients);
         stop.store(true, Ordering::SeqCst);
         ran
     })
@@ -223,7 +262,7 @@ fn another_language_is_refused_by_name() {
     std::thread::scope(|scope| {
         let quiet = Progress::silent().until(Arc::clone(&stop));
         let here = stacks();
-        let agent = scope.spawn(move || serve(&mut theirs, &here, &quiet));
+        let agent = scope.spawn(move || serve(&mut theirs, makes(&here), &quiet));
         let mut ours = ours;
         ours.send("{\"hello\":{\"protocol\":\"ashlar-agent-9\"}}")
             .expect("sent");
@@ -257,4 +296,68 @@ fn what_an_agent_s_load_uses_counts_where_it_runs() {
         ..RepeatResult::default()
     };
     assert_eq!(repeat.storage_cpu_pct(), Some(30.0));
+}
+
+fn shares(words: &[&str]) -> Vec<Option<String>> {
+    let share = |words: &&str| (!words.is_empty()).then(|| (*words).to_owned());
+    words.iter().map(share).collect()
+}
+
+/// What each client measured, or why it did not.
+fn told(homes: &[OtherHome]) -> Vec<(&str, String)> {
+    let told = |home: &OtherHome| match &home.measured {
+        Ok(measured) => measured.words.clone(),
+        Err(error) => error.to_string(),
+    };
+    homes.iter().map(|of| (&*of.client, told(of))).collect()
+}
+
+#[test]
+fn load_of_another_kind_is_dealt_out_and_begins_at_one_moment() {
+    let silent = Progress::silent();
+    with_agents(3, None, |clients| {
+        clients.look("near")?;
+        let far = clients.look("far").expect_err("too far").to_string();
+        assert!(
+            far.contains("client agent-1: ") && far.contains("no way"),
+            "{far}"
+        );
+        let mut seen = None;
+        let homes = clients.carry_out(&shares(&["a", "", "c"]), &silent, |begun| {
+            seen = Some(begun.at);
+            while !begun.has_ended() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })?;
+        assert_eq!(
+            told(&homes),
+            [("agent-1", "did a".into()), ("agent-3", "did c".into())]
+        );
+        assert!(seen.is_some_and(|at| at <= std::time::Instant::now()));
+        // One that cannot begin keeps all from it, and they are there for what comes next.
+        let refused = clients.carry_out(&shares(&["a", "far", "c"]), &silent, |_| {});
+        let refused = refused.expect_err("all wait").to_string();
+        assert!(
+            refused.contains("client agent-2: there is no way"),
+            "{refused}"
+        );
+        let homes = clients.carry_out(&shares(&["a", "b", "c"]), &silent, |_| {})?;
+        assert_eq!(homes.len(), 3);
+        assert!(homes.iter().all(|home| home.measured.is_ok()));
+        Ok(())
+    })
+    .expect("ran");
+}
+
+#[test]
+fn a_share_of_another_kind_that_is_lost_is_named() {
+    let homes = with_agents(2, Some(1), |clients| {
+        let homes = clients.carry_out(&shares(&["a", "b"]), &Progress::silent(), |_| {})?;
+        assert_eq!(clients.died().len(), 1);
+        Ok(homes)
+    });
+    let homes = homes.expect("ran");
+    let told = told(&homes);
+    assert_eq!(told[0], ("agent-1", "did a".into()));
+    assert!(told[1].1.contains("client agent-2 died"), "{told:?}");
 }

@@ -14,7 +14,7 @@ use crate::workload::Job;
 use crate::{LabError, Machine, PrepareOptions, Prepared};
 
 /// Both sides must have this one; a part means the same to both only then.
-pub(super) const PROTOCOL: &str = "ashlar-agent-3";
+pub(super) const PROTOCOL: &str = "ashlar-agent-4";
 
 /// From the coordinator.
 #[derive(Serialize, Deserialize)]
@@ -30,6 +30,10 @@ pub(super) enum Ask {
     },
     Fill(Fill),
     Part(Box<Part>),
+    /// Whether a load of another kind can be made from there.
+    Look(String),
+    /// A share of such a load.
+    Other(String),
     Go {
         at_ns: u64,
     },
@@ -62,6 +66,12 @@ pub(super) enum Answer {
     /// It works; what its threads have done in this turn until now.
     Alive(Count),
     Measured(Box<Home>),
+    Looked,
+    /// What was measured of a load of another kind; and how long after the common moment it began.
+    Other {
+        words: String,
+        late_ns: u64,
+    },
     Refused {
         code: i32,
         text: String,

@@ -7,7 +7,7 @@ use ashlar_lab::units::human_bytes;
 use ashlar_lab::{LabError, ResultFile};
 use maud::{Markup, html};
 
-use super::{Shown, charts, method, named_flags, scan, tables};
+use super::{Shown, charts, clients, method, named_flags, scan, tables};
 use crate::scenario::{ConfigurationResult, Group, Look, ScenarioResult, hint};
 
 /// The report.
@@ -46,6 +46,7 @@ pub(crate) fn html(result: &ScenarioResult) -> Result<String, LabError> {
                 (tables::consistency(&runs))
             }
             @if !scans.is_empty() { (scan::figures(&scans)?) }
+            (clients::section(result))
         },
         flags: flags.collect(),
         method: html! {

@@ -169,6 +169,10 @@ fn every_key_of_a_result_is_documented() {
     for step in &mut run.steps {
         let kinds = ["new_order", "payment"].map(|kind| (kind.to_owned(), Default::default()));
         step.transactions.extend(kinds);
+        step.clients.push(crate::result::ClientShare {
+            lost: true,
+            ..Default::default()
+        });
     }
     let configuration = crate::scenario::ConfigurationResult {
         oltp: Some(run.clone()),

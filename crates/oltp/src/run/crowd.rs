@@ -1,21 +1,22 @@
 //! Users that are logged in to one database, and what is measured of them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress, Tempo};
+use serde::{Deserialize, Serialize};
 
+use super::looker::Looker;
 use super::measured::{Measured, NewOrders};
-use super::plan::RunPlan;
+use super::plan::{Mode, RunPlan};
 use super::span::{Mark, Span};
 use super::stage::{Crew, Phase, Stage};
 use super::user::User;
-use crate::aside;
-use crate::database::{Database, ServerPlace, Watcher};
+use crate::database::Database;
 use crate::ledger::Ledger;
 use crate::result::StepResult;
 use crate::terminal::{Terminal, TerminalSetting};
-use crate::usage::Usage;
+use crate::usage::{Usage, process_cpu_s};
 
 /// Users that are told to stop get this long to end their transactions.
 const GRACE: Duration = Duration::from_secs(30);
@@ -33,10 +34,9 @@ const STACK: usize = 1 << 20;
 pub(crate) struct Crowd<'a> {
     pub(super) stage: Arc<Stage>,
     users: usize,
-    /// Shared with a thread that asks. Nothing once this ends.
-    watcher: Option<SharedWatcher>,
+    /// None beside users whom another process looks at.
+    looker: Option<Looker<'a>>,
     target: String,
-    place: ServerPlace,
     empty: Measured,
     progress: &'a Progress,
     shown: Shown<'a>,
@@ -79,7 +79,29 @@ impl Shown<'_> {
     }
 }
 
-type SharedWatcher = Arc<Mutex<Box<dyn Watcher>>>;
+/// Which of a step's users are here: from number `index` on, every `of`-th.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) index: usize,
+    pub(crate) of: usize,
+}
+
+impl Part {
+    const ALL: Self = Self { index: 0, of: 1 };
+
+    /// The numbers of those.
+    pub(crate) fn numbers(self, users: usize) -> impl Iterator<Item = usize> {
+        (self.index..users).step_by(self.of.max(1))
+    }
+}
+
+/// What users did whom another process looks at.
+pub(crate) struct Worked {
+    pub(crate) measured: Measured,
+    pub(crate) elapsed: Duration,
+    /// Processor seconds of this process.
+    pub(crate) cpu_s: f64,
+}
 
 /// What was measured of a time.
 pub(crate) struct Window {
@@ -134,9 +156,6 @@ impl Window {
 impl Drop for Crowd<'_> {
     fn drop(&mut self) {
         self.stage.enter(Phase::Stop);
-        // To log out may be to wait for storage, too.
-        let watcher = self.watcher.take();
-        let _ = aside::ask(&self.target, self.progress, move || drop(watcher));
     }
 }
 
@@ -147,21 +166,43 @@ impl<'a> Crowd<'a> {
     /// Not all of them can log in, or somebody wants this to end.
     pub(crate) fn log_in(
         database: &Arc<dyn Database>,
-        (plan, setting): (&RunPlan, &TerminalSetting),
+        of: (&RunPlan, &TerminalSetting),
         ledger: Option<Arc<Ledger>>,
         progress: &'a Progress,
     ) -> Result<Self, LabError> {
-        let mut watcher = database.watcher()?;
-        let place = watcher.place();
+        let looker = Looker::new(database, progress)?;
+        let mut crowd = Self::enter(database, of, (Part::ALL, ledger), progress)?;
+        crowd.looker = Some(looker);
+        Ok(crowd)
+    }
+
+    /// Logs a part of the users in, whom another process looks at.
+    ///
+    /// # Errors
+    /// As [`Self::log_in`]'s.
+    pub(crate) fn log_in_part(
+        database: &Arc<dyn Database>,
+        of: (&RunPlan, &TerminalSetting),
+        part: Part,
+        progress: &'a Progress,
+    ) -> Result<Self, LabError> {
+        Self::enter(database, of, (part, None), progress)
+    }
+
+    fn enter(
+        database: &Arc<dyn Database>,
+        (plan, setting): (&RunPlan, &TerminalSetting),
+        (part, ledger): (Part, Option<Arc<Ledger>>),
+        progress: &'a Progress,
+    ) -> Result<Self, LabError> {
         let empty = Measured::new()?;
-        let users = setting.users;
+        let users = part.numbers(setting.users).count();
         let stage = Stage::new((plan, setting), &empty, ledger);
         let crowd = Self {
             stage: Arc::new(stage),
             users,
-            watcher: Some(Arc::new(Mutex::new(watcher))),
+            looker: None,
             target: database.target(),
-            place,
             empty,
             progress,
             shown: Shown {
@@ -170,7 +211,7 @@ impl<'a> Crowd<'a> {
                 member: "",
             },
         };
-        for number in 0..users {
+        for number in part.numbers(setting.users) {
             spawn(database, setting, &crowd.stage, number)?;
         }
         let all = |crew: &Crew| crew.logged_in == users || crew.refused.is_some();
@@ -227,10 +268,8 @@ impl<'a> Crowd<'a> {
         let first = self.mark()?;
         self.stage.enter(Phase::Measure);
         let device_series = self.watch_device(time);
-        let (last, unanswered) = match self.mark() {
-            Ok(mark) => (mark, None),
-            Err(error) => (Mark::unanswered(&self.place, &error), Some(error)),
-        };
+        self.stage.have_counted(self.users, COUNTING);
+        let (last, unanswered) = self.looker()?.last_mark();
         let span = Span::between(&first, last);
         // Only now: what users do while the database is asked is done in the time that is told.
         let measured = self.stage.take(&self.empty)?;
@@ -296,28 +335,67 @@ impl<'a> Crowd<'a> {
 
     fn mark(&self) -> Result<Mark, LabError> {
         self.stage.have_counted(self.users, COUNTING);
-        let (watcher, place) = (self.watcher.clone(), self.place.clone());
-        let mark = move || {
-            let watcher = watcher?;
-            let mut watcher = watcher.lock().unwrap_or_else(PoisonError::into_inner);
-            Some(Mark::now(watcher.as_mut(), &place))
+        self.looker()?.mark()
+    }
+
+    fn looker(&self) -> Result<&Looker<'a>, LabError> {
+        let none = || LabError::environment(format!("{}: not looked at from here", self.target));
+        self.looker.as_ref().ok_or_else(none)
+    }
+
+    /// Lets them work as planned from now on, until the time is over or all have done their share; `tell` hears of new
+    /// orders every second.
+    ///
+    /// # Errors
+    /// What they have seen cannot be put together.
+    pub(crate) fn work(
+        &mut self,
+        plan: &RunPlan,
+        tell: &dyn Fn(NewOrders),
+    ) -> Result<Worked, LabError> {
+        let time = match plan.mode {
+            Mode::Fixed(_) => Duration::MAX,
+            Mode::Timed | Mode::Rate(_) | Mode::Streams(..) => {
+                self.ramp(plan.ramp);
+                plan.measure
+            }
         };
-        let mark = aside::ask(&self.target, self.progress, mark)?;
-        mark.ok_or_else(|| LabError::environment(format!("{}: logged out", self.target)))
+        // The other process does not wait for it, and asks the database a little later.
+        self.stage.have_counted(self.users, Duration::ZERO);
+        let cpu_s = process_cpu_s();
+        self.stage.enter(Phase::Measure);
+        let begun = Instant::now();
+        for second in 1.. {
+            let next = time.min(Duration::from_secs(second));
+            let ends = self.wait(next.saturating_sub(begun.elapsed())) || begun.elapsed() >= time;
+            tell(self.stage.new_orders());
+            if ends {
+                break;
+            }
+        }
+        let measured = self.stage.take(&self.empty)?;
+        let elapsed = begun.elapsed();
+        self.stage.have_counted(self.users, Duration::ZERO);
+        Ok(Worked {
+            measured,
+            elapsed,
+            cpu_s: process_cpu_s() - cpu_s,
+        })
     }
 
     /// Waits for a time, or until all users have ended; what the device did in each whole second of it.
     fn watch_device(&self, time: Duration) -> Vec<(u64, u64)> {
         let start = Instant::now();
         let mut series = Vec::new();
-        let mut before = Usage::device_now(&self.place);
+        let device = || Usage::device_now(self.looker.as_ref()?.place());
+        let mut before = device();
         let mut seen = Look::now(&self.stage);
         for second in 1.. {
             let next = time.min(Duration::from_secs(second));
             let left = next.saturating_sub(start.elapsed());
             let ends = self.wait(left) || start.elapsed() >= time;
             if start.elapsed() >= Duration::from_secs(second) {
-                let now = Usage::device_now(&self.place);
+                let now = device();
                 let both = before.zip(now);
                 series.extend(
                     both.map(|(from, to)| {

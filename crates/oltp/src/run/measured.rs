@@ -1,7 +1,11 @@
 //! What users saw. Users share a few of these, so that memory does not grow with their number, and
-//! all of them are merged at the end; those of several databases merge the same way.
+//! all of them are merged at the end; those of several databases, or machines, merge the same way.
+
+mod packed;
 
 use std::time::Duration;
+
+pub(crate) use self::packed::PackedMeasured;
 
 use ashlar_lab::{LabError, Latencies};
 use hdrhistogram::Histogram;

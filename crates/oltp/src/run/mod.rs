@@ -1,8 +1,10 @@
 //! A run: steps of users, each logged in, ramped up, measured and checked.
 
 mod crowd;
+mod looker;
 mod measured;
 mod plan;
+mod remote;
 mod span;
 mod stage;
 mod step;
@@ -20,9 +22,10 @@ use ashlar_lab::{
     Workload, carry_out,
 };
 
-pub(crate) use crowd::{Crowd, Shown, Window};
-pub(crate) use measured::Measured;
+pub(crate) use crowd::{Crowd, Part, Shown, Window, Worked};
+pub(crate) use measured::{Measured, NewOrders, PackedMeasured};
 pub use plan::{Mode, RunPlan};
+pub(crate) use remote::{Elsewhere, drive_elsewhere};
 
 use crate::aside;
 use crate::check::check;

@@ -64,6 +64,11 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// Users were elsewhere, and used so many processor seconds there.
+    pub(super) fn loaded_from_elsewhere(&mut self, cpu_s: f64) {
+        self.used.client_cpu_s = cpu_s;
+    }
+
     pub(super) fn between(first: &Mark, last: Mark) -> Self {
         let orders = first.orders.zip(last.orders);
         let transactions = first.transactions.zip(last.transactions);

@@ -302,6 +302,30 @@ impl OltpScenario {
         Ok(file)
     }
 
+    /// Refuses what agents cannot be users of.
+    ///
+    /// # Errors
+    /// A usage error that says why.
+    pub fn check_clients(&self) -> Result<(), LabError> {
+        let name = &self.name;
+        let refused = |why: &str| Err(LabError::usage(format!("--client: {name}: {why}")));
+        match &self.oltp {
+            None => refused("readers of a scan are in the process that runs it"),
+            Some(oltp) if oltp.engine == OltpEngine::Mariadb => refused(
+                "MariaDB of a scenario listens at a socket only: agents load PostgreSQL (`lab oltp --db \
+                 mariadb://…` loads one of yours, from one machine)",
+            ),
+            Some(oltp) if oltp.group.is_some() => refused(
+                "the listener of a group that Patroni keeps is on this machine's 127.0.0.1 only, so not with \
+                 oltp.group",
+            ),
+            Some(_) if self.turns.is_some() => {
+                refused("with [turns] users stay logged in and rest, which agents do not do")
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     /// PostgreSQL's settings, and whether they have room for the users.
     fn check_settings(&self) -> Result<(), LabError> {
         let of_scan = self

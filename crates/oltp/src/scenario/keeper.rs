@@ -1,5 +1,6 @@
 //! What keeps the database of a home: PostgreSQL's servers, which may be two, or a MariaDB.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,14 +73,19 @@ impl Drop for Ended {
 }
 
 impl Keeper {
-    /// Makes the primary in the first folder and starts it.
+    /// Makes the primary in the first folder and starts it; PostgreSQL's can listen besides its socket.
     pub(super) fn start(
         engine: OltpEngine,
         [primary, standby]: &[PathBuf; 2],
         settings: Settings,
+        listens: Option<SocketAddr>,
     ) -> Result<Self, LabError> {
         Ok(match engine {
-            OltpEngine::Postgres => Self::Postgres(Pair::start(primary, standby, settings)?),
+            OltpEngine::Postgres => Self::Postgres(Pair::start_listening(
+                [primary, standby],
+                settings,
+                listens,
+            )?),
             OltpEngine::Mariadb => {
                 let server = Ended(MariaServer::at(primary)?);
                 server.0.start(Some(settings))?;
@@ -98,6 +104,14 @@ impl Keeper {
             Self::Postgres(pair) => Arc::new(Postgres::new(&pair.url(), logic)?.until(progress)),
             Self::Mariadb(server) => Arc::new(MariaDb::new(&server.0.url(DATABASE))?),
         })
+    }
+
+    /// Where clients on other machines reach it.
+    pub(super) fn listens(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Postgres(pair) => pair.primary().listens(),
+            Self::Mariadb(_) => None,
+        }
     }
 
     /// Bytes of its database.

@@ -13,8 +13,12 @@ use super::{Stage, told, turns};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
 use crate::postgres::Logic;
-use crate::result::OltpResult;
-use crate::run::{Place as StepPlace, RunPlan, begin, drive, examine, ready};
+use crate::remote::RemoteUsers;
+use crate::result::{OltpResult, StepResult};
+use crate::run::{
+    Elsewhere, Place as StepPlace, RunPlan, begin, drive, drive_elsewhere, examine, ready,
+};
+use crate::schema::Marker;
 use crate::schema::SMALL;
 use crate::server::{Settings, Topology};
 
@@ -132,13 +136,39 @@ impl Load<'_> {
             repeat: turn.repeat,
             ledger: None,
         };
-        let mut step = drive(&database, (&of.plan, &marker), place, stage.progress)?;
+        let mut step = self.drive(&database, (of, &marker), place)?;
         step.log(&stage.log, Some(turn.configuration))?;
         // The check is no part of what is measured, and its sorts and hashes need memory of their own.
         pair.lift_limit()?;
         examine(&database, &marker, &mut step, stage.progress);
         run.steps.push(step);
         Ok(run)
+    }
+}
+
+impl Load<'_> {
+    /// One step, of users here or at agents.
+    fn drive(
+        &self,
+        database: &Arc<dyn Database>,
+        (of, marker): (&Ready, &Marker),
+        place: StepPlace,
+    ) -> Result<StepResult, LabError> {
+        let (pair, _) = &self.pairs[of.home];
+        let elsewhere = self.stage.clients.zip(pair.listens());
+        match elsewhere.map(|(users, address)| Elsewhere {
+            users,
+            address,
+            logic: logic(self.oltp),
+        }) {
+            None => drive(database, (&of.plan, marker), place, self.stage.progress),
+            Some(elsewhere) => drive_elsewhere(
+                database,
+                (&of.plan, marker),
+                &place,
+                (&elsewhere, self.stage.progress),
+            ),
+        }
     }
 }
 
@@ -193,8 +223,13 @@ fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Keeper, 
         memory_bytes: None,
         set: set(oltp),
     };
-    let mut pair = Keeper::start(oltp.engine, &stage.home_folders(index), settings.clone())?;
+    let listens = stage.clients.map(RemoteUsers::free_address).transpose()?;
+    let folders = stage.home_folders(index);
+    let mut pair = Keeper::start(oltp.engine, &folders, settings.clone(), listens)?;
     let database = open(stage, &pair, oltp)?;
+    if let Some((users, address)) = stage.clients.zip(listens) {
+        users.admit(database.as_ref(), address, progress)?;
+    }
     let plan = BuildPlan {
         shape: oltp.shape(),
         seed: stage.file.measure.seed,
@@ -228,11 +263,14 @@ pub(super) fn open(
     pair: &Keeper,
     oltp: &OltpSection,
 ) -> Result<Arc<dyn Database>, LabError> {
-    let logic = match &*oltp.sql {
+    pair.open(logic(oltp), stage.progress)
+}
+
+fn logic(oltp: &OltpSection) -> Logic {
+    match &*oltp.sql {
         "client" => Logic::Client,
         _ => Logic::Functions,
-    };
-    pair.open(logic, stage.progress)
+    }
 }
 
 /// Puts an empty configuration into the result; how it is to be run.

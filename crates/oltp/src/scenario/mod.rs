@@ -33,8 +33,10 @@ pub use named::{NamedSection, PublishedSide};
 pub use result::{ConfigurationResult, ScenarioResult};
 pub use users::with_users;
 
+use crate::fleet::FleetScenario;
 use crate::group::{Group as Kept, OWN};
 use crate::mariadb::MariaServer;
+use crate::remote::RemoteUsers;
 use crate::server::{Server, Topology};
 
 /// The scenarios that ship: name and text.
@@ -93,6 +95,34 @@ pub struct ScenarioRun<'a> {
     /// Patroni keeps the groups, with etcd and HAProxy; their own things are in this directory while one runs. One
     /// that asks for Patroni itself has them in a folder of its own.
     pub patroni: Option<&'a Path>,
+    /// Agents that have the users; without, they are in this process.
+    pub clients: Option<&'a RemoteUsers<'a>>,
+}
+
+impl<'a> ScenarioRun<'a> {
+    /// The same with its users at these agents.
+    pub fn with<'b>(&self, clients: Option<&'b RemoteUsers<'b>>) -> ScenarioRun<'b>
+    where
+        'a: 'b,
+    {
+        ScenarioRun {
+            clients,
+            ..self.clone()
+        }
+    }
+}
+
+/// Refuses agents where they cannot be the users of a scenario.
+///
+/// # Errors
+/// A usage error that says why.
+pub fn check_clients(text: &str) -> Result<(), LabError> {
+    if FleetScenario::is_one(text)? {
+        return Err(LabError::usage(
+            "--client: the databases of a fleet listen at sockets only: its load comes from the process that runs it",
+        ));
+    }
+    OltpScenario::parse(text)?.check_clients()
 }
 
 impl ScenarioRun<'_> {
@@ -148,6 +178,7 @@ struct Stage<'a> {
     asked: Vec<Asked>,
     out: &'a Path,
     patroni: Option<&'a Path>,
+    clients: Option<&'a RemoteUsers<'a>>,
     log: LatencyLog,
     progress: &'a Progress,
 }
@@ -163,6 +194,9 @@ pub fn run_scenario(
     journal: &mut Journal,
 ) -> Result<ScenarioResult, LabError> {
     let mut file = OltpScenario::parse(run.text)?;
+    if run.clients.is_some() {
+        file.check_clients()?;
+    }
     let (places, place_flag) = file.places(run.places, run.dir)?;
     let (written, scaled) = file.scale(run.scale);
     let note = ScenarioNote {
@@ -190,6 +224,7 @@ pub fn run_scenario(
         folders,
         out: run.out,
         patroni: run.patroni.or(own.as_deref()),
+        clients: run.clients,
         log: LatencyLog::of(run.out, journal.turns() > 0)?,
         progress,
     };
@@ -200,6 +235,10 @@ pub fn run_scenario(
         None => scans::run(&stage, &mut result, journal),
     };
     progress.finish();
+    if let Some(users) = run.clients {
+        result.clients = users.told();
+        result.head.checks.push(users.check());
+    }
     if let Err(error) = ran {
         told(&mut result, "the run", &error);
         result.write(run.out)?;

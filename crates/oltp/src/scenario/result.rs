@@ -1,7 +1,7 @@
 //! `result.json` of a scenario, key by key. `docs/oltp.md` documents it for readers; the two change
 //! together.
 
-use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::result::{ClientNote, ScenarioNote};
 use ashlar_lab::short::Short;
 use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,9 @@ pub struct ScenarioResult {
     pub head: Head,
     /// What was measured.
     pub configurations: Vec<ConfigurationResult>,
+    /// The agents that made the load, if any did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientNote>,
     /// How configurations compare, and what was published for that.
     pub comparisons: Vec<Compared>,
 }
@@ -112,6 +115,7 @@ impl ScenarioResult {
                 ..Head::new(Kind::Databases, title)
             },
             configurations: Vec::new(),
+            clients: Vec::new(),
             comparisons: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@
 mod cgroup;
 mod checksums;
 mod copy;
+mod doors;
 mod managed;
 mod pair;
 mod private;
@@ -92,12 +93,17 @@ impl Engine for Programs {
     }
 
     fn socket(&self, room: &Room) -> PathBuf {
-        room.run().join(".s.PGSQL.5432")
+        room.run().join(format!(".s.PGSQL.{}", doors::port(room)))
     }
 
     fn url(&self, room: &Room, database: &str) -> String {
         let run = room.run();
-        format!("postgres:///{database}?host={}&user={OWNER}", run.display())
+        let port = doors::port(room);
+        let run = run.display();
+        match port {
+            doors::USUAL_PORT => format!("postgres:///{database}?host={run}&user={OWNER}"),
+            port => format!("postgres:///{database}?host={run}&port={port}&user={OWNER}"),
+        }
     }
 
     fn check(&self, settings: &Settings) -> Result<(), LabError> {
@@ -135,7 +141,8 @@ impl Engine for Programs {
         group: Option<&Cgroup>,
     ) -> Result<(), LabError> {
         forget_the_dead(room)?;
-        let mut options = format!("-c listen_addresses='' -k '{}'", room.run().display());
+        doors::open(room)?;
+        let mut options = format!("{} -k '{}'", doors::options(room), room.run().display());
         let own = remains::own_segments(self.version());
         let buffers = shared_buffers(settings);
         for setting in own.iter().chain(&buffers).chain(&settings.set) {
@@ -216,12 +223,15 @@ impl Programs {
     /// Runs SQL and gives what it prints.
     fn sql(&self, room: &Room, database: &str, sql: &str) -> Result<String, LabError> {
         let run = room.run().display().to_string();
+        let port = doors::port(room).to_string();
         let words = [
             "-XqAt",
             "-v",
             "ON_ERROR_STOP=1",
             "-h",
             &run,
+            "-p",
+            &port,
             "-U",
             OWNER,
             "-d",

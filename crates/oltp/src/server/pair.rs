@@ -1,6 +1,7 @@
 //! A primary and its standby, as one thing: built once, saved, and put back as a single server or as an
 //! availability group.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use ashlar_lab::LabError;
@@ -45,8 +46,17 @@ impl Pair {
     /// # Errors
     /// As [`Server::start`]'s.
     pub fn start(primary: &Path, standby: &Path, settings: Settings) -> Result<Self, LabError> {
+        Self::start_listening([primary, standby], settings, None)
+    }
+
+    /// The same; the primary listens there besides its socket.
+    pub(crate) fn start_listening(
+        [primary, standby]: [&Path; 2],
+        settings: Settings,
+        at: Option<SocketAddr>,
+    ) -> Result<Self, LabError> {
         let pair = Self {
-            primary: Server::at(primary)?,
+            primary: Server::at(primary)?.listening(at),
             standby: Server::at(standby)?,
             seeded: false,
             managed: None,

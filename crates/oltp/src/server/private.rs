@@ -2,6 +2,7 @@
 //! Everything is below the directory: its data in `data`, its socket in `run`, what was saved in `saved`, its log in
 //! `server.log`. What a kind does in its own way is an [`Engine`].
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
@@ -18,6 +19,8 @@ pub struct Room {
     pub(crate) dir: PathBuf,
     /// As whom its programs run, if we are root: numbers of user and group.
     pub(crate) user: Option<(u32, u32)>,
+    /// Where it listens besides its socket, if clients on other machines are to reach it.
+    pub(crate) listens: Option<SocketAddr>,
 }
 
 impl Room {
@@ -150,7 +153,11 @@ impl<E: Engine> Private<E> {
         let dir = std::path::absolute(dir).map_err(|e| LabError::caused(dir.display(), e))?;
         let engine = E::here()?;
         let user = engine.runs_as();
-        let room = Room { dir, user };
+        let room = Room {
+            dir,
+            user,
+            listens: None,
+        };
         let socket = engine.socket(&room);
         if socket.as_os_str().len() > LONGEST_SOCKET {
             return Err(LabError::usage(format!(
@@ -159,6 +166,17 @@ impl<E: Engine> Private<E> {
             )));
         }
         Ok(Self { room, engine })
+    }
+
+    /// The same, which listens there besides its socket.
+    pub(crate) fn listening(mut self, at: Option<SocketAddr>) -> Self {
+        self.room.listens = at;
+        self
+    }
+
+    /// Where clients on other machines reach it.
+    pub(crate) fn listens(&self) -> Option<SocketAddr> {
+        self.room.listens
     }
 
     /// Whether a directory is one of ours.

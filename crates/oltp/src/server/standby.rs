@@ -56,8 +56,9 @@ impl Server {
         standby.claim()?;
         let (data, run) = (standby.data(), self.socket_dir());
         let (data, run) = (data.display().to_string(), run.display().to_string());
+        let port = super::doors::port(&self.room).to_string();
         let words = [
-            "-D", &data, "-h", &run, "-U", OWNER, "-R", "-X", "stream", "-c", "fast",
+            "-D", &data, "-h", &run, "-p", &port, "-U", OWNER, "-R", "-X", "stream", "-c", "fast",
         ];
         standby.engine.run("pg_basebackup", &words)?;
         // By this name the primary knows it.

@@ -104,6 +104,7 @@ impl VersusRun<'_> {
         let mut turns = self.journal_of(part, &own)?;
         let meters = Meters::start(ground.sources()?)?;
         let run = ScenarioRun {
+            clients: None,
             text: &part.text,
             changed: self.changed,
             scale: self.scale.parse()?,

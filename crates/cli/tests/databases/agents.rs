@@ -1,0 +1,281 @@
+//! Users of a database at agents, each in a network namespace of its own, as on machines of their own.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{Running, ashlar, eventually, is_there, ok};
+use crate::rig::{all_hold, is_left_empty, lab, places, result};
+use crate::typed::{Typed, processes_in};
+
+const SCENARIO: &str = r#"
+    name = "agents"
+    [measure]
+    seconds = 1
+    ramp = 0.2
+    repeat = 1
+    [oltp]
+    warehouses = 2
+    small = true
+    users = [3]
+    set = ["fsync=off"]
+"#;
+
+/// A namespace with a link to this one: here it is `.1`, there `.2`.
+struct Namespace {
+    name: String,
+    net: u8,
+}
+
+impl Namespace {
+    /// Its number tells it from others of this test program; none where there can be none.
+    fn make(number: u8) -> Option<Self> {
+        let is_root = rustix::process::getuid().is_root();
+        let has_ip = Command::new("ip").arg("-V").output().is_ok();
+        if !is_there("root, with ip", is_root && has_ip) {
+            return None;
+        }
+        let id = std::process::id();
+        let (name, net) = (format!("users-{id}-{number}"), number);
+        let made = Self { name, net };
+        let (name, here, there) = (&made.name, format!("u{id}-{net}"), format!("v{id}-{net}"));
+        ip(&format!("netns add {name}"));
+        ip(&format!(
+            "link add {here} type veth peer name {there} netns {name}"
+        ));
+        ip(&format!("addr add {}/24 dev {here}", made.here()));
+        ip(&format!("link set {here} up"));
+        ip(&format!(
+            "-n {name} addr add {}/24 dev {there}",
+            made.there()
+        ));
+        ip(&format!("-n {name} link set {there} up"));
+        ip(&format!("-n {name} route add default via {}", made.here()));
+        Some(made)
+    }
+
+    fn here(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 231, self.net, 1)
+    }
+
+    fn there(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 231, self.net, 2)
+    }
+
+    fn agent(&self, dir: &Path) -> Agent {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name));
+        command.args(["--", env!("CARGO_BIN_EXE_ashlar")]);
+        listening(command, dir, &format!("{}:0", self.there()))
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Its link goes with it.
+        let _ = Command::new("ip")
+            .args(["netns", "del", &self.name])
+            .status();
+    }
+}
+
+fn ip(words: &str) {
+    ok(Command::new("ip").args(words.split_whitespace()));
+}
+
+struct Agent {
+    process: Running,
+    address: String,
+}
+
+fn listening(mut command: Command, dir: &Path, listen: &str) -> Agent {
+    command.args(["lab", "agent", "--listen", listen, "--token-file", "token"]);
+    let mut process = Running::start(command.current_dir(dir));
+    let address = process.ready().remove(0);
+    Agent { process, address }
+}
+
+fn agent(dir: &Path, listen: &str) -> Agent {
+    listening(ashlar([""; 0]), dir, listen)
+}
+
+fn with(agents: &[&Agent]) -> String {
+    let words = agents.iter().map(|of| format!("--client {} ", of.address));
+    words.collect::<String>() + "--token-file token"
+}
+
+/// A folder with the scenario, and a place.
+fn room() -> Option<tempfile::TempDir> {
+    let room = places(&["p"])?;
+    std::fs::write(room.path().join("agents.toml"), SCENARIO).expect("written");
+    Some(room)
+}
+
+fn last_step(of: &Value) -> &Value {
+    let steps = of["configurations"][0]["oltp"]["steps"].as_array();
+    steps.and_then(|steps| steps.last()).expect("a step")
+}
+
+fn sum(parts: &Value, key: &str) -> u64 {
+    let parts = parts.as_array().expect("parts").iter();
+    parts.filter_map(|part| part[key].as_u64()).sum()
+}
+
+#[test]
+fn two_agents_elsewhere_have_the_users_of_a_database() {
+    let (Some(room), Some(a)) = (room(), Namespace::make(1)) else {
+        return;
+    };
+    let Some(b) = Namespace::make(2) else {
+        return;
+    };
+    let dir = room.path();
+    let (one, two) = (a.agent(dir), b.agent(dir));
+    let agents = with(&[&one, &two]);
+    // What they cannot reach is told before anything is built.
+    let far = format!("run agents.toml --dir p --out far {agents}");
+    let (code, said) = lab(dir, &far);
+    assert!(
+        code == 3 && said.contains("--serve-on 127.0.0.1") && said.contains(&one.address),
+        "{said}"
+    );
+    is_left_empty(&dir.join("p"));
+    let serve_on = a.here();
+    let words = format!("run agents.toml --dir p --out out {agents} --serve-on {serve_on}");
+    let (code, said) = lab(dir, &words);
+    assert_eq!(code, 0, "{said}");
+    let of = result(dir, "out");
+    let step = last_step(&of);
+    assert!(all_hold(&step["consistency"]), "{step}");
+    let parts = &step["clients"];
+    let users: Vec<Option<u64>> = (0..2).map(|at| parts[at]["users"].as_u64()).collect();
+    assert_eq!(users, [Some(2), Some(1)]);
+    // Histograms are added up: what all saw is what each saw.
+    let kinds = step["transactions"].as_object().expect("kinds").values();
+    let all: u64 = kinds.filter_map(|kind| kind["count"].as_u64()).sum();
+    assert!(all > 0 && all == sum(parts, "transactions"), "{step}");
+    assert!(
+        (0..2).all(|at| parts[at]["transactions"].as_u64() > Some(0)),
+        "{parts}"
+    );
+    // The database's own count is of the same time, or nearly.
+    let nopm = step["nopm"].as_f64().expect("a number");
+    let counted = sum(parts, "new_orders") as f64 * 60.0;
+    assert_eq!(step["nopm_source"], "d_next_o_id");
+    assert!(
+        (0.7..1.4).contains(&(counted / nopm)),
+        "{counted} of {nopm}"
+    );
+    let cpu_s = step["client_cpu_s"].as_f64().expect("a number");
+    let each: f64 = (0..2).filter_map(|at| parts[at]["cpu_s"].as_f64()).sum();
+    assert!(
+        cpu_s > 0.0 && (cpu_s - each).abs() < 1e-6,
+        "{cpu_s}, {each}"
+    );
+    let names = of["clients"].as_array().expect("clients").iter();
+    let names: Vec<&str> = names.filter_map(|of| of["name"].as_str()).collect();
+    assert_eq!(names, [&*one.address, &*two.address]);
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains(&two.address) && report.contains("share of all transactions"));
+    is_left_empty(&dir.join("p"));
+    assert_eq!(processes_in(&dir.join("p")), [0; 0]);
+}
+
+#[test]
+fn an_agent_that_is_killed_is_named_and_its_users_are_missing() {
+    let Some(room) = room() else {
+        return;
+    };
+    let dir = room.path();
+    let one = agent(dir, "127.0.0.1:0");
+    let mut two = agent(dir, "127.0.0.1:0");
+    let words = format!(
+        "run agents.toml --dir p --set measure.seconds=3 --out out {}",
+        with(&[&one, &two])
+    );
+    let typed = Typed::start(dir, &words);
+    eventually("its users are there", || logged_in() >= 3);
+    std::thread::sleep(Duration::from_millis(800));
+    two.process.kill();
+    let said = typed.ends_with(1);
+    assert!(
+        said.contains(&format!("client {} died", two.address)),
+        "{said}"
+    );
+    let of = result(dir, "out");
+    assert_eq!(of["partial"], true);
+    let step = last_step(&of);
+    let lost: Vec<bool> = (0..2)
+        .map(|at| step["clients"][at]["lost"] == true)
+        .collect();
+    assert_eq!(
+        (lost, &step["lost_users"]),
+        (vec![false, true], &1.into()),
+        "{step}"
+    );
+    assert!(
+        step["clients"][0]["transactions"].as_u64() > Some(0),
+        "the other's part is kept"
+    );
+    let again = agent(dir, &two.address);
+    let (code, said) = lab(dir, "run --resume out");
+    assert_eq!(code, 0, "{said}");
+    let of = result(dir, "out");
+    assert_eq!(
+        (&of["partial"], &last_step(&of)["lost_users"]),
+        (&false.into(), &0.into())
+    );
+    drop(again);
+}
+
+/// Users of agents that are logged in to a server of this machine.
+fn logged_in() -> usize {
+    let listed = Command::new("ps").args(["-eo", "args"]).output();
+    let listed = String::from_utf8_lossy(&listed.expect("ps").stdout).into_owned();
+    let users = listed.lines();
+    users
+        .filter(|line| line.contains("ashlar_client tpcc"))
+        .count()
+}
+
+#[test]
+fn what_agents_cannot_be_users_of_is_refused() {
+    let Some(room) = room() else {
+        return;
+    };
+    let dir = room.path();
+    let refused = |words: &str, why: &str| {
+        let words = format!("run {words} --client 127.0.0.1:1 --token-file token --out out");
+        let (code, said) = lab(dir, &words);
+        assert!(
+            code == 2 && said.contains("--client") && said.contains(why),
+            "{said}"
+        );
+        assert!(!dir.join("out").exists());
+    };
+    refused("agents.toml --set oltp.engine=mariadb", "socket only");
+    refused("scan-concurrency", "readers of a scan");
+    refused("fleet", "fleet");
+    refused("statistics-self-test", "[turns]");
+    refused("nvmeof-hammerdb --set oltp.group=patroni", "oltp.group");
+    refused("fci-vs-bag", "makes its own storage");
+    let one = agent(dir, "127.0.0.1:0");
+    for (address, why) in [
+        ("192.0.2.1", "address of this machine"),
+        ("0.0.0.0", "must be the one"),
+    ] {
+        let words = format!(
+            "run agents.toml --dir p --serve-on {address} {} --out bad",
+            with(&[&one])
+        );
+        let (code, said) = lab(dir, &words);
+        assert!(
+            code == 2 && said.contains(address) && said.contains(why),
+            "{said}"
+        );
+        std::fs::remove_dir_all(dir.join("bad")).expect("it has a journal");
+    }
+}

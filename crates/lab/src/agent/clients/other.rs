@@ -1,0 +1,159 @@
+//! Load of another kind than devices', dealt out to agents.
+
+use std::time::{Duration, Instant};
+
+use super::{ASKED, Client, Clients, LEAD, SET_UP, call_off, panicked};
+use crate::agent::words::{Answer, Ask};
+use crate::live::Counted;
+use crate::result::ClientNote;
+use crate::{LabError, Progress};
+
+/// What came of a client's share.
+#[derive(Debug)]
+pub struct OtherHome {
+    /// The client's name.
+    pub client: String,
+    /// What it measured, in words; or why there is nothing.
+    pub measured: Result<OtherMeasured, LabError>,
+}
+
+/// What a client measured.
+#[derive(Debug)]
+pub struct OtherMeasured {
+    /// In the words of the load.
+    pub words: String,
+    /// How long after the common moment it began.
+    pub late: Duration,
+}
+
+/// A load that has been told when to begin.
+pub struct Begun<'a> {
+    /// The moment, which may still be ahead.
+    pub at: Instant,
+    has_ended: &'a dyn Fn() -> bool,
+}
+
+impl Begun<'_> {
+    /// Whether all clients are at their end.
+    pub fn has_ended(&self) -> bool {
+        (self.has_ended)()
+    }
+}
+
+/// A client's share of a load, in words.
+struct Share<'a> {
+    client: &'a mut Client,
+    words: &'a str,
+}
+
+impl Clients {
+    /// Their names, in order.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().iter().map(|of| of.name.clone()).collect()
+    }
+
+    /// What is told of each in a result.
+    pub fn told(&self) -> Vec<ClientNote> {
+        self.notes()
+    }
+
+    /// Those that died, and how.
+    pub fn died(&self) -> Vec<String> {
+        self.dead()
+    }
+
+    /// Has each see whether it can make a load.
+    ///
+    /// # Errors
+    /// Names the one that cannot, and why.
+    pub fn look(&self, words: &str) -> Result<(), LabError> {
+        for client in self.lock().iter_mut() {
+            match client.ask(&Ask::Look(words.to_owned()), SET_UP)? {
+                Answer::Looked => {}
+                _ => return Err(client.misunderstood()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has each client that has words make its share, from one moment on; `meanwhile` goes on beside it.
+    ///
+    /// # Errors
+    /// One of them cannot begin.
+    pub fn carry_out(
+        &self,
+        shares: &[Option<String>],
+        progress: &Progress,
+        meanwhile: impl FnOnce(&Begun<'_>),
+    ) -> Result<Vec<OtherHome>, LabError> {
+        let mut all = self.lock();
+        let dealt = all.iter_mut().zip(shares);
+        let dealt = dealt.filter_map(|(client, words)| {
+            let words = words.as_deref()?;
+            Some(Share { client, words })
+        });
+        let mut dealt: Vec<Share<'_>> = dealt.collect();
+        if let Err(error) = stand_ready(&mut dealt) {
+            call_off(dealt.into_iter().map(|share| share.client));
+            return Err(error);
+        }
+        for share in &mut dealt {
+            share.client.compare_clocks(&self.clock, ASKED)?;
+        }
+        let now_ns = self.clock.steady_ns();
+        let at = Instant::now() + LEAD;
+        let at_ns = now_ns + LEAD.as_nanos() as u64;
+        for share in &mut dealt {
+            share.client.go(at_ns);
+        }
+        let homes = std::thread::scope(|scope| {
+            let homes = dealt
+                .iter_mut()
+                .map(|share| scope.spawn(|| share.client.attend(progress, Counted::NewOrders)));
+            let homes: Vec<_> = homes.collect();
+            let has_ended = || homes.iter().all(|home| home.is_finished());
+            meanwhile(&Begun {
+                at,
+                has_ended: &has_ended,
+            });
+            let homes = homes.into_iter();
+            let homes = homes.map(|home| home.join().unwrap_or_else(|_| Err(panicked())));
+            homes.collect::<Vec<_>>()
+        });
+        Ok(dealt
+            .iter()
+            .zip(homes)
+            .map(|(share, home)| share.client.home(home))
+            .collect())
+    }
+}
+
+fn stand_ready(dealt: &mut [Share<'_>]) -> Result<(), LabError> {
+    for share in dealt.iter_mut() {
+        share.client.tell(&Ask::Other(share.words.to_owned()))?;
+        share.client.owes = true;
+    }
+    for share in dealt {
+        match share.client.heard(SET_UP)? {
+            Answer::Ready => {}
+            _ => return Err(share.client.misunderstood()),
+        }
+    }
+    Ok(())
+}
+
+impl Client {
+    fn home(&self, home: Result<Answer, LabError>) -> OtherHome {
+        let measured = home.and_then(|answer| match answer {
+            Answer::Other { words, late_ns } => Ok(OtherMeasured {
+                words,
+                late: Duration::from_nanos(late_ns),
+            }),
+            _ => Err(self.misunderstood()),
+        });
+        OtherHome {
+            client: self.name.clone(),
+            measured,
+        }
+    }
+}
