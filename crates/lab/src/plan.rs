@@ -333,11 +333,16 @@ impl Pool {
             copies,
             media,
             (self.fast > 0).then(|| format!(", logs and map on {} faster ones", self.fast)),
-            usable.map(|pct| format!(", {pct:.0} % of their bytes are data")),
+            usable.map(|pct| format!(", {pct:.0} % of their bytes are data by the layout")),
             hot,
             full,
         ];
         parts.into_iter().flatten().collect()
+    }
+
+    /// The part of the volume that may lie where what is hot does, 0 to 1.
+    pub fn hot_part(&self) -> f64 {
+        f64::from(self.hot_share.unwrap_or(USUAL_HOT_PCT)) / 100.0
     }
 
     /// Percent of all nodes' drives' bytes that data may take, what is hot in its own layout; none for a layout that is not
@@ -346,7 +351,7 @@ impl Pool {
         let cold = bytes_a_byte(&self.layout)?;
         let all = match &self.hot {
             Some(hot) => {
-                let share = f64::from(self.hot_share.unwrap_or(USUAL_HOT_PCT)) / 100.0;
+                let share = self.hot_part();
                 share * bytes_a_byte(hot.split('@').next()?)? + (1.0 - share) * cold
             }
             None => cold,

@@ -108,11 +108,29 @@ pub struct ConfigurationResult {
     pub description: String,
     /// Reached over the network.
     pub remote: bool,
+    /// Of a pool of the run's own: what of its drives could be data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Capacity>,
     /// Its cells.
     pub cells: Vec<CellResult>,
     /// What verification found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyResult>,
+}
+
+/// How much of a pool's drives can be data, with a copy on each node counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Percent of the drives' bytes, by the layout alone.
+    pub layout_pct: f64,
+    /// Percent, without what a pool that is to last keeps for repair, for logs and for its map.
+    pub with_reserves_pct: f64,
+    /// Bytes of the drives of a node.
+    pub raw_bytes: u64,
+    /// Of these, kept so that a lost drive can be rebuilt.
+    pub repair_bytes: u64,
+    /// Of these, for labels, logs and the map.
+    pub metadata_bytes: u64,
 }
 
 /// A cell on a configuration. `iops`, `mib_s`, `latency_us`, `cpu_pct` are medians over the

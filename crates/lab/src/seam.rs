@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ashlar_block::{BlockDevice, BufferPool, Geometry, Moment};
 use serde::{Deserialize, Serialize};
 
+use crate::result::Capacity;
 use crate::{LabError, Pool};
 
 /// Opens what `--on` names. Implemented by whoever assembles stacks.
@@ -114,6 +115,11 @@ pub struct PoolStack {
 pub trait Service {
     /// What to give to [`Stacks::open`] to reach it (`nvme-tcp://ADDRESS:PORT/NQN?ns=1`).
     fn url(&self) -> &str;
+
+    /// What of its drives could be data, if it is a pool of the run's own.
+    fn capacity(&self) -> Option<Capacity> {
+        None
+    }
 
     /// How what it serves since the last look is not what was asked for: a figure of that time is of something else.
     fn unlike(&self) -> Option<String> {

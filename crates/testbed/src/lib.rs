@@ -32,6 +32,7 @@
 //! binary's.
 
 pub mod agent;
+mod capacity;
 pub mod image;
 pub mod link;
 pub mod nodes;

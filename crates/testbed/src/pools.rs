@@ -3,12 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use ashlar_lab::result::Capacity;
 use ashlar_lab::{Agents, LabError, Pool, PoolStack, ScenarioFile, Service};
 use ashlar_node::model::LayoutSpec;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::process::{Process, ashlar};
-use super::replicated;
+use super::{capacity, replicated};
 
 const POOL: &str = "lab";
 /// Classes of drives, where a pool has two.
@@ -59,11 +60,16 @@ fn width(layout: LayoutSpec) -> u32 {
 pub struct Volume {
     process: Option<Process>,
     url: String,
+    capacity: Option<Capacity>,
 }
 
 impl Service for Volume {
     fn url(&self) -> &str {
         &self.url
+    }
+
+    fn capacity(&self) -> Option<Capacity> {
+        self.capacity.clone()
     }
 }
 
@@ -81,23 +87,29 @@ pub fn serve(pool: &PoolStack, on: IpAddr) -> Result<Volume, LabError> {
     let dir = &pool.dir;
     std::fs::create_dir_all(dir).map_err(|error| LabError::caused(dir.display(), error))?;
     let (process, api) = node(&dir.join("node"), on)?;
-    make_pool(pool, &api, dir)?;
+    let capacity = make_pool(pool, &api, dir)?;
     make_volume(pool, &api)?;
     let url = volume_url(&process, &api, VOLUME)?;
     Ok(Volume {
         process: Some(process),
         url,
+        capacity,
     })
 }
 
-/// Makes the pool of one node, of new drives in this folder.
-pub(crate) fn make_pool(stack: &PoolStack, api: &str, folder: &Path) -> Result<(), LabError> {
+/// Makes the pool of one node, of new drives in this folder; what of them could be data, were it a pool that is to last.
+pub(crate) fn make_pool(
+    stack: &PoolStack,
+    api: &str,
+    folder: &Path,
+) -> Result<Option<Capacity>, LabError> {
     let drives = drives(stack, folder);
-    let mut words = vec!["pool", "create", POOL, "--reserve", "none", "--api", api];
+    let mut words = vec!["pool", "create", POOL, "--api", api];
     for drive in &drives {
         words.extend(["--drive", drive]);
     }
-    ashlar(&words).map(drop)
+    ashlar(&words)?;
+    capacity::asked(POOL, api, &stack.pool)
 }
 
 /// Makes the volume, on as many nodes as it is to have copies on.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ashlar_lab::result::Capacity;
 use ashlar_lab::{ClientPlace, LabError, PoolStack, Progress, Service};
 use ashlar_node::model::{ReplicaState, ReplicationStatus, VolumeName};
 
@@ -30,6 +31,7 @@ pub struct Ground<'a> {
 pub struct Replicated {
     nodes: Nodes,
     url: String,
+    capacity: Option<Capacity>,
     /// As it was at the last look.
     known: Mutex<Known>,
 }
@@ -78,6 +80,10 @@ impl Service for Replicated {
         &self.url
     }
 
+    fn capacity(&self) -> Option<Capacity> {
+        self.capacity.clone()
+    }
+
     fn unlike(&self) -> Option<String> {
         match self.status() {
             Ok((_, now)) => {
@@ -116,17 +122,22 @@ pub fn serve(stack: &PoolStack, ground: Ground<'_>) -> Result<Replicated, LabErr
     let mut made = Replicated {
         nodes,
         url: String::new(),
+        capacity: None,
         known: Mutex::default(),
     };
     // From here on it is taken away as it is dropped.
     let api = |name: &str| made.nodes.api(name).display().to_string();
     let names = &made.nodes.names;
+    let mut capacity = None;
     for name in names {
-        make_pool(stack, &api(name), &made.nodes.folder(&Seat::node(name)))?;
+        let folder = made.nodes.folder(&Seat::node(name));
+        // They are all alike.
+        capacity = make_pool(stack, &api(name), &folder)?;
     }
     make_volume(stack, &api(&names[0]))?;
     let (url, known) = made.await_url(stack.pool.place.unwrap_or_default(), ground.progress)?;
     (made.url, made.known) = (url, Mutex::new(known));
+    made.capacity = capacity;
     Ok(made)
 }
 

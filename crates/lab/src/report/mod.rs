@@ -1,5 +1,6 @@
 //! `report.html`: one file that needs no network and no script, in light and dark.
 
+mod capacity;
 mod caveats;
 pub mod chart;
 mod clients;
@@ -40,6 +41,7 @@ pub(crate) fn html(result: &RunResult) -> String {
             (wrong_blocks(result))
             (findings(result))
             (table::tables(result))
+            (capacity::section(result))
             (clients::section(result))
             (plot::plots(result))
             (over_time::section(result))

@@ -22,6 +22,15 @@ impl RunResult {
         for one in self.configurations.iter().filter(|one| is_label(&one.name)) {
             writeln!(out, "{} is {}", one.name, one.spec)?;
         }
+        for (one, of) in
+            (self.configurations.iter()).filter_map(|one| Some((one, one.capacity.as_ref()?)))
+        {
+            writeln!(
+                out,
+                "{}: {:.1} % of the drives' bytes can be data, with reserves ({:.0} % by the layout)",
+                one.name, of.with_reserves_pct, of.layout_pct
+            )?;
+        }
         for verdict in self.verdicts() {
             writeln!(out, "{verdict}")?;
         }

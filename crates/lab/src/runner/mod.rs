@@ -363,6 +363,7 @@ impl Run<'_> {
             name: setup.name.clone(),
             spec: setup.spec.clone(),
             description: setup.description.clone(),
+            capacity: setup.capacity.clone(),
             remote: setup.remote,
             cells: self
                 .cells

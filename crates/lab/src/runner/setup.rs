@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::generator::Generator;
 use super::pass::{BUFFER_BYTES, DEPTH, Pass};
 use crate::journal::Journal;
-use crate::result::VerifyResult;
+use crate::result::{Capacity, VerifyResult};
 use crate::units::human_bytes;
 use crate::verify::{Model, Tally};
 use crate::{
@@ -22,6 +22,7 @@ pub(super) struct Setup {
     /// What to open: the configuration's spec, or where it is served.
     pub(super) spec: String,
     pub(super) description: String,
+    pub(super) capacity: Option<Capacity>,
     pub(super) file_system: Option<String>,
     pub(super) remote: bool,
     /// Nodes that serve it.
@@ -120,6 +121,7 @@ impl Setup {
             name: name.clone(),
             spec: opened,
             description: prepared.description,
+            capacity: service.as_ref().and_then(|service| service.capacity()),
             file_system: prepared.file_system,
             remote: *remote || configuration.pool.is_some(),
             nodes: configuration.nodes(plan),
