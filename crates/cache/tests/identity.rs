@@ -180,7 +180,7 @@ fn a_copy_of_a_marked_device_is_taken_up_on_purpose_if_it_is_whole() {
     world.flush();
     world.check_backing();
     // A copy made while something was not written back, which has gone back since.
-    let mut world = marked(6);
+    let mut world = marked(7);
     let copy = lasting_copy(&mut world);
     world.now = world.now + Duration::from_secs(5);
     for _ in 0..400 {

@@ -186,7 +186,8 @@ mod tests {
             let slots = sizes(&trace, &[])[2];
             let cell = cell(&trace, slots);
             assert!(cell.of_best >= GOAL, "{cell:?}");
-            assert!(cell.bytes_a_slot < 160, "{cell:?}");
+            // The policy tries its preferences on as many names again, twice; of a large cache on 4096.
+            assert!(cell.bytes_a_slot < 3 * 160, "{cell:?}");
         }
     }
 }

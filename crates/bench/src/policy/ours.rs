@@ -1,4 +1,4 @@
-use ashlar_cache::policy::{Admission, BlockIndex, S3Fifo, Streams};
+use ashlar_cache::policy::{Admission, Asked, BlockIndex, S3Fifo, Streams};
 
 use super::traces::Access;
 
@@ -45,10 +45,14 @@ impl Ours {
     }
 
     fn ask(&mut self, slot: BlockIndex, is_write: bool, how: Admission) -> bool {
+        let asked = match is_write {
+            true => Asked::Written,
+            false => Asked::Read,
+        };
         // A log that begins again at its start is written, not asked for.
         let hit = match is_write && how == Admission::Stream {
             true => self.queues.has(slot),
-            false => self.queues.touch(slot),
+            false => self.queues.touch(slot, asked),
         };
         let enters = !hit && (is_write || self.queues.admits(slot, how));
         if enters {

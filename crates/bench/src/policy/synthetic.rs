@@ -1,3 +1,5 @@
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
 use super::traces::{Access, Trace};
 
 /// Pages of a database.
@@ -5,7 +7,8 @@ const PAGES: u64 = 50_000;
 /// Where its log and what is scanned lie, in pages.
 const LOG: u64 = 1 << 20;
 const SCANNED: u64 = 1 << 21;
-const ACCESSES: usize = 600_000;
+/// Of a trace; tests are not optimised.
+const ACCESSES: usize = if cfg!(test) { 150_000 } else { 600_000 };
 
 /// Pages by how often they are asked for: Zipf's law.
 struct Zipf(Vec<f64>);
@@ -29,19 +32,20 @@ impl Zipf {
 }
 
 /// Made-up traces, the same every time: a database's pages; those between a log and a scan; those asked for in
-/// halves.
+/// halves; those that a server's memory does not have.
 pub(super) fn all(slot: u64) -> Vec<Trace> {
     vec![
         made("database", slot, database),
         made("log-and-scan", slot, log_and_scan),
         made("halves", slot, halves),
+        made("behind-memory", slot, Memory::default().behind()),
     ]
 }
 
 fn made(
     name: &str,
     slot: u64,
-    more: impl Fn(&mut fastrand::Rng, &Zipf, &mut Vec<Access>),
+    mut more: impl FnMut(&mut fastrand::Rng, &Zipf, &mut Vec<Access>),
 ) -> Trace {
     let (mut random, zipf) = (fastrand::Rng::with_seed(1), Zipf::new(0.9));
     let mut accesses = Vec::new();
@@ -69,6 +73,44 @@ fn access(first: u64, bytes: u64, is_write: bool) -> Access {
 
 fn database(random: &mut fastrand::Rng, zipf: &Zipf, into: &mut Vec<Access>) {
     into.push(access(zipf.page(random) * 2, 2, random.u8(..10) < 3));
+}
+
+/// A server's memory: what is read is what has not been asked for lately, and what is changed is written later.
+#[derive(Default)]
+struct Memory {
+    /// When a page was last asked for.
+    asked: HashMap<u64, u64>,
+    /// What is there, the longest unasked for first.
+    pages: BTreeMap<u64, u64>,
+    changed: VecDeque<u64>,
+    clock: u64,
+}
+
+impl Memory {
+    const PAGES: usize = PAGES as usize / 10;
+
+    fn behind(mut self) -> impl FnMut(&mut fastrand::Rng, &Zipf, &mut Vec<Access>) {
+        move |random, zipf, into| {
+            let page = zipf.page(random);
+            self.clock += 1;
+            let before = self.asked.insert(page, self.clock);
+            let was_here = before.and_then(|at| self.pages.remove(&at)).is_some();
+            self.pages.insert(self.clock, page);
+            if !was_here {
+                into.push(access(page * 2, 2, false));
+            }
+            if self.pages.len() > Self::PAGES {
+                self.pages.pop_first();
+            }
+            if random.u8(..10) < 3 {
+                self.changed.push_back(page);
+            }
+            if self.changed.len() > Self::PAGES / 4 {
+                let page = self.changed.pop_front();
+                into.extend(page.map(|page| access(page * 2, 2, true)));
+            }
+        }
+    }
 }
 
 fn log_and_scan(random: &mut fastrand::Rng, zipf: &Zipf, into: &mut Vec<Access>) {

@@ -22,7 +22,7 @@ use super::room::Try;
 use super::{BLOCK, Cache, Defect, News, Op, Owner, Side};
 use crate::layout::{GRANULE, Mode, PAGE, UNIT};
 use crate::locks::Hold;
-use crate::policy::{Admission, BlockIndex};
+use crate::policy::{Admission, Asked, BlockIndex};
 
 /// Pieces that are brought in at a time: when the fast device does not keep up, what is read is not kept.
 const MOST_FILLING: usize = 64;
@@ -279,8 +279,12 @@ impl Cache {
     fn ask_for(&mut self, op: usize) {
         if self.piece(op).is_some_and(|piece| piece.counts) {
             let range = self.range_of(op);
+            let how = match self.piece(op).is_some_and(|piece| piece.is_read) {
+                true => Asked::Read,
+                false => Asked::Written,
+            };
             for block in Self::blocks(range.start, range.end) {
-                self.policy.touch(block);
+                self.policy.touch(block, how);
             }
         }
     }

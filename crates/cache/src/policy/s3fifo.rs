@@ -2,7 +2,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::BlockIndex;
+use super::counts::Counts;
 use super::queue::{Queue, Slab};
+use super::trials::Trials;
 
 /// How a block comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,9 +15,32 @@ pub enum Admission {
     Stream,
 }
 
+/// Why a block is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// To be read: what the cache is for.
+    Read,
+    /// To be written.
+    Written,
+}
+
+/// What comes to the main queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Prefers {
+    /// What was asked for late in the small queue, and what comes back while its name is there.
+    Recent,
+    /// The same, and most of the cache is the small queue.
+    Latest,
+    /// What was asked for more often than that which would leave the main queue for it.
+    #[default]
+    Frequent,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Where {
     Small,
+    /// What a stream has written while the small queue is long, on its way out.
+    Passing,
     Main,
     Ghost,
 }
@@ -39,6 +64,20 @@ const LEARNED: u64 = 4;
 /// Blocks by which the small queue is larger than a tenth, as long as that is less than a quarter of all: what is
 /// asked for twice in a row is so within a number of blocks, not within a share of the cache.
 const SMALL_MORE: usize = 100;
+/// What was asked for less is not taken for frequent.
+const FREQUENT: u8 = 2;
+
+impl Prefers {
+    /// Blocks that the small queue of so many has when the cache is full.
+    fn small_share(self, capacity: usize) -> usize {
+        let part = match self {
+            Self::Recent => capacity / 10,
+            Self::Latest => capacity / 10 * 8,
+            Self::Frequent => capacity / 20,
+        };
+        (part + (capacity * 15 / 100).min(SMALL_MORE)).max(1)
+    }
+}
 
 /// The queues. Only names and bits: what the blocks hold is their owner's.
 #[derive(Debug, Default)]
@@ -46,13 +85,19 @@ pub struct S3Fifo {
     entries: HashMap<u32, Entry>,
     slab: Slab,
     small: Queue,
+    passing: Queue,
     main: Queue,
     ghost: Queue,
     capacity: usize,
     /// Blocks that the small queue has when the cache is full.
     small_share: usize,
-    /// Requests so far.
+    /// Requests so far, and those of a unit of time.
     clock: u64,
+    unit: u64,
+    prefers: Prefers,
+    counts: Counts,
+    /// Of a preference; none in a trial.
+    trials: Option<Box<Trials>>,
     /// What it had in a life before has come back to the main queue.
     is_restored: bool,
 }
@@ -60,16 +105,29 @@ pub struct S3Fifo {
 impl S3Fifo {
     /// Queues for so many blocks.
     pub fn new(capacity: usize) -> Self {
+        let prefers = Prefers::default();
+        Self {
+            trials: Some(Box::new(Trials::new(capacity, prefers))),
+            ..Self::with(capacity, prefers)
+        }
+    }
+
+    /// The same, with a preference that stays.
+    pub(super) fn with(capacity: usize, prefers: Prefers) -> Self {
+        let small_share = prefers.small_share(capacity);
         Self {
             capacity,
-            small_share: (capacity / 10 + (capacity * 15 / 100).min(SMALL_MORE)).max(1),
+            small_share,
+            unit: (small_share as u64 * 2).div_ceil(u64::from(YOUNG)).max(1),
+            prefers,
+            counts: Counts::new(capacity),
             ..Self::default()
         }
     }
 
     /// Blocks that it has.
     pub fn len(&self) -> usize {
-        self.small.len() + self.main.len()
+        self.small.len() + self.passing.len() + self.main.len()
     }
 
     /// Whether it has none.
@@ -91,7 +149,8 @@ impl S3Fifo {
     pub fn bytes(&self) -> usize {
         // A table keeps an eighth free, and a byte beside each place.
         let places = self.entries.capacity() * 8 / 7;
-        self.slab.bytes() + places * (size_of::<(u32, Entry)>() + 1)
+        let trials = self.trials.as_ref().map_or(0, |trials| trials.bytes());
+        self.slab.bytes() + places * (size_of::<(u32, Entry)>() + 1) + self.counts.bytes() + trials
     }
 
     /// Whether a block is here.
@@ -114,28 +173,34 @@ impl S3Fifo {
 
     /// A block was asked for; whether it is here. In the small queue that counts only if it has been there for
     /// `YOUNG` units: a host that asks twice in a row need not ask again.
-    pub fn touch(&mut self, block: BlockIndex) -> bool {
+    pub fn touch(&mut self, block: BlockIndex, how: Asked) -> bool {
+        if let Some(trials) = &mut self.trials {
+            self.prefers = trials.ask(block, how);
+            self.small_share = self.prefers.small_share(self.capacity);
+        }
         self.clock += 1;
         let now = self.time();
-        match self.entries.get_mut(&block.0) {
+        let (here, counts) = match self.entries.get_mut(&block.0) {
             Some(entry) if entry.at == Where::Main => {
                 entry.asked = (entry.asked + 1).min(MOST_ASKED);
-                true
+                (true, true)
             }
-            Some(entry) if entry.at == Where::Small => {
-                if now.wrapping_sub(entry.came) >= YOUNG {
-                    entry.asked = 1;
-                }
-                true
+            Some(entry) if entry.at != Where::Ghost => {
+                let is_old = now.wrapping_sub(entry.came) >= YOUNG;
+                entry.asked |= u8::from(is_old);
+                (true, is_old)
             }
-            _ => false,
+            _ => (false, true),
+        };
+        if counts {
+            self.counts.count(block);
         }
+        here
     }
 
-    /// The clock in units of which [`YOUNG`] are twice as many requests as the small queue has blocks.
+    /// The clock in units of which [`YOUNG`] are twice as many requests as the small queue has blocks at first.
     fn time(&self) -> u16 {
-        let unit = (self.small_share as u64 * 2).div_ceil(u64::from(YOUNG));
-        (self.clock / unit) as u16
+        (self.clock / self.unit) as u16
     }
 
     /// Whether a block that is not here and was read may come in. What a stream reads may if its name is known: it
@@ -158,11 +223,46 @@ impl S3Fifo {
             }
             None => false,
         };
-        let at = match known && how == Admission::Ordinary {
-            true => Where::Main,
-            false => Where::Small,
+        let at = match how {
+            Admission::Stream if self.prefers == Prefers::Latest => Where::Passing,
+            Admission::Stream => Where::Small,
+            Admission::Ordinary if known && self.goes_up(block, true) => Where::Main,
+            Admission::Ordinary => Where::Small,
         };
         self.put(block, at);
+    }
+
+    /// Whether a block goes to the main queue that comes back, or whose turn in the small queue is over.
+    fn goes_up(&mut self, block: BlockIndex, was_asked_for: bool) -> bool {
+        if self.prefers != Prefers::Frequent {
+            return was_asked_for;
+        }
+        let count = self.counts.of(block);
+        if self.main.len() + self.small_share < self.capacity {
+            return count >= FREQUENT;
+        }
+        // Among many names that come once, some share all their counters with others.
+        if count < FREQUENT + u8::from(!was_asked_for) {
+            return false;
+        }
+        while let Some(oldest) = self.main.oldest()
+            && let Some(oldest) = self.slab.block(oldest)
+        {
+            match self.entries.get(&oldest.0).map_or(0, |entry| entry.asked) {
+                0 => return count > self.counts.of(oldest),
+                asked => self.again(oldest, Where::Main, asked - 1),
+            }
+        }
+        true
+    }
+
+    /// A block gets another round.
+    fn again(&mut self, block: BlockIndex, at: Where, asked: u8) {
+        self.take(block);
+        self.put(block, at);
+        if let Some(entry) = self.entries.get_mut(&block.0) {
+            entry.asked = asked;
+        }
     }
 
     /// A block was here in a life before. Which of them are hot is not known: all are in the main queue, and what comes
@@ -184,13 +284,15 @@ impl S3Fifo {
     }
 
     /// Of each queue as many blocks as this, those that have been there longest: what is to go before long, but for
-    /// what was asked for since it came.
+    /// what was asked for since it came, where that says that it stays.
     pub fn next_to_go(&self, most: usize) -> impl Iterator<Item = BlockIndex> {
+        let passing = self.slab.oldest_first(&self.passing).take(most);
         let small = self.slab.oldest_first(&self.small).take(most);
         let main = self.slab.oldest_first(&self.main).take(most);
-        small.chain(main).filter(|block| {
+        passing.chain(small).chain(main).filter(|block| {
             let entry = self.entries.get(&block.0);
-            entry.is_some_and(|entry| entry.asked == 0)
+            let frequent = self.prefers == Prefers::Frequent;
+            entry.is_some_and(|entry| entry.asked == 0 || frequent && entry.at != Where::Main)
         })
     }
 
@@ -201,16 +303,22 @@ impl S3Fifo {
         // Each block is looked at as often as it can have been asked for, and once more.
         let mut refused = 0;
         for _ in 0..(usize::from(MOST_ASKED) + 1) * self.len() {
-            let small_is_due = self.small.len() >= self.small_now() && refused < PASSED_OVER / 2;
-            let from_small = self.main.len() == 0 || small_is_due;
-            let queue = if from_small { &self.small } else { &self.main };
+            let at = self.turn(refused < PASSED_OVER / 2);
+            let from_small = at != Where::Main;
+            let queue = match at {
+                Where::Passing => &self.passing,
+                Where::Small => &self.small,
+                _ => &self.main,
+            };
             let node = queue.oldest()?;
             let block = self.slab.block(node)?;
             let asked = self.entries.get(&block.0).map_or(0, |entry| entry.asked);
             if refused >= PASSED_OVER {
                 return None;
             }
-            if asked == 0 && may_go(block) {
+            let goes_up = from_small && self.goes_up(block, asked > 0);
+            let may_leave = !goes_up && (from_small || asked == 0);
+            if may_leave && may_go(block) {
                 self.take(block);
                 if from_small {
                     self.remember(block);
@@ -218,19 +326,33 @@ impl S3Fifo {
                 return Some(block);
             }
             // Asked for: up, or round again. Not to go yet: round again, where it is.
-            refused += usize::from(asked == 0);
-            let (at, left) = match (from_small, asked) {
-                (true, 0) => (Where::Small, 0),
-                (true, _) => (Where::Main, 0),
-                (false, asked) => (Where::Main, asked.saturating_sub(1)),
+            refused += usize::from(may_leave);
+            let (at, left) = match (from_small, goes_up) {
+                (true, false) => (at, asked),
+                (true, true) => (Where::Main, 0),
+                (false, _) => (Where::Main, asked.saturating_sub(1)),
             };
-            self.take(block);
-            self.put(block, at);
-            if let Some(entry) = self.entries.get_mut(&block.0) {
-                entry.asked = left;
-            }
+            self.again(block, at, left);
         }
         None
+    }
+
+    /// The queue from which one is to go, which is not empty if any is not. What streams have written has no more than
+    /// the shortest of small queues, whatever is preferred.
+    fn turn(&self, before_main: bool) -> Where {
+        let (passing, small) = (self.passing.len(), self.small.len());
+        let most = self.small_now();
+        let passes = match self.prefers {
+            Prefers::Latest => most.min(Prefers::Frequent.small_share(self.capacity)),
+            _ => 1,
+        };
+        let pass = passing >= passes;
+        let due = before_main && (pass || passing + small >= most);
+        match due || self.main.len() == 0 {
+            true if small == 0 || pass => Where::Passing,
+            true => Where::Small,
+            false => Where::Main,
+        }
     }
 
     /// A block is gone, whatever the queues think of it.
@@ -241,6 +363,7 @@ impl S3Fifo {
     fn put(&mut self, block: BlockIndex, at: Where) {
         let queue = match at {
             Where::Small => &mut self.small,
+            Where::Passing => &mut self.passing,
             Where::Main => &mut self.main,
             Where::Ghost => &mut self.ghost,
         };
@@ -257,6 +380,7 @@ impl S3Fifo {
         if let Some(entry) = self.entries.remove(&block.0) {
             let queue = match entry.at {
                 Where::Small => &mut self.small,
+                Where::Passing => &mut self.passing,
                 Where::Main => &mut self.main,
                 Where::Ghost => &mut self.ghost,
             };
@@ -286,7 +410,7 @@ mod tests {
 
     fn ask(cache: &mut S3Fifo, block: u32) -> bool {
         let block = BlockIndex(block);
-        if cache.touch(block) {
+        if cache.touch(block, Asked::Read) {
             return true;
         }
         if cache.is_full() {
@@ -394,6 +518,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_stream_has_written_leaves_soon_whatever_is_preferred() {
+        for prefers in [Prefers::Frequent, Prefers::Recent, Prefers::Latest] {
+            let mut cache = S3Fifo::with(1000, prefers);
+            for block in (0..8).flat_map(|_| 0..1000) {
+                ask(&mut cache, block);
+            }
+            for block in 5000..6000 {
+                cache.victim(|_| true).expect("one may go");
+                cache.insert(BlockIndex(block), Admission::Stream);
+            }
+            let log = (5000..6000).filter(|&block| cache.has(BlockIndex(block)));
+            assert!(log.count() <= 200, "{prefers:?}");
+            assert_eq!(cache.len(), 1000);
+        }
+    }
+
+    #[test]
     fn what_may_not_go_is_passed_over() {
         let mut cache = S3Fifo::new(4);
         for block in 0..4 {
@@ -413,6 +554,6 @@ mod tests {
             ask(&mut cache, block);
         }
         let each = cache.bytes() / cache.capacity();
-        assert!((16..112).contains(&each), "{each} bytes");
+        assert!((16..144).contains(&each), "{each} bytes");
     }
 }
