@@ -136,10 +136,11 @@ impl DriveTable {
         place.map(|place| place.device = Some(device)).is_some()
     }
 
-    /// Lets go of a member's drive.
+    /// Lets go of a member's drive; what it has not answered is never answered.
     pub fn close(&mut self, member: usize) {
         if let Some(place) = self.places.get_mut(member) {
             place.device = None;
+            place.flying = 0;
         }
     }
 
@@ -174,6 +175,7 @@ impl DriveTable {
         else {
             return Err(Missing { drive, request });
         };
+        debug_assert_eq!(request.tag & READ, 0, "a tag of the table's own");
         let bytes = request.buffer.as_ref().map_or(0, |buffer| buffer.len());
         match request.op {
             Operation::Read => self.bytes.read += bytes as u64,
@@ -282,6 +284,12 @@ mod tests {
         assert!(table.reopen(1, Box::new(Device::default())));
         assert!(!table.reopen(1, Box::new(Device::default())), "it is open");
         assert_eq!(table.errors()[1], failed);
+        // What is closed with requests does not answer them: the next one of this member has none.
+        table.submit(1, read(7, 0)).expect("it is open");
+        table.close(1);
+        assert!(table.reopen(1, Box::new(Device::default())));
+        table.close_unused(|_| false);
+        assert!(!table.is_open(1), "it waits for a drive that is gone");
     }
 
     #[test]

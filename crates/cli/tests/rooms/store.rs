@@ -127,6 +127,29 @@ fn what_owns_its_fields_shows_none() {
     }
 }
 
+/// A module sees the private fields of the one that it lies in: steps of the engine that lie below an owner ask it all
+/// the same.
+#[test]
+fn what_lies_below_an_owner_asks_it_by_its_methods() {
+    let files = files();
+    for owner in ["access", "drive_io", "journal", "upkeep", "waiting"] {
+        let (folder, field) = (format!("engine/{owner}/"), format!("self.{owner}."));
+        let below: Vec<_> = files
+            .iter()
+            .filter(|(path, _)| path.starts_with(&folder))
+            .collect();
+        assert!(!below.is_empty(), "{folder}");
+        for (path, code) in below {
+            let code: String = code.split_whitespace().collect();
+            for asked in code.split(&field).skip(1) {
+                let rest = asked.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+                let word = &asked[..asked.len() - rest.len()];
+                assert!(rest.starts_with('('), "{path}: {field}{word} is a field");
+            }
+        }
+    }
+}
+
 /// Fields of the engine, and files in which it has methods. Parts that own their fields come out of it: these only go
 /// down.
 const ENGINE_FIELDS: usize = 30;

@@ -15,16 +15,18 @@
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
-//! | `journal/relog`, `map/relog` | padding of the map log says old changes again |
+//! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
 //! | `metadata_allocator`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
 //! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
 //! | `add_log_copies` | more copies of the logs, for a volume that needs them |
 //! | `upkeep/release` | segments that hold nothing go back to their drives |
 //! | `replica` | volumes that are one of several copies |
-//! | `upkeep` | space beside what volumes have: `upkeep/release`, `upkeep/discard`, `upkeep/reserve` |
+//! | `upkeep` | space beside what volumes have |
+//! | `upkeep/discard` | extents that hold nothing any more are discarded on their drives |
 //! | `upkeep/reserve` | space that is kept for repair |
 //! | `root_budget` | how large volumes may be before their maps outgrow the root |
-//! | `rebuild` | walks over everything mapped: scrub, columns for lost drives |
+//! | `rebuild`, `rebuild/scrub` | walks over everything mapped: columns for lost drives; scrub |
+//! | `rebuild/asked`, `rebuild/pace` | what the rest of the engine asks of the walks; how fast they go |
 //! | `rebuild/readmit` | drives that come back with what they had: what is newer is written to them |
 //! | `rebuild/recount` | what a drive that comes back has in use, counted a part at a time |
 //! | `rebuild/renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
@@ -38,6 +40,7 @@
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
 //! | `identity` | what a pool is: its label and sizes |
 //! | `state`, `map`, `space`, `extents`, `class` | the state they share |
+//! | `segment_table`, `drives`, `media` | segments and where they lie; the pool's drives and their roots; what class a drive is |
 //! | `access`, `access/locks`, `access/guard` | who may read and change what: pages on their way, slots' locks, readers |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/evict` | what of the map stays in memory |

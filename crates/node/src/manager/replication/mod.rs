@@ -4,6 +4,7 @@
 //! quorum, peers ◀─ Cluster ◀── Link (Outside) ◀── Replicated, on the pool's core
 //!       │                        │ news
 //!       ╰─ Local ─▶ PoolManager ◀─────╯ a thread: paths of hosts, what is shown
+//!                        ╰─ chores, a thread a volume: what waits for a pool
 //! ```
 
 mod alone;

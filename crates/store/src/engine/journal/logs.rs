@@ -368,8 +368,6 @@ impl Logs {
         chunk: usize,
         copies: Vec<ChunkCopy>,
     ) {
-        if let Some(chunk) = self.side_mut(log).log.shape.chunks.get_mut(chunk) {
-            chunk.copies = copies;
-        }
+        self.side_mut(log).log.shape.chunks[chunk].copies = copies;
     }
 }
