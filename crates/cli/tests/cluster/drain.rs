@@ -21,6 +21,13 @@ fn a_volume_whose_other_copy_is_not_in_sync_keeps_its_node_from_being_drained() 
     cluster.serve_from("a");
     cluster.kill("b");
     eventually("it is left out", || state_of(&cluster, "b") == "absent");
+    let of = |name: &str, labels: &str| {
+        let series = format!("ashlar_replica_{name}{{pool=\"tank\",volume=\"db\"{labels}}}");
+        cluster.metrics("a").get(&series).copied()
+    };
+    assert_eq!(of("owner", ""), Some(1.0), "{:?}", cluster.metrics("a"));
+    let state = |word: &str| of("state", &format!(",node=\"b\",state=\"{word}\""));
+    assert_eq!((state("absent"), state("in_sync")), (Some(1.0), Some(0.0)));
     let drain = ["node", "drain", "a"];
     let says = [
         "tank/db: stays: node b is not reached",
@@ -43,6 +50,15 @@ fn a_volume_whose_other_copy_is_not_in_sync_keeps_its_node_from_being_drained() 
         },
     );
     eventually("the other serves", || cluster.volume("b")["owner"] == "b");
+    eventually("this one owns it no more", || of("owner", "") == Some(0.0));
+    let epoch = cluster.volume("b")["epoch"].as_f64();
+    let seen = cluster.metrics("b");
+    let seen = |name: &str| {
+        seen.get(&format!(
+            "ashlar_replica_{name}{{pool=\"tank\",volume=\"db\"}}"
+        ))
+    };
+    assert_eq!((seen("owner"), seen("epoch").copied()), (Some(&1.0), epoch));
     ok(&mut cluster.to("b", &["node", "undrain", "a"]));
 }
 

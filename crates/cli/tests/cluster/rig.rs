@@ -1,7 +1,10 @@
 //! A cluster of `ashlar lab cluster up`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -78,6 +81,21 @@ impl Cluster {
         let mut command = ashlar(words);
         command.env("ASHLAR_API", api);
         command
+    }
+
+    /// What a daemon's metrics say, by series.
+    pub fn metrics(&self, node: &str) -> BTreeMap<String, f64> {
+        let api = self.node(node)["api"].as_str().expect("a socket");
+        let mut stream = UnixStream::connect(api).expect("the API");
+        let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        let series = text.lines().filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        series.collect()
     }
 
     /// What a daemon says of `tank/db`.
