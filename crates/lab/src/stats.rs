@@ -70,7 +70,7 @@ pub struct Ratio {
     /// The larger of the two sides' spreads is at least the difference.
     pub noisy: bool,
     /// How likely pairs are at least so far apart if nothing differs: a paired t test of their logarithms; absent for one
-    /// pair.
+    /// pair, and where the base did nothing in a repeat: then there is no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chance: Option<f64>,
     /// Questions of the same run for whose number `differs` is corrected; 0: it is not.
@@ -238,10 +238,12 @@ impl Found {
 
     fn told(self, base: &[f64], ours: &[f64], ratios: &[f64], confidence: f64) -> Ratio {
         let Self { ratio, low, high } = self;
-        let noisy = spread(base).max(spread(ours)) >= (1.0 - ratio).abs();
-        let apart = ratios.len() >= 2 && (low > 1.0 || high < 1.0);
+        // Where the base did nothing there is no ratio: the others alone would be a choice of pairs in favour of the base.
+        let is_whole = ratios.len() == base.len().min(ours.len());
+        let noisy = !is_whole || spread(base).max(spread(ours)) >= (1.0 - ratio).abs();
+        let apart = is_whole && ratios.len() >= 2 && (low > 1.0 || high < 1.0);
         Ratio {
-            chance: by_chance(ratios),
+            chance: by_chance(ratios).filter(|_| is_whole),
             questions: 0,
             detectable_pct: None,
             noise: power::Noise::of(base, ours),

@@ -89,6 +89,6 @@ pub use result::OltpResult;
 pub use run::{
     Around, Keep, Mode, Restore, RunPlan, begin, built, planned, run, run_with, run_with_ledger,
 };
-pub use scenario::{OltpScenario, ScenarioRun, run_scenario};
+pub use scenario::{OltpScenario, ScenarioRun, check_clients, run_scenario};
 pub use sqlite::{SavedFile, Sqlite};
 pub use sqlserver::SqlServer;

@@ -80,8 +80,13 @@ fn is_in(pid: u32, folders: &[PathBuf]) -> bool {
 
 fn is_ours(pid: u32) -> bool {
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    is_one(&program, std::env::current_exe().ok().as_deref())
+}
+
+/// One of those, or this program, by whatever name it was installed.
+fn is_one(program: &Path, own: Option<&Path>) -> bool {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    PROGRAMS.iter().any(|ours| name.starts_with(ours))
+    own == Some(program) || PROGRAMS.iter().any(|ours| name.starts_with(ours))
 }
 
 /// Whether a process is a program in Python.
@@ -141,5 +146,18 @@ pub fn end(folders: &[PathBuf]) -> Result<(), LabError> {
             }
             Some(_) => std::thread::sleep(Duration::from_millis(10)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_is_found_by_whatever_name() {
+        let of = |program: &str, own: &str| is_one(Path::new(program), Some(Path::new(own)));
+        assert!(of("/opt/storage-1.2", "/opt/storage-1.2"));
+        assert!(of("/usr/bin/etcd", "/opt/storage-1.2"));
+        assert!(!of("/bin/bash", "/opt/storage-1.2"));
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ashlar_lab::agent::{ClientLink, Clients, Link};
 use ashlar_lab::{Agents, LabError};
 use ashlar_node::Token;
-use ashlar_oltp::Secret;
+use ashlar_oltp::{RemoteUsers, Secret};
 use rustix::net::sockopt;
 use uuid::Uuid;
 
@@ -194,11 +194,23 @@ pub fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
     Clients::greet(links).map(Some)
 }
 
-/// What agents log in to databases of a run by: both ends know the token, and what is drawn is told.
+/// Does something with the agents of a run as users of its databases; with none, if it has none.
 ///
 /// # Errors
-/// The token cannot be read.
-pub fn draw_secret(agents: &Agents) -> Result<Secret, LabError> {
+/// As [`greet`]'s; agents cannot reach this machine's servers; or what is done fails.
+pub fn with_users<T>(
+    agents: &Agents,
+    what: impl FnOnce(Option<&RemoteUsers<'_>>) -> Result<T, LabError>,
+) -> Result<T, LabError> {
+    let Some(clients) = greet(agents)? else {
+        return what(None);
+    };
+    let users = RemoteUsers::new(&clients, agents.serve_on, draw_secret(agents)?)?;
+    what(Some(&users))
+}
+
+/// What agents log in to databases of a run by: both ends know the token, and what is drawn is told.
+fn draw_secret(agents: &Agents) -> Result<Secret, LabError> {
     let token = Token::read(&agents.token_file)
         .map_err(|error| LabError::environment(format!("--token-file: {error}")))?;
     let drawn = Uuid::new_v4().simple().to_string();

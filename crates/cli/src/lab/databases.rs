@@ -7,10 +7,10 @@ use ashlar_lab::{Journal, Origin, ResultFile, Scale, check_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{
-    FailoverPlan, FailoverResult, FleetScenario, OltpScenario, RemoteUsers, ScenarioRun, run_fleet,
+    FailoverPlan, FailoverResult, FleetScenario, ScenarioRun, check_clients, run_fleet,
     run_scenario,
 };
-use ashlar_testbed::link::{draw_secret, greet};
+use ashlar_testbed::link::with_users;
 use ashlar_testbed::volumes::AttachedVolumes;
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
@@ -30,34 +30,21 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
         ));
     }
     let places = places(origin)?;
-    let client = origin.clients.addresses.first();
+    if !origin.clients.addresses.is_empty() {
+        check_clients(&origin.scenario)?;
+    }
     if FleetScenario::is_one(&origin.scenario)? {
-        if let Some(address) = client {
-            return Err(Failure::usage(format!(
-                "--client {address}: the databases of a fleet listen at sockets only: its load comes from the process \
-                 that runs it"
-            )));
-        }
         FleetScenario::parse(&origin.scenario)?.check_places(places.len())?;
-    } else if client.is_some() {
-        OltpScenario::parse(&origin.scenario)?.check_clients()?;
     }
     Ok(())
 }
 
 pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let places = places(origin)?;
-    let clients = greet(&origin.clients)?;
-    let remote = clients.as_ref().map(|clients| {
-        let secret = draw_secret(&origin.clients)?;
-        RemoteUsers::new(clients, origin.clients.serve_on, secret)
-    });
-    let remote = remote.transpose()?;
-    let run = ScenarioRun {
-        clients: remote.as_ref(),
-        ..scenario_run(origin, &places, out)?
-    };
-    let result = run_scenario(&run, &interruptible()?, journal)?;
+    let (run, progress) = (scenario_run(origin, &places, out)?, interruptible()?);
+    let result = with_users(&origin.clients, |clients| {
+        run_scenario(&run.with(clients), &progress, journal)
+    })?;
     end(&result, out, journal)
 }
 

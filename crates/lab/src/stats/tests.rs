@@ -267,3 +267,20 @@ fn of_many_pairs_an_outlier_does_not_rule() {
     let ratio = Ratio::of(&base, &[0.0; 16]).expect("pairs");
     assert!(ratio.high == 0.0 && ratio.differs, "{ratio:?}");
 }
+
+/// Of turns that did nothing on either side, those in which the base did something are no sample: with them alone, two
+/// equal sides were told apart, for sure.
+#[test]
+fn turns_in_which_the_base_did_nothing_leave_no_verdict() {
+    let (base, ours) = ([4080.0, 40040.0, 0.0, 0.0, 0.0, 0.0], [0.0; 6]);
+    let ratio = Ratio::of(&base, &ours).expect("pairs");
+    assert!(
+        !ratio.differs && ratio.noisy && ratio.chance.is_none(),
+        "{ratio:?}"
+    );
+    let words = ratio.words("remote", "local");
+    assert!(words.contains("varies as much"), "{words}");
+    // A side that does nothing beside one that always does something is told.
+    let ratio = Ratio::of(&[4000.0, 4010.0, 4020.0], &[0.0; 3]).expect("pairs");
+    assert!(ratio.differs && ratio.chance.is_some(), "{ratio:?}");
+}

@@ -33,6 +33,7 @@ pub use named::{NamedSection, PublishedSide};
 pub use result::{ConfigurationResult, ScenarioResult};
 pub use users::with_users;
 
+use crate::fleet::FleetScenario;
 use crate::group::{Group as Kept, OWN};
 use crate::mariadb::MariaServer;
 use crate::remote::RemoteUsers;
@@ -96,6 +97,32 @@ pub struct ScenarioRun<'a> {
     pub patroni: Option<&'a Path>,
     /// Agents that have the users; without, they are in this process.
     pub clients: Option<&'a RemoteUsers<'a>>,
+}
+
+impl<'a> ScenarioRun<'a> {
+    /// The same with its users at these agents.
+    pub fn with<'b>(&self, clients: Option<&'b RemoteUsers<'b>>) -> ScenarioRun<'b>
+    where
+        'a: 'b,
+    {
+        ScenarioRun {
+            clients,
+            ..self.clone()
+        }
+    }
+}
+
+/// Refuses agents where they cannot be the users of a scenario.
+///
+/// # Errors
+/// A usage error that says why.
+pub fn check_clients(text: &str) -> Result<(), LabError> {
+    if FleetScenario::is_one(text)? {
+        return Err(LabError::usage(
+            "--client: the databases of a fleet listen at sockets only: its load comes from the process that runs it",
+        ));
+    }
+    OltpScenario::parse(text)?.check_clients()
 }
 
 impl ScenarioRun<'_> {
