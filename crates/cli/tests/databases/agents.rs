@@ -197,7 +197,7 @@ fn an_agent_that_is_killed_is_named_and_its_users_are_missing() {
         with(&[&one, &two])
     );
     let typed = Typed::start(dir, &words);
-    eventually("its users are there", || logged_in() >= 3);
+    eventually("its users are there", || logged_in(&dir.join("p")) >= 3);
     std::thread::sleep(Duration::from_millis(800));
     two.process.kill();
     let said = typed.ends_with(1);
@@ -231,14 +231,13 @@ fn an_agent_that_is_killed_is_named_and_its_users_are_missing() {
     drop(again);
 }
 
-/// Users of agents that are logged in to a server of this machine.
-fn logged_in() -> usize {
-    let listed = Command::new("ps").args(["-eo", "args"]).output();
-    let listed = String::from_utf8_lossy(&listed.expect("ps").stdout).into_owned();
-    let users = listed.lines();
-    users
-        .filter(|line| line.contains("ashlar_client tpcc"))
-        .count()
+/// Users of agents that are logged in to a server below a folder.
+fn logged_in(dir: &Path) -> usize {
+    let is_user = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains("ashlar_client tpcc")
+    };
+    processes_in(dir).iter().filter(|pid| is_user(pid)).count()
 }
 
 #[test]
