@@ -579,7 +579,7 @@ impl Local for PoolStore {
 #[cfg(test)]
 mod tests {
     use ashlar_copy::LEAF_GRANULES;
-    use ashlar_replica::Leaves;
+    use ashlar_replica::{Epoch, Leaves, Low, ReplicaSequence};
 
     use super::*;
 
@@ -605,6 +605,43 @@ mod tests {
             store.step().expect("a step");
         }
         assert_eq!(store.unwritten(Leaf(0), 8), 0);
+    }
+
+    /// By which copies are compared after a loss of power; and by its checksums what another copy gives back.
+    #[test]
+    fn how_far_records_reach_and_what_was_written_is_known_to_the_next_process() {
+        let mut store = store();
+        let extent = Extent::new(3, 1).expect("an extent");
+        let of = |byte| Content::Data(vec![byte; GRANULE_BYTES].into());
+        let tag = Tag {
+            epoch: Epoch(4),
+            sequence: ReplicaSequence(7),
+            low: Low(7),
+        };
+        store.apply(Token(1), extent, of(7), Some(tag));
+        while store.events.is_empty() {
+            store.step().expect("a step");
+        }
+        let reach = Known {
+            epoch: Epoch(4),
+            low: Low(8),
+        };
+        for spills in [false, true] {
+            if spills {
+                store.spill();
+                // More than it takes.
+                for _ in 0..20_000 {
+                    store.events.clear();
+                    if store.step().is_err() {
+                        break;
+                    }
+                }
+            }
+            store.crash(&mut Chance::new(3)).expect("imported");
+            assert_eq!(store.reach(), reach, "{spills}");
+            assert!(store.matches(extent, &of(7)), "{spills}");
+            assert!(!store.matches(extent, &of(8)) && !store.matches(extent, &Content::Zeroes));
+        }
     }
 
     #[test]

@@ -197,12 +197,12 @@ impl<S: Subject> World<'_, S> {
     /// The devices of caches fail no more; one that is gone comes back as the daemon is started again.
     pub(crate) fn mend_devices(&mut self) -> Result<(), String> {
         self.caches.peace();
-        self.load.excuses.cached = self.caches.spoiled();
         let mut all = self.caches.all.values();
-        match all.any(|one| one.device.borrow().is_dead()) {
-            true => self.crash(false),
-            false => Ok(()),
+        if all.any(|one| one.device.borrow().is_dead()) {
+            self.crash(false)?;
         }
+        // What could not be taken up is, now.
+        self.until("caches are taken up", |w| w.caches.are_taken_up())
     }
 
     /// Waits until caches that no host uses have nothing to do, if they come to that.
@@ -222,12 +222,6 @@ impl<S: Subject> World<'_, S> {
 }
 
 impl Caches {
-    /// Those whose devices have sectors that cannot be read.
-    fn spoiled(&self) -> std::collections::BTreeSet<usize> {
-        let spoiled = self.all.iter().filter(|(_, one)| one.is_spoiled);
-        spoiled.map(|(&volume, _)| volume).collect()
-    }
-
     /// A cache that was taken up is as warm as it was.
     fn is_warm(&mut self, volume: usize) -> Result<(), String> {
         let Some(one) = self.all.get_mut(&volume) else {
@@ -252,6 +246,12 @@ impl Caches {
             let rests = one.life.as_ref().filter(|_| one.is_at_rest());
             one.warm = rests.map(|life| life.cache.status().cached_bytes);
         }
+    }
+
+    /// Whether each that is there serves.
+    fn are_taken_up(&self) -> bool {
+        let mut lives = self.all.values().filter_map(|one| one.life.as_ref());
+        lives.all(|life| life.was_open && life.cache.is_open())
     }
 
     /// Whether none has anything to do.
