@@ -144,7 +144,8 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
     );
     is_left_empty(&dir.join("p"));
     let serve_on = a.here();
-    let words = format!("run agents.toml --dir p --out out {agents} --serve-on {serve_on}");
+    let there = format!("--serve-on {serve_on}");
+    let words = format!("run agents.toml --dir p --out out {agents} {there}");
     let (code, said) = lab(dir, &words);
     assert_eq!(code, 0, "{said}");
     let of = result(dir, "out");
@@ -182,6 +183,18 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
     assert!(report.contains(&two.address) && report.contains("share of all transactions"));
     is_left_empty(&dir.join("p"));
     assert_eq!(processes_in(&dir.join("p")), [0; 0]);
+    // Of fixed work it is of the same time: from before the first to after the last.
+    let fixed = SCENARIO.replace("seconds = 1\n    ramp = 0.2\n", "") + "    transactions = 40\n";
+    std::fs::write(dir.join("fixed.toml"), fixed).expect("written");
+    let words = format!("run fixed.toml --dir p --out all {agents} {there}");
+    let (code, said) = lab(dir, &words);
+    assert_eq!(code, 0, "{said}");
+    let of = result(dir, "all");
+    let step = last_step(&of);
+    let of = |key: &str| step[key].as_f64().expect("a number");
+    let counted = (of("nopm") * of("elapsed_s") / 60.0).round() as u64;
+    assert_eq!(sum(&step["clients"], "transactions"), 3 * 40, "{step}");
+    assert_eq!(counted, sum(&step["clients"], "new_orders"), "{step}");
 }
 
 #[test]
