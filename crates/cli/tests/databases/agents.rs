@@ -144,8 +144,8 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
     );
     is_left_empty(&dir.join("p"));
     let serve_on = a.here();
-    let there = format!("--serve-on {serve_on}");
-    let words = format!("run agents.toml --dir p --out out {agents} {there}");
+    let (long, there) = ("measure.seconds=3", format!("--serve-on {serve_on}"));
+    let words = format!("run agents.toml --dir p --set {long} --out out {agents} {there}");
     let (code, said) = lab(dir, &words);
     assert_eq!(code, 0, "{said}");
     let of = result(dir, "out");
@@ -164,10 +164,10 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
     );
     // The database's own count is of the same time, or nearly.
     let nopm = step["nopm"].as_f64().expect("a number");
-    let counted = sum(parts, "new_orders") as f64 * 60.0;
+    let counted = sum(parts, "new_orders") as f64 * 20.0;
     assert_eq!(step["nopm_source"], "d_next_o_id");
     assert!(
-        (0.7..1.4).contains(&(counted / nopm)),
+        (0.9..1.1).contains(&(counted / nopm)),
         "{counted} of {nopm}"
     );
     let cpu_s = step["client_cpu_s"].as_f64().expect("a number");

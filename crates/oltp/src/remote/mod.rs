@@ -15,6 +15,7 @@ mod load;
 mod words;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::Duration;
 
 use ashlar_lab::agent::Clients;
 use ashlar_lab::result::{Check, ClientNote};
@@ -28,6 +29,12 @@ use crate::postgres::Logic;
 
 /// Who agents log in as.
 pub(crate) const ROLE: &str = "ashlar_client";
+
+/// Users are asked to have the database count what they did when measuring begins and when it ends, and it is asked so
+/// much later, both times.
+pub(crate) const COUNTED: Duration = Duration::from_millis(50);
+/// Users go on for so long when measuring has ended: at least until the database was asked, which takes a while.
+pub(crate) const GO_ON: Duration = COUNTED.saturating_mul(5);
 
 /// What a run draws, and the password that follows from it and the agents' token.
 #[derive(Clone)]

@@ -14,6 +14,7 @@ use super::stage::{Crew, Phase, Stage};
 use super::user::User;
 use crate::database::Database;
 use crate::ledger::Ledger;
+use crate::remote::GO_ON;
 use crate::result::StepResult;
 use crate::terminal::{Terminal, TerminalSetting};
 use crate::usage::{DeviceSeries, process_cpu_s};
@@ -379,6 +380,8 @@ impl<'a> Crowd<'a> {
             cpu_s: process_cpu_s() - cpu_s,
         };
         self.stage.have_counted(self.users, Duration::ZERO);
+        // The time that is told there ends later: it must not end with users that do nothing.
+        self.wait(GO_ON);
         Ok(worked)
     }
 

@@ -15,15 +15,12 @@ use super::span::{Mark, Span};
 use super::{Place, setting};
 use crate::database::Database;
 use crate::postgres::Logic;
-use crate::remote::{HomeWords, RemoteUsers, ShareWords, read, text};
+use crate::remote::{COUNTED, HomeWords, RemoteUsers, ShareWords, read, text};
 use crate::result::{ClientShare, StepResult};
 use crate::schema::Marker;
 use crate::terminal::TerminalSetting;
 use crate::usage::DeviceSeries;
 
-/// Users are asked to have the database count what they did when measuring begins and when it ends, and it is asked so
-/// much later, both times.
-const COUNTED: Duration = Duration::from_millis(50);
 /// Whether it is time is looked at so often.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A part that has measured less than this share of its time was ended.
