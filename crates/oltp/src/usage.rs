@@ -106,6 +106,42 @@ impl Used {
     }
 }
 
+/// What a database's device reads and writes in each second.
+pub(crate) struct DeviceSeries<'a> {
+    place: Option<&'a ServerPlace>,
+    before: Option<(u64, u64)>,
+    /// Of those whose ends could be told.
+    pub(crate) seconds: Vec<(u64, u64)>,
+}
+
+impl<'a> DeviceSeries<'a> {
+    /// From now on; of a place that is not known, nothing.
+    pub(crate) fn new(place: Option<&'a ServerPlace>) -> Self {
+        let mut new = Self {
+            place,
+            before: None,
+            seconds: Vec::new(),
+        };
+        new.before = new.now();
+        new
+    }
+
+    /// Another second has passed.
+    pub(crate) fn second_has_passed(&mut self) {
+        let now = self.now();
+        if let Some((from, to)) = self.before.zip(now) {
+            let since = (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1));
+            self.seconds.push(since);
+        }
+        self.before = now;
+    }
+
+    /// Read and written since boot, if it can be told.
+    fn now(&self) -> Option<(u64, u64)> {
+        device_bytes(self.place?.storage.as_ref().ok()?).ok()
+    }
+}
+
 impl Usage {
     pub(crate) fn now(place: &ServerPlace) -> Self {
         let server = place.process.clone();
@@ -121,11 +157,6 @@ impl Usage {
             machine: CpuTicks::now(),
             device: storage.and_then(|path| device_bytes(&path)),
         }
-    }
-
-    /// What the device has read and written since boot, if it can be told.
-    pub(crate) fn device_now(place: &ServerPlace) -> Option<(u64, u64)> {
-        device_bytes(place.storage.as_ref().ok()?).ok()
     }
 
     pub(crate) fn since(self, earlier: &Self) -> Used {

@@ -49,12 +49,15 @@ fn of(status: &Value, pool: &Pool) -> Option<Capacity> {
         let all = space["reserves"].as_array()?;
         all.iter().find(|of| of["purpose"] == *purpose)?["bytes"].as_u64()
     };
+    // Before there is a volume, drives hold the logs and what the map has taken.
+    let held = |drive: &Value| drive["used_bytes"].as_u64();
+    let held: Option<u64> = status["drives"].as_array()?.iter().map(held).sum();
     Some(Capacity {
         layout_pct: share("efficiency_without_reserves")?,
         with_reserves_pct: share("efficiency_with_reserves")?,
         raw_bytes: space["raw_bytes"].as_u64()?,
         repair_bytes: kept("repair")?,
-        metadata_bytes: kept("metadata")?,
+        metadata_bytes: kept("metadata")?.saturating_add(held?),
     })
 }
 
@@ -79,6 +82,7 @@ mod tests {
         };
         let status = serde_json::json!({
             "layouts": [layout("mirror:2", 0.4, 0.5), layout("parity:4+1", 0.64, 0.8)],
+            "drives": [{ "used_bytes": 4 }, { "used_bytes": 3 }],
             "space": { "raw_bytes": 1000, "reserves": [
                 { "purpose": "metadata", "bytes": 10 }, { "purpose": "repair", "bytes": 190 }
             ] }
@@ -89,7 +93,7 @@ mod tests {
         near(one.with_reserves_pct, 64.0);
         assert_eq!(
             (one.repair_bytes, one.metadata_bytes, one.raw_bytes),
-            (190, 10, 1000)
+            (190, 17, 1000)
         );
         let nodes = Some(2);
         let two = of(&status, &Pool { nodes, ..pool() }).expect("known");

@@ -186,8 +186,10 @@ pub fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
         };
         let mut link = connect(address).map_err(named)?;
         link.ask_in(&token).map_err(named)?;
+        let peer = link.stream.peer_addr().ok();
         links.push(ClientLink {
             name: address.clone(),
+            peer: peer.map(|peer| peer.ip().to_canonical()),
             link: Box::new(link),
         });
     }
@@ -198,7 +200,7 @@ pub fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
 ///
 /// # Errors
 /// As [`greet`]'s; agents cannot reach this machine's servers; or what is done fails.
-pub fn with_users<T>(
+pub fn with_agents<T>(
     agents: &Agents,
     what: impl FnOnce(Option<&RemoteUsers<'_>>) -> Result<T, LabError>,
 ) -> Result<T, LabError> {

@@ -10,7 +10,7 @@ use ashlar_oltp::{
     FailoverPlan, FailoverResult, FleetScenario, ScenarioRun, check_clients, run_fleet,
     run_scenario,
 };
-use ashlar_testbed::link::with_users;
+use ashlar_testbed::link::with_agents;
 use ashlar_testbed::volumes::AttachedVolumes;
 
 pub(super) use ashlar_oltp::scenario::SHIPPED;
@@ -42,7 +42,7 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
 pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let places = places(origin)?;
     let (run, progress) = (scenario_run(origin, &places, out)?, interruptible()?);
-    let result = with_users(&origin.clients, |clients| {
+    let result = with_agents(&origin.clients, |clients| {
         run_scenario(&run.with(clients), &progress, journal)
     })?;
     end(&result, out, journal)

@@ -144,7 +144,8 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
     );
     is_left_empty(&dir.join("p"));
     let serve_on = a.here();
-    let words = format!("run agents.toml --dir p --out out {agents} --serve-on {serve_on}");
+    let (long, there) = ("measure.seconds=3", format!("--serve-on {serve_on}"));
+    let words = format!("run agents.toml --dir p --set {long} --out out {agents} {there}");
     let (code, said) = lab(dir, &words);
     assert_eq!(code, 0, "{said}");
     let of = result(dir, "out");
@@ -163,10 +164,10 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
     );
     // The database's own count is of the same time, or nearly.
     let nopm = step["nopm"].as_f64().expect("a number");
-    let counted = sum(parts, "new_orders") as f64 * 60.0;
+    let counted = sum(parts, "new_orders") as f64 * 20.0;
     assert_eq!(step["nopm_source"], "d_next_o_id");
     assert!(
-        (0.7..1.4).contains(&(counted / nopm)),
+        (0.9..1.1).contains(&(counted / nopm)),
         "{counted} of {nopm}"
     );
     let cpu_s = step["client_cpu_s"].as_f64().expect("a number");
@@ -182,6 +183,18 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
     assert!(report.contains(&two.address) && report.contains("share of all transactions"));
     is_left_empty(&dir.join("p"));
     assert_eq!(processes_in(&dir.join("p")), [0; 0]);
+    // Of fixed work it is of the same time: from before the first to after the last.
+    let fixed = SCENARIO.replace("seconds = 1\n    ramp = 0.2\n", "") + "    transactions = 40\n";
+    std::fs::write(dir.join("fixed.toml"), fixed).expect("written");
+    let words = format!("run fixed.toml --dir p --out all {agents} {there}");
+    let (code, said) = lab(dir, &words);
+    assert_eq!(code, 0, "{said}");
+    let of = result(dir, "all");
+    let step = last_step(&of);
+    let of = |key: &str| step[key].as_f64().expect("a number");
+    let counted = (of("nopm") * of("elapsed_s") / 60.0).round() as u64;
+    assert_eq!(sum(&step["clients"], "transactions"), 3 * 40, "{step}");
+    assert_eq!(counted, sum(&step["clients"], "new_orders"), "{step}");
 }
 
 #[test]

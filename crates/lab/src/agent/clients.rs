@@ -1,11 +1,14 @@
 //! The coordinator's side.
 
 mod other;
+mod ready;
 
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use self::other::{Begun, OtherHome, OtherMeasured};
+pub use self::other::{Begun, Onlooker, OtherHome, OtherMeasured};
+use self::ready::{Dealt, Moment, begin};
 
 use super::Link;
 use super::clock::{Ahead, Asked, Clock, best};
@@ -45,12 +48,15 @@ pub struct Clients {
 pub struct ClientLink {
     /// What it is called: its address.
     pub name: String,
+    /// Where it is found to be, if it is elsewhere than in this process.
+    pub peer: Option<IpAddr>,
     /// The link.
     pub link: Box<dyn Link>,
 }
 
 struct Client {
     name: String,
+    peer: Option<IpAddr>,
     link: Box<dyn Link>,
     machine: Machine,
     /// It is on this machine: what its load uses, this machine uses.
@@ -79,9 +85,10 @@ impl Clients {
     pub fn greet(links: Vec<ClientLink>) -> Result<Self, LabError> {
         let clock = Clock::new();
         let mut all = Vec::new();
-        for ClientLink { name, link } in links {
+        for ClientLink { name, peer, link } in links {
             let mut client = Client {
                 name,
+                peer,
                 link,
                 machine: Machine::default(),
                 is_here: false,
@@ -184,21 +191,11 @@ impl Clients {
     /// Has a turn's threads load, dealt out to all, from one moment on.
     pub(crate) fn run(&self, load: &Load<'_>, progress: &Progress) -> Result<Outcome, LabError> {
         let mut all = self.lock();
-        let mut hands = deal(&mut all, load.jobs);
-        if let Err(error) = stand_ready(&mut hands, load) {
-            call_off(hands.into_iter().map(|hand| hand.client));
-            return Err(error);
-        }
-        for hand in &mut hands {
-            hand.client.compare_clocks(&self.clock, ASKED)?;
-        }
-        let at_ns = self.clock.steady_ns() + LEAD.as_nanos() as u64;
-        for hand in &mut hands {
-            hand.client.go(at_ns);
-        }
+        let mut hands = deal(&mut all, load);
         let Some(first) = load.jobs.first() else {
             return Err(LabError::usage("no threads"));
         };
+        let Moment { at_ns, .. } = begin(&mut hands, &self.clock, || Ok(()))?;
         let watch = Watch {
             clock: &self.clock,
             from_ns: at_ns + first.warmup.as_nanos() as u64,
@@ -235,47 +232,42 @@ impl Clients {
 /// A client and its share of a turn.
 struct Hand<'a> {
     client: &'a mut Client,
+    load: &'a Load<'a>,
     jobs: Vec<Job>,
 }
 
+impl Dealt for Hand<'_> {
+    fn client(&mut self) -> &mut Client {
+        self.client
+    }
+
+    fn share(&self) -> Ask {
+        Ask::Part(Box::new(Part {
+            spec: self.load.spec.to_owned(),
+            size: self.load.size,
+            pin: self.load.pin,
+            jobs: self.jobs.clone(),
+        }))
+    }
+}
+
 /// Threads in turn to each, so that parts differ by at most one; a client without any is left out.
-fn deal<'a>(all: &'a mut [Client], jobs: &[Job]) -> Vec<Hand<'a>> {
+fn deal<'a>(all: &'a mut [Client], load: &'a Load<'a>) -> Vec<Hand<'a>> {
     let count = all.len();
-    let share = |index: usize| jobs.iter().skip(index).step_by(count).cloned().collect();
+    let share = |index: usize| {
+        load.jobs
+            .iter()
+            .skip(index)
+            .step_by(count)
+            .cloned()
+            .collect()
+    };
     let hands = all.iter_mut().enumerate().map(|(index, client)| Hand {
         client,
+        load,
         jobs: share(index),
     });
     hands.filter(|hand| !hand.jobs.is_empty()).collect()
-}
-
-fn stand_ready(hands: &mut [Hand<'_>], load: &Load<'_>) -> Result<(), LabError> {
-    for hand in hands.iter_mut() {
-        hand.client.tell(&Ask::Part(Box::new(Part {
-            spec: load.spec.to_owned(),
-            size: load.size,
-            pin: load.pin,
-            jobs: hand.jobs.clone(),
-        })))?;
-        hand.client.owes = true;
-    }
-    for hand in hands {
-        match hand.client.heard(SET_UP)? {
-            Answer::Ready => {}
-            _ => return Err(hand.client.misunderstood()),
-        }
-    }
-    Ok(())
-}
-
-/// Nobody begins: those that stand ready are told, and what they answer is heard, so that the next answer is one to the
-/// next question.
-fn call_off<'a>(clients: impl Iterator<Item = &'a mut Client>) {
-    for client in clients {
-        if client.owes && client.died.is_none() && client.tell(&Ask::Stop).is_ok() {
-            while let Ok(Answer::Ready | Answer::Alive(_)) = client.heard(ANSWER) {}
-        }
-    }
 }
 
 impl Hand<'_> {

@@ -29,7 +29,7 @@ mod words;
 use std::time::Duration;
 
 pub(crate) use clients::Load;
-pub use clients::{Begun, ClientLink, Clients, OtherHome, OtherMeasured};
+pub use clients::{Begun, ClientLink, Clients, Onlooker, OtherHome, OtherMeasured};
 pub use other::{NoOtherLoad, OtherLoad, Start};
 pub use serve::{Ended, Makes, serve};
 

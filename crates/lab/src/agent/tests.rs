@@ -135,6 +135,7 @@ fn with_agents<T>(
             theirs.lives = dies.map(|lives| Arc::new(AtomicU32::new(lives)));
             links.push(ClientLink {
                 name: format!("agent-{number}"),
+                peer: None,
                 link: Box::new(ours),
             });
             let (there, quiet) = (&there, ending());
@@ -312,6 +313,39 @@ fn told(homes: &[OtherHome]) -> Vec<(&str, String)> {
     homes.iter().map(|of| (&*of.client, told(of))).collect()
 }
 
+/// Looks on to the end; with its eyes shut, nothing is to begin.
+#[derive(Default)]
+struct Eyes {
+    are_shut: bool,
+    seen: Option<std::time::Instant>,
+}
+
+impl Eyes {
+    fn shut() -> Self {
+        Self {
+            are_shut: true,
+            seen: None,
+        }
+    }
+}
+
+impl Onlooker for Eyes {
+    fn before(&mut self) -> Result<(), LabError> {
+        assert_eq!(self.seen, None);
+        match self.are_shut {
+            true => Err(LabError::environment("no eyes")),
+            false => Ok(()),
+        }
+    }
+
+    fn meanwhile(&mut self, begun: &Begun<'_>) {
+        self.seen = Some(begun.at);
+        while !begun.has_ended() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 #[test]
 fn load_of_another_kind_is_dealt_out_and_begins_at_one_moment() {
     let silent = Progress::silent();
@@ -322,26 +356,21 @@ fn load_of_another_kind_is_dealt_out_and_begins_at_one_moment() {
             far.contains("client agent-1: ") && far.contains("no way"),
             "{far}"
         );
-        let mut seen = None;
-        let homes = clients.carry_out(&shares(&["a", "", "c"]), &silent, |begun| {
-            seen = Some(begun.at);
-            while !begun.has_ended() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        })?;
+        let mut look = Eyes::default();
+        let homes = clients.carry_out(&shares(&["a", "", "c"]), &silent, &mut look)?;
         assert_eq!(
             told(&homes),
             [("agent-1", "did a".into()), ("agent-3", "did c".into())]
         );
-        assert!(seen.is_some_and(|at| at <= std::time::Instant::now()));
+        assert!(look.seen.is_some_and(|at| at <= std::time::Instant::now()));
         // One that cannot begin keeps all from it, and they are there for what comes next.
-        let refused = clients.carry_out(&shares(&["a", "far", "c"]), &silent, |_| {});
+        let refused = clients.carry_out(&shares(&["a", "far", "c"]), &silent, &mut Eyes::default());
         let refused = refused.expect_err("all wait").to_string();
         assert!(
             refused.contains("client agent-2: there is no way"),
             "{refused}"
         );
-        let homes = clients.carry_out(&shares(&["a", "b", "c"]), &silent, |_| {})?;
+        let homes = clients.carry_out(&shares(&["a", "b", "c"]), &silent, &mut Eyes::default())?;
         assert_eq!(homes.len(), 3);
         assert!(homes.iter().all(|home| home.measured.is_ok()));
         Ok(())
@@ -350,9 +379,37 @@ fn load_of_another_kind_is_dealt_out_and_begins_at_one_moment() {
 }
 
 #[test]
+fn those_that_stand_ready_are_called_off_whatever_keeps_them_from_beginning() {
+    let silent = Progress::silent();
+    with_agents(2, None, |clients| {
+        let words = shares(&["a", "b"]);
+        let refused = clients.carry_out(&words, &silent, &mut Eyes::shut());
+        assert!(
+            refused
+                .expect_err("all wait")
+                .to_string()
+                .contains("no eyes")
+        );
+        // The next answer is one to the next question.
+        clients.look("near")?;
+        let homes = clients.carry_out(&words, &silent, &mut Eyes::default())?;
+        assert_eq!(
+            told(&homes),
+            [("agent-1", "did a".into()), ("agent-2", "did b".into())]
+        );
+        Ok(())
+    })
+    .expect("ran");
+}
+
+#[test]
 fn a_share_of_another_kind_that_is_lost_is_named() {
     let homes = with_agents(2, Some(1), |clients| {
-        let homes = clients.carry_out(&shares(&["a", "b"]), &Progress::silent(), |_| {})?;
+        let homes = clients.carry_out(
+            &shares(&["a", "b"]),
+            &Progress::silent(),
+            &mut Eyes::default(),
+        )?;
         assert_eq!(clients.died().len(), 1);
         Ok(homes)
     });

@@ -8,13 +8,18 @@
 //! ```
 //!
 //! Which user is where changes nothing of what it does: its transactions follow from its number. A server that agents
-//! reach lets in one role, which may read and write the rows of the load's tables and nothing else, and only with a
-//! password: it is made of the agents' token and of what a run draws, so it never travels.
+//! reach lets in one role, from where agents are, which may read and write the rows of the load's tables and make nothing
+//! of its own. Its password is made of the agents' token and of what a run draws. The server has what is enough to check
+//! it, and a server that asks for SCRAM does not learn it; one that took the server's place could ask for it in plain text.
 
 mod load;
+mod ports;
+mod role;
 mod words;
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ashlar_lab::agent::Clients;
 use ashlar_lab::result::{Check, ClientNote};
@@ -25,16 +30,22 @@ pub(crate) use words::{HomeWords, ServerWords, ShareWords, read, text};
 
 use crate::database::Database;
 use crate::postgres::Logic;
+use crate::server::Door;
+use ports::Ports;
+pub(crate) use role::ROLE;
 
-/// Who agents log in as.
-pub(crate) const ROLE: &str = "ashlar_client";
+/// Users are asked to have the database count what they did when measuring begins and when it ends, and it is asked so
+/// much later, both times.
+pub(crate) const COUNTED: Duration = Duration::from_millis(50);
+/// Users go on for so long when measuring has ended: at least until the database was asked, which takes a while.
+pub(crate) const GO_ON: Duration = COUNTED.saturating_mul(5);
 
 /// What a run draws, and the password that follows from it and the agents' token.
 #[derive(Clone)]
 pub struct Secret {
     /// Told to agents.
     pub drawn: String,
-    /// Not told to anyone but the servers.
+    /// Told to no one.
     pub password: String,
 }
 
@@ -43,6 +54,7 @@ pub struct RemoteUsers<'a> {
     clients: &'a Clients,
     serve_on: IpAddr,
     secret: Secret,
+    ports: Mutex<Ports>,
 }
 
 impl std::fmt::Debug for RemoteUsers<'_> {
@@ -68,18 +80,20 @@ impl<'a> RemoteUsers<'a> {
             clients,
             serve_on,
             secret,
+            ports: Mutex::default(),
         })
     }
 
-    /// Where another server can listen.
-    pub(crate) fn free_address(&self) -> Result<SocketAddr, LabError> {
-        let bound = TcpListener::bind((self.serve_on, 0)).and_then(|found| found.local_addr());
-        bound.map_err(|error| {
+    /// By which way agents come in to another server: at a port that no other of this run has.
+    pub(crate) fn door(&self) -> Result<Door, LabError> {
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = ports.draw(self.serve_on).map_err(|error| {
             let serve_on = self.serve_on;
             LabError::usage(format!(
                 "--serve-on {serve_on}: {error}: must be an address of this machine"
             ))
-        })
+        })?;
+        Ok(Door::new(at, self.clients.peers()))
     }
 
     /// Lets agents in to an empty database whose server listens there, and has each see whether it gets in.
@@ -89,12 +103,7 @@ impl<'a> RemoteUsers<'a> {
         address: SocketAddr,
         progress: &Progress,
     ) -> Result<(), LabError> {
-        let password = &self.secret.password;
-        // Of tables that are made later, too.
-        database.execute(&format!(
-            "SET password_encryption = 'scram-sha-256'; CREATE ROLE {ROLE} LOGIN PASSWORD '{password}'; \
-             ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {ROLE}"
-        ))?;
+        database.execute(&role::sql(&self.secret.password))?;
         progress.say(&format!("agents are asked whether they reach {address}"));
         let looked = self
             .clients

@@ -139,7 +139,7 @@ pub(crate) struct HomeWords {
 }
 
 impl HomeWords {
-    pub(super) fn of(worked: &Worked) -> Result<Self, LabError> {
+    pub(crate) fn of(worked: &Worked) -> Result<Self, LabError> {
         Ok(Self {
             measured: PackedMeasured::of(&worked.measured)?,
             elapsed: worked.elapsed,

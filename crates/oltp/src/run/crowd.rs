@@ -14,9 +14,10 @@ use super::stage::{Crew, Phase, Stage};
 use super::user::User;
 use crate::database::Database;
 use crate::ledger::Ledger;
+use crate::remote::GO_ON;
 use crate::result::StepResult;
 use crate::terminal::{Terminal, TerminalSetting};
-use crate::usage::{Usage, process_cpu_s};
+use crate::usage::{DeviceSeries, process_cpu_s};
 
 /// Users that are told to stop get this long to end their transactions.
 const GRACE: Duration = Duration::from_secs(30);
@@ -373,36 +374,28 @@ impl<'a> Crowd<'a> {
                 break;
             }
         }
-        let measured = self.stage.take(&self.empty)?;
-        let elapsed = begun.elapsed();
-        self.stage.have_counted(self.users, Duration::ZERO);
-        Ok(Worked {
-            measured,
-            elapsed,
+        let worked = Worked {
+            measured: self.stage.take(&self.empty)?,
+            elapsed: begun.elapsed(),
             cpu_s: process_cpu_s() - cpu_s,
-        })
+        };
+        self.stage.have_counted(self.users, Duration::ZERO);
+        // The time that is told there ends later: it must not end with users that do nothing.
+        self.wait(GO_ON);
+        Ok(worked)
     }
 
     /// Waits for a time, or until all users have ended; what the device did in each whole second of it.
     fn watch_device(&self, time: Duration) -> Vec<(u64, u64)> {
         let start = Instant::now();
-        let mut series = Vec::new();
-        let device = || Usage::device_now(self.looker.as_ref()?.place());
-        let mut before = device();
+        let mut device = DeviceSeries::new(self.looker.as_ref().map(Looker::place));
         let mut seen = Look::now(&self.stage);
         for second in 1.. {
             let next = time.min(Duration::from_secs(second));
             let left = next.saturating_sub(start.elapsed());
             let ends = self.wait(left) || start.elapsed() >= time;
             if start.elapsed() >= Duration::from_secs(second) {
-                let now = device();
-                let both = before.zip(now);
-                series.extend(
-                    both.map(|(from, to)| {
-                        (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1))
-                    }),
-                );
-                before = now;
+                device.second_has_passed();
                 if self.shown.progress.shows_tempo() {
                     let look = Look::now(&self.stage);
                     self.shown.tell(&seen, &look);
@@ -413,7 +406,7 @@ impl<'a> Crowd<'a> {
                 break;
             }
         }
-        series
+        device.seconds
     }
 }
 

@@ -117,22 +117,27 @@ impl Measured {
         for (into, from) in self.kinds.iter_mut().zip(&other.kinds) {
             let added = into.latency_ns.add(&from.latency_ns);
             added.map_err(|error| LabError::caused("merging histograms", error))?;
-            into.rolled_back += from.rolled_back;
-            into.errors += from.errors;
-            into.retries += from.retries;
+            // Others may be other processes, which can send anything.
+            for (into, from) in [
+                (&mut into.rolled_back, from.rolled_back),
+                (&mut into.errors, from.errors),
+                (&mut into.retries, from.retries),
+            ] {
+                *into = into.saturating_add(from);
+            }
         }
         let added = self.late_ns.add(&other.late_ns);
         added.map_err(|error| LabError::caused("merging histograms", error))?;
         let longer = self.series.len().max(other.series.len());
         self.series.resize(longer, 0);
         for (into, from) in self.series.iter_mut().zip(&other.series) {
-            *into += from;
+            *into = into.saturating_add(*from);
         }
         other
             .problems
             .iter()
             .for_each(|problem| self.problem(problem));
-        self.lost_users += other.lost_users;
+        self.lost_users = self.lost_users.saturating_add(other.lost_users);
         Ok(())
     }
 
@@ -163,13 +168,14 @@ impl Measured {
 
     /// Transactions that ended as they should.
     pub(crate) fn transactions(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.latency_ns.len()).sum()
+        let each = self.kinds.iter().map(|kind| kind.latency_ns.len());
+        each.fold(0, u64::saturating_add)
     }
 
     /// New orders that were committed.
     pub(crate) fn new_orders(&self) -> u64 {
         let of = &self.kinds[Kind::NewOrder as usize];
-        of.latency_ns.len() - of.rolled_back
+        of.latency_ns.len().saturating_sub(of.rolled_back)
     }
 
     /// New orders that ended as they should.

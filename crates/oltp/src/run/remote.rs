@@ -4,26 +4,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ashlar_lab::agent::{Begun, OtherHome};
+use ashlar_lab::agent::{Begun, Onlooker, OtherHome, OtherMeasured};
 use ashlar_lab::{LabError, Progress};
 
 use super::crowd::{Part, Worked};
 use super::looker::Looker;
 use super::measured::Measured;
 use super::plan::{Mode, RunPlan};
-use super::span::Span;
+use super::span::{Mark, Span};
 use super::{Place, setting};
 use crate::database::Database;
 use crate::postgres::Logic;
-use crate::remote::{HomeWords, RemoteUsers, ShareWords, read, text};
+use crate::remote::{COUNTED, HomeWords, RemoteUsers, ShareWords, read, text};
 use crate::result::{ClientShare, StepResult};
 use crate::schema::Marker;
 use crate::terminal::TerminalSetting;
-use crate::usage::Usage;
+use crate::usage::DeviceSeries;
 
-/// Users are asked to have the database count what they did when measuring begins and when it ends, and it is asked so
-/// much later, both times.
-const COUNTED: Duration = Duration::from_millis(50);
 /// Whether it is time is looked at so often.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A part that has measured less than this share of its time was ended.
@@ -51,18 +48,21 @@ pub(crate) fn drive_elsewhere(
         .iter()
         .map(|share| share.as_ref().map(text).transpose())
         .collect();
-    let mut seen = None;
-    let homes = elsewhere
-        .users
-        .clients()
-        .carry_out(&words?, progress, |begun| {
-            seen = Some(watch(&looker, plan, begun, progress));
-        })?;
-    let seen = seen.ok_or_else(|| LabError::environment("the step was not looked at"))??;
+    let mut eyes = Eyes {
+        looker: &looker,
+        plan,
+        progress,
+        first: None,
+        seen: None,
+    };
+    let clients = elsewhere.users.clients();
+    let homes = clients.carry_out(&words?, progress, &mut eyes)?;
+    let unseen = || LabError::environment("the step was not looked at");
+    let seen = eyes.seen.ok_or_else(unseen)??;
     let shares: Vec<&ShareWords> = shares.iter().flatten().collect();
     let mut home = Home::new()?;
     for (of, share) in homes.into_iter().zip(shares) {
-        home.add(of, share.part.numbers(place.users).count(), plan)?;
+        home.add(of, share.part.numbers(place.users).count(), plan);
     }
     let mut step = home.step(seen, plan);
     step.users = place.users;
@@ -98,58 +98,81 @@ struct Seen {
     unanswered: Option<LabError>,
 }
 
-/// Looks on from when it counts to the end.
-fn watch(
-    looker: &Looker<'_>,
-    plan: &RunPlan,
-    begun: &Begun<'_>,
-    progress: &Progress,
-) -> Result<Seen, LabError> {
-    let is_fixed = matches!(plan.mode, Mode::Fixed(_));
-    let ends = || begun.has_ended() || (!is_fixed && progress.go_on().is_err());
-    let wait_until = |moment: Instant| loop {
-        let left = moment.saturating_duration_since(Instant::now());
-        if left.is_zero() || ends() {
-            return left.is_zero();
+/// What looks on at a step.
+struct Eyes<'a> {
+    looker: &'a Looker<'a>,
+    plan: &'a RunPlan,
+    progress: &'a Progress,
+    first: Option<Mark>,
+    seen: Option<Result<Seen, LabError>>,
+}
+
+impl Onlooker for Eyes<'_> {
+    /// Of fixed work everything counts: the mark is before the first transaction.
+    fn before(&mut self) -> Result<(), LabError> {
+        if self.is_fixed() {
+            self.first = Some(self.looker.mark()?);
         }
-        std::thread::sleep(left.min(LOOK_EVERY));
-    };
-    // Of fixed work everything counts: the mark is before the first transaction.
-    let from = match is_fixed {
-        true => begun.at,
-        false => begun.at + plan.ramp + COUNTED,
-    };
-    if !is_fixed {
-        wait_until(from);
+        Ok(())
     }
-    let first = looker.mark()?;
-    let mut device_series = Vec::new();
-    let mut before = Usage::device_now(looker.place());
-    for second in 1.. {
-        let next = match is_fixed {
-            true => Duration::from_secs(second),
-            false => plan.measure.min(Duration::from_secs(second)),
+
+    fn meanwhile(&mut self, begun: &Begun<'_>) {
+        self.seen = Some(self.watch(begun));
+    }
+}
+
+impl Eyes<'_> {
+    fn is_fixed(&self) -> bool {
+        matches!(self.plan.mode, Mode::Fixed(_))
+    }
+
+    /// Looks on from when it counts to the end.
+    fn watch(&mut self, begun: &Begun<'_>) -> Result<Seen, LabError> {
+        let looker = self.looker;
+        let (from, first) = match self.first.take() {
+            Some(first) => (begun.at, first),
+            None => {
+                let from = begun.at + self.plan.ramp + COUNTED;
+                self.wait_until(from, begun);
+                (from, looker.mark()?)
+            }
         };
-        let is_whole = wait_until(from + next);
-        if is_whole && next == Duration::from_secs(second) {
-            let now = Usage::device_now(looker.place());
-            let both = before.zip(now);
-            let since = |(from, to): ((u64, u64), (u64, u64))| {
-                (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1))
-            };
-            device_series.extend(both.map(since));
-            before = now;
+        let time = match self.is_fixed() {
+            true => Duration::MAX,
+            false => self.plan.measure,
+        };
+        let mut device = DeviceSeries::new(Some(looker.place()));
+        for second in 1.. {
+            let next = time.min(Duration::from_secs(second));
+            if !self.wait_until(from + next, begun) {
+                break;
+            }
+            if next == Duration::from_secs(second) {
+                device.second_has_passed();
+            }
+            if next == time {
+                break;
+            }
         }
-        if !is_whole || (!is_fixed && next == plan.measure) {
-            break;
+        let (last, unanswered) = looker.last_mark();
+        Ok(Seen {
+            span: Span::between(&first, last),
+            device_series: device.seconds,
+            unanswered,
+        })
+    }
+
+    /// False: it has ended before.
+    fn wait_until(&self, moment: Instant, begun: &Begun<'_>) -> bool {
+        loop {
+            let left = moment.saturating_duration_since(Instant::now());
+            let is_to_end = !self.is_fixed() && self.progress.go_on().is_err();
+            if left.is_zero() || is_to_end || begun.has_ended() {
+                return left.is_zero();
+            }
+            std::thread::sleep(left.min(LOOK_EVERY));
         }
     }
-    let (last, unanswered) = looker.last_mark();
-    Ok(Seen {
-        span: Span::between(&first, last),
-        device_series,
-        unanswered,
-    })
 }
 
 /// What agents bring home.
@@ -160,6 +183,13 @@ struct Home {
     /// Until the last user had done its share.
     longest: Duration,
     cpu_s: f64,
+}
+
+/// What was added of an agent.
+struct Taken {
+    share: ClientShare,
+    /// Its users ended before their time, after this.
+    ended: Option<Duration>,
 }
 
 impl Home {
@@ -174,47 +204,66 @@ impl Home {
     }
 
     /// Adds what an agent measured, or marks that it is missing.
-    fn add(&mut self, home: OtherHome, users: usize, plan: &RunPlan) -> Result<(), LabError> {
+    fn add(&mut self, home: OtherHome, users: usize, plan: &RunPlan) {
         let mut part = ClientShare {
             client: home.client,
             users,
             ..ClientShare::default()
         };
-        match home.measured {
-            Ok(home) => {
-                let sent = |error| LabError::caused(format!("client {}", part.client), error);
-                let worked = read(&home.words).and_then(HomeWords::worked);
-                let Worked {
-                    measured,
-                    elapsed,
-                    cpu_s,
-                } = worked.map_err(sent)?;
-                part.transactions = measured.transactions();
-                part.new_orders = measured.new_orders();
-                part.cpu_s = cpu_s;
-                part.late_us = home.late.as_secs_f64() * 1e6;
-                let is_short = elapsed.as_secs_f64() < WHOLE * plan.measure.as_secs_f64();
-                if is_short && !matches!(plan.mode, Mode::Fixed(_)) {
+        let added = home.measured.and_then(|measured| {
+            let sent = |error| LabError::caused(format!("client {}", part.client), error);
+            self.take(&measured, plan).map_err(sent)
+        });
+        match added {
+            Ok(Taken { share, ended }) => {
+                part = ClientShare {
+                    client: part.client,
+                    users,
+                    ..share
+                };
+                if let Some(ended) = ended {
                     part.lost = true;
-                    let seconds = elapsed.as_secs_f64();
+                    let seconds = ended.as_secs_f64();
                     self.problems.push(format!(
                         "client {}: its {users} users ended after {seconds:.1} s",
                         part.client
                     ));
                 }
-                self.cpu_s += cpu_s;
-                self.longest = self.longest.max(home.late + elapsed);
-                self.all.merge(&measured)?;
             }
             Err(error) => {
                 part.lost = true;
-                self.all.lost_users += users;
+                self.all.lost_users = self.all.lost_users.saturating_add(users);
                 self.problems
                     .push(format!("{error}; its {users} users are missing"));
             }
         }
         self.parts.push(part);
-        Ok(())
+    }
+
+    /// Adds what can be read, whole or not at all.
+    fn take(&mut self, home: &OtherMeasured, plan: &RunPlan) -> Result<Taken, LabError> {
+        let Worked {
+            measured,
+            elapsed,
+            cpu_s,
+        } = read(&home.words).and_then(HomeWords::worked)?;
+        let mut all = self.all.clone();
+        all.merge(&measured)?;
+        self.all = all;
+        self.cpu_s += cpu_s;
+        self.longest = self.longest.max(home.late.saturating_add(elapsed));
+        let is_short = elapsed.as_secs_f64() < WHOLE * plan.measure.as_secs_f64();
+        let is_timed = !matches!(plan.mode, Mode::Fixed(_));
+        Ok(Taken {
+            share: ClientShare {
+                transactions: measured.transactions(),
+                new_orders: measured.new_orders(),
+                cpu_s,
+                late_us: home.late.as_secs_f64() * 1e6,
+                ..ClientShare::default()
+            },
+            ended: (is_short && is_timed).then_some(elapsed),
+        })
     }
 
     fn step(self, seen: Seen, plan: &RunPlan) -> StepResult {
@@ -238,6 +287,7 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::{Kind, Mix};
 
     #[test]
     fn every_user_is_at_one_agent() {
@@ -248,5 +298,56 @@ mod tests {
             all.sort_unstable();
             assert_eq!(all, (0..users).collect::<Vec<_>>());
         }
+    }
+    fn timed() -> RunPlan {
+        RunPlan {
+            users: vec![3],
+            ramp: Duration::ZERO,
+            measure: Duration::from_secs(1),
+            mode: Mode::Timed,
+            mix: Mix::TprocC,
+            all_warehouses: false,
+            pauses: None,
+            repeats: 1,
+            seed: 1,
+            slow_down: 0.0,
+        }
+    }
+
+    fn sent(words: String) -> OtherHome {
+        OtherHome {
+            client: "agent".into(),
+            measured: Ok(OtherMeasured {
+                words,
+                late: Duration::from_nanos(u64::MAX),
+            }),
+        }
+    }
+
+    #[test]
+    fn what_an_agent_sends_spoils_nothing_of_the_others() {
+        let mut measured = Measured::new().expect("new");
+        let us = Duration::from_micros;
+        measured.done(Kind::NewOrder, us(100), us(5), true);
+        let worked = Worked {
+            measured,
+            elapsed: Duration::MAX,
+            cpu_s: 1.0,
+        };
+        let words = text(&HomeWords::of(&worked).expect("packs")).expect("text");
+        let most = words.replace("\"rolled_back\":1", "\"rolled_back\":18446744073709551615");
+        let mut home = Home::new().expect("new");
+        for words in ["nonsense".to_owned(), words.clone(), most.clone(), most] {
+            home.add(sent(words), 2, &timed());
+        }
+        let lost: Vec<bool> = home.parts.iter().map(|part| part.lost).collect();
+        assert_eq!(lost, [true, false, false, false]);
+        assert_eq!((home.all.lost_users, home.all.transactions()), (2, 3));
+        assert_eq!((home.all.new_orders(), home.parts[2].new_orders), (0, 0));
+        let problem = &home.problems[0];
+        assert!(
+            problem.contains("client agent: ") && problem.contains("2 users are missing"),
+            "{problem}"
+        );
     }
 }

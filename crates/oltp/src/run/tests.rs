@@ -9,6 +9,7 @@ use ashlar_lab::{LabError, Progress, ResultFile};
 use super::*;
 use crate::database::{Failure, Outcome};
 use crate::inputs::{Mix, Pauses, Transaction};
+use crate::remote::GO_ON;
 
 #[path = "../../tests/fake/mod.rs"]
 mod fake;
@@ -406,4 +407,27 @@ fn who_is_lost_before_a_turn_is_measured_is_told() {
     let step = second.step();
     assert_eq!((step.lost_users, step.partial), (1, true));
     assert_eq!(step.problems, ["gone"]);
+}
+
+#[test]
+fn users_that_another_process_looks_at_go_on_when_their_time_is_over() {
+    let fake = Faked::new(|_| {});
+    let plan = plan(&[2], Mode::Timed, 100);
+    let database = fake.database();
+    let marker = built(database.as_ref()).expect("built");
+    let setting = setting(&plan, &marker, 2, 1);
+    let part = Part { index: 0, of: 1 };
+    let silent = Progress::silent();
+    let crowd = Crowd::log_in_part(&database, (&plan, &setting), part, &silent);
+    let mut crowd = crowd.expect("logged in");
+    let worked = crowd.work(&plan, &|_| {}).expect("worked");
+    let in_time = worked.measured.new_orders() as i64;
+    // As often as before, and for more than twice the time.
+    let in_all = fake.0.orders.load(Ordering::SeqCst);
+    assert!(in_all > in_time * 3 / 2, "{in_time} of {in_all}");
+    assert!(
+        worked.elapsed < plan.measure + GO_ON,
+        "{:?}",
+        worked.elapsed
+    );
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::database::Database;
 use crate::mariadb::{self, MariaDb, MariaServer};
 use crate::postgres::{Logic, Postgres};
-use crate::server::{Commit, DATABASE, Pair, Settings, Topology, limited, limited_by};
+use crate::server::{Commit, DATABASE, Door, Pair, Settings, Topology, limited, limited_by};
 
 /// A PostgreSQL's processes take so much memory, whatever the size of its database.
 const POSTGRES_MEMORY: u64 = 40 << 20;
@@ -78,14 +78,12 @@ impl Keeper {
         engine: OltpEngine,
         [primary, standby]: &[PathBuf; 2],
         settings: Settings,
-        listens: Option<SocketAddr>,
+        door: Option<Door>,
     ) -> Result<Self, LabError> {
         Ok(match engine {
-            OltpEngine::Postgres => Self::Postgres(Pair::start_listening(
-                [primary, standby],
-                settings,
-                listens,
-            )?),
+            OltpEngine::Postgres => {
+                Self::Postgres(Pair::start_listening([primary, standby], settings, door)?)
+            }
             OltpEngine::Mariadb => {
                 let server = Ended(MariaServer::at(primary)?);
                 server.0.start(Some(settings))?;

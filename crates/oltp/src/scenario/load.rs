@@ -223,11 +223,11 @@ fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Keeper, 
         memory_bytes: None,
         set: set(oltp),
     };
-    let listens = stage.clients.map(RemoteUsers::free_address).transpose()?;
+    let door = stage.clients.map(RemoteUsers::door).transpose()?;
     let folders = stage.home_folders(index);
-    let mut pair = Keeper::start(oltp.engine, &folders, settings.clone(), listens)?;
+    let mut pair = Keeper::start(oltp.engine, &folders, settings.clone(), door)?;
     let database = open(stage, &pair, oltp)?;
-    if let Some((users, address)) = stage.clients.zip(listens) {
+    if let Some((users, address)) = stage.clients.zip(pair.listens()) {
         users.admit(database.as_ref(), address, progress)?;
     }
     let plan = BuildPlan {

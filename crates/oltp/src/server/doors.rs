@@ -1,6 +1,8 @@
 //! By which ways clients come in to a private PostgreSQL: its socket, which is its folder's; and, if clients on other
-//! machines are to reach it, an address, by which one role alone gets in, to the load's database, with a password.
+//! machines are to reach it, an address, by which one role alone gets in from where those are, to the load's database,
+//! with a password.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use ashlar_lab::LabError;
@@ -8,12 +10,43 @@ use ashlar_lab::LabError;
 use super::{DATABASE, Room};
 use crate::remote::ROLE;
 
+/// By which clients on other machines come in.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    /// Where it listens besides its socket.
+    pub(crate) at: SocketAddr,
+    /// Who may come in: from these addresses.
+    from: Vec<IpAddr>,
+}
+
+impl Door {
+    /// For clients at these addresses. One on the server's machine may come from the address that it goes to.
+    pub(crate) fn new(at: SocketAddr, clients: Vec<IpAddr>) -> Self {
+        let mut from = clients;
+        from.push(at.ip());
+        from.sort_unstable();
+        from.dedup();
+        Self { at, from }
+    }
+
+    fn rules(&self) -> String {
+        let mut rules = "local all all trust\nlocal replication all trust\n".to_owned();
+        for ip in &self.from {
+            let bits = if ip.is_ipv4() { 32 } else { 128 };
+            rules.push_str(&format!(
+                "host {DATABASE} {ROLE} {ip}/{bits} scram-sha-256\n"
+            ));
+        }
+        rules
+    }
+}
+
 /// PostgreSQL's own; a server that listens has one of its own, so that several can.
 pub(super) const USUAL_PORT: u16 = 5432;
 
 /// The port, of which a socket has the number as well.
 pub(super) fn port(room: &Room) -> u16 {
-    room.listens.map_or(USUAL_PORT, |at| at.port())
+    room.door.as_ref().map_or(USUAL_PORT, |door| door.at.port())
 }
 
 /// A client whose machine has gone holds its locks no longer than this.
@@ -22,10 +55,10 @@ const KEEP_ALIVE: &str =
 
 /// What a server is started with.
 pub(super) fn options(room: &Room) -> String {
-    match room.listens {
+    match &room.door {
         None => "-c listen_addresses=''".to_owned(),
-        Some(at) => {
-            let (ip, port) = (at.ip(), at.port());
+        Some(door) => {
+            let (ip, port) = (door.at.ip(), door.at.port());
             format!("-c listen_addresses='{ip}' -c port={port} {KEEP_ALIVE}")
         }
     }
@@ -33,11 +66,11 @@ pub(super) fn options(room: &Room) -> String {
 
 /// Writes who gets in, if it listens: what was put back may say something else.
 pub(super) fn open(room: &Room) -> Result<(), LabError> {
-    let Some(at) = room.listens else {
+    let Some(door) = &room.door else {
         return Ok(());
     };
     let rules = room.data().join("pg_hba.conf");
-    write(&rules, &rules_of(at.is_ipv4()))?;
+    write(&rules, &door.rules())?;
     room.give(&rules)
 }
 
@@ -45,28 +78,22 @@ fn write(path: &Path, text: &str) -> Result<(), LabError> {
     std::fs::write(path, text).map_err(|e| LabError::caused(path.display(), e))
 }
 
-fn rules_of(is_ipv4: bool) -> String {
-    let all = if is_ipv4 { "0.0.0.0/0" } else { "::/0" };
-    format!(
-        "local all all trust\nlocal replication all trust\nhost {DATABASE} {ROLE} {all} scram-sha-256\n"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn by_an_address_one_role_comes_in_with_a_password() {
-        for is_ipv4 in [true, false] {
-            let rules = rules_of(is_ipv4);
-            let by_address = rules.lines().filter(|line| !line.starts_with("local "));
-            let by_address: Vec<&str> = by_address.collect();
-            let [rule] = by_address[..] else {
-                panic!("{rules}");
-            };
-            assert!(rule.starts_with("host tpcc ashlar_client "), "{rule}");
-            assert!(rule.ends_with(" scram-sha-256"), "{rule}");
-        }
+    fn by_an_address_one_role_comes_in_from_where_agents_are_with_a_password() {
+        let at = "10.0.0.9:10001".parse().expect("an address");
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let door = Door::new(at, vec![ip("10.0.0.1"), ip("fd00::2"), ip("10.0.0.1")]);
+        let rules = door.rules();
+        let by_address: Vec<&str> = rules
+            .lines()
+            .filter(|line| !line.starts_with("local "))
+            .collect();
+        let wanted = ["10.0.0.1/32", "10.0.0.9/32", "fd00::2/128"];
+        let wanted = wanted.map(|from| format!("host tpcc ashlar_client {from} scram-sha-256"));
+        assert_eq!(by_address, wanted);
     }
 }

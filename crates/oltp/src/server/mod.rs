@@ -22,6 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 pub use cgroup::can_limit_memory;
+pub(crate) use doors::Door;
 pub(crate) use pair::limited_by;
 pub use pair::{Pair, Topology, limited};
 pub use private::{Engine, Private, Room};

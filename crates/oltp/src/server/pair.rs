@@ -1,12 +1,12 @@
 //! A primary and its standby, as one thing: built once, saved, and put back as a single server or as an
 //! availability group.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
 
+use super::doors::Door;
 use super::managed::{Managed, REPLICATOR};
 use super::standby::NAME;
 use super::{Commit, DATABASE, Server, Settings, can_limit_memory};
@@ -53,10 +53,10 @@ impl Pair {
     pub(crate) fn start_listening(
         [primary, standby]: [&Path; 2],
         settings: Settings,
-        at: Option<SocketAddr>,
+        door: Option<Door>,
     ) -> Result<Self, LabError> {
         let pair = Self {
-            primary: Server::at(primary)?.listening(at),
+            primary: Server::at(primary)?.listening(door),
             standby: Server::at(standby)?,
             seeded: false,
             managed: None,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
 
+use super::doors::Door;
 use super::programs::give;
 use super::{Cgroup, DATABASE, ServerStatus, Settings, copy};
 
@@ -19,8 +20,8 @@ pub struct Room {
     pub(crate) dir: PathBuf,
     /// As whom its programs run, if we are root: numbers of user and group.
     pub(crate) user: Option<(u32, u32)>,
-    /// Where it listens besides its socket, if clients on other machines are to reach it.
-    pub(crate) listens: Option<SocketAddr>,
+    /// If clients on other machines are to reach it.
+    pub(crate) door: Option<Door>,
 }
 
 impl Room {
@@ -156,7 +157,7 @@ impl<E: Engine> Private<E> {
         let room = Room {
             dir,
             user,
-            listens: None,
+            door: None,
         };
         let socket = engine.socket(&room);
         if socket.as_os_str().len() > LONGEST_SOCKET {
@@ -169,14 +170,14 @@ impl<E: Engine> Private<E> {
     }
 
     /// The same, which listens there besides its socket.
-    pub(crate) fn listening(mut self, at: Option<SocketAddr>) -> Self {
-        self.room.listens = at;
+    pub(crate) fn listening(mut self, door: Option<Door>) -> Self {
+        self.room.door = door;
         self
     }
 
     /// Where clients on other machines reach it.
     pub(crate) fn listens(&self) -> Option<SocketAddr> {
-        self.room.listens
+        self.room.door.as_ref().map(|door| door.at)
     }
 
     /// Whether a directory is one of ours.

@@ -1,8 +1,9 @@
 //! Load of another kind than devices', dealt out to agents.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::{ASKED, Client, Clients, LEAD, SET_UP, call_off, panicked};
+use super::{Client, Clients, Dealt, Moment, SET_UP, begin, panicked};
 use crate::agent::words::{Answer, Ask};
 use crate::live::Counted;
 use crate::result::ClientNote;
@@ -40,16 +41,43 @@ impl Begun<'_> {
     }
 }
 
+/// Looks on while clients load.
+pub trait Onlooker {
+    /// All stand ready, and nothing has begun.
+    ///
+    /// # Errors
+    /// Nothing is to begin.
+    fn before(&mut self) -> Result<(), LabError>;
+
+    /// They have been told to begin.
+    fn meanwhile(&mut self, begun: &Begun<'_>);
+}
+
 /// A client's share of a load, in words.
 struct Share<'a> {
     client: &'a mut Client,
     words: &'a str,
 }
 
+impl Dealt for Share<'_> {
+    fn client(&mut self) -> &mut Client {
+        self.client
+    }
+
+    fn share(&self) -> Ask {
+        Ask::Other(self.words.to_owned())
+    }
+}
+
 impl Clients {
     /// Their names, in order.
     pub fn names(&self) -> Vec<String> {
         self.lock().iter().map(|of| of.name.clone()).collect()
+    }
+
+    /// Where they are.
+    pub fn peers(&self) -> Vec<IpAddr> {
+        self.lock().iter().filter_map(|of| of.peer).collect()
     }
 
     /// What is told of each in a result.
@@ -76,15 +104,15 @@ impl Clients {
         Ok(())
     }
 
-    /// Has each client that has words make its share, from one moment on; `meanwhile` goes on beside it.
+    /// Has each client that has words make its share, from one moment on; `onlooker` looks on here.
     ///
     /// # Errors
-    /// One of them cannot begin.
+    /// One of them cannot begin; or what the onlooker's [`Onlooker::before`] says. All are called off.
     pub fn carry_out(
         &self,
         shares: &[Option<String>],
         progress: &Progress,
-        meanwhile: impl FnOnce(&Begun<'_>),
+        onlooker: &mut dyn Onlooker,
     ) -> Result<Vec<OtherHome>, LabError> {
         let mut all = self.lock();
         let dealt = all.iter_mut().zip(shares);
@@ -93,26 +121,14 @@ impl Clients {
             Some(Share { client, words })
         });
         let mut dealt: Vec<Share<'_>> = dealt.collect();
-        if let Err(error) = stand_ready(&mut dealt) {
-            call_off(dealt.into_iter().map(|share| share.client));
-            return Err(error);
-        }
-        for share in &mut dealt {
-            share.client.compare_clocks(&self.clock, ASKED)?;
-        }
-        let now_ns = self.clock.steady_ns();
-        let at = Instant::now() + LEAD;
-        let at_ns = now_ns + LEAD.as_nanos() as u64;
-        for share in &mut dealt {
-            share.client.go(at_ns);
-        }
+        let Moment { at, .. } = begin(&mut dealt, &self.clock, || onlooker.before())?;
         let homes = std::thread::scope(|scope| {
             let homes = dealt
                 .iter_mut()
                 .map(|share| scope.spawn(|| share.client.attend(progress, Counted::NewOrders)));
             let homes: Vec<_> = homes.collect();
             let has_ended = || homes.iter().all(|home| home.is_finished());
-            meanwhile(&Begun {
+            onlooker.meanwhile(&Begun {
                 at,
                 has_ended: &has_ended,
             });
@@ -126,20 +142,6 @@ impl Clients {
             .map(|(share, home)| share.client.home(home))
             .collect())
     }
-}
-
-fn stand_ready(dealt: &mut [Share<'_>]) -> Result<(), LabError> {
-    for share in dealt.iter_mut() {
-        share.client.tell(&Ask::Other(share.words.to_owned()))?;
-        share.client.owes = true;
-    }
-    for share in dealt {
-        match share.client.heard(SET_UP)? {
-            Answer::Ready => {}
-            _ => return Err(share.client.misunderstood()),
-        }
-    }
-    Ok(())
 }
 
 impl Client {
