@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::model::{DriveState, ErrorKind, LayoutSpec, PoolState};
 use crate::pool::open_drives;
 
 pub(super) struct Room {
-    dir: TempDir,
+    dir: Rc<TempDir>,
     pub(super) manager: Arc<PoolManager>,
     server: Option<Server>,
 }
@@ -31,6 +32,17 @@ impl Room {
     /// That of a node of a cluster.
     pub(super) fn of(cluster: Option<Cluster>) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
+        Self::in_folder(Rc::new(dir), &Config::default(), cluster)
+    }
+
+    /// After a restart of the daemon.
+    pub(super) fn again(self, config: &Config) -> Self {
+        let dir = self.dir.clone();
+        drop(self);
+        Self::in_folder(dir, config, None)
+    }
+
+    fn in_folder(dir: Rc<TempDir>, config: &Config, cluster: Option<Cluster>) -> Self {
         let server = Server::start(ServerConfig {
             listen: "127.0.0.1:0".parse().expect("an address"),
             cores: available_cores().into_iter().take(1).collect(),
@@ -45,7 +57,7 @@ impl Room {
         let manager = PoolManager::new(
             &server,
             Arc::new(state),
-            &Config::default(),
+            config,
             Box::new(|spec| ashlar_device::open(spec, ashlar_block::BlockSize::B4096)),
             cluster,
         )
@@ -57,7 +69,7 @@ impl Room {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
