@@ -289,9 +289,30 @@ fn a_smaller_drive_replaces_one_if_what_the_pool_holds_has_room() {
     };
     let mirror = status.homes.iter_mut().find(is_mirror);
     mirror.expect("of two drives").used_bytes = 32 << 20;
-    assert!(drives::holds_the_rest(&status, 0, 33 << 20));
+    let (bytes, class) = (33 << 20, status.members[0].class);
+    let room = drives::Room { bytes, class };
+    assert!(drives::holds_the_rest(&status, 0, room));
     // The other one has room, and it may not have both copies.
-    assert!(!drives::holds_the_rest(&status, 0, 31 << 20));
+    let bytes = 31 << 20;
+    assert!(!drives::holds_the_rest(
+        &status,
+        0,
+        drives::Room { bytes, ..room }
+    ));
+    // Nor is any drive good enough for what lies on those of a class.
+    let other = Some(ashlar_store::format::DriveClass::Nvme).filter(|nvme| Some(*nvme) != class);
+    let other = other.or(Some(ashlar_store::format::DriveClass::Hdd));
+    let mirror = status.homes.iter_mut().find(is_mirror);
+    mirror.expect("of two drives").class = class;
+    assert!(drives::holds_the_rest(&status, 0, room));
+    assert!(!drives::holds_the_rest(
+        &status,
+        0,
+        drives::Room {
+            class: other,
+            ..room
+        }
+    ));
 }
 
 #[test]
