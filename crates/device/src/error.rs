@@ -17,6 +17,7 @@ pub struct OpenError {
     what: String,
     why: String,
     source: Option<io::Error>,
+    is_taken: bool,
 }
 
 impl OpenError {
@@ -27,6 +28,7 @@ impl OpenError {
             what: what.into(),
             why: why.into(),
             source: None,
+            is_taken: false,
         }
     }
 
@@ -42,6 +44,18 @@ impl OpenError {
     pub fn with_source(mut self, source: impl Into<io::Error>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Another process has it.
+    pub(crate) fn by_another(mut self) -> Self {
+        self.is_taken = true;
+        self
+    }
+
+    /// Whether another process has it for itself that is not known to have ended: it may let go of it only to take it
+    /// again, when it is started anew.
+    pub fn is_taken(&self) -> bool {
+        self.is_taken
     }
 
     /// Whose fault it is.

@@ -122,7 +122,7 @@ impl Config {
         Duration::from_secs(self.drive_wait_seconds.unwrap_or(30))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut config: Self =
             toml::from_str(text).map_err(|error| files::bad_toml(text, &error))?;
         config.cores.sort_unstable();

@@ -137,12 +137,10 @@ pub(crate) fn after_growth(volume: &str, bytes: u64) -> String {
         .collect()
 }
 
-/// Where volumes that are in use are attached at this machine, and what ends that.
-pub(crate) fn where_attached(is_it: impl Fn(&str) -> bool) -> Option<String> {
+/// Where volumes of these NQNs are attached at this machine, and what ends that.
+pub(crate) fn where_attached(nqns: &[String]) -> Option<String> {
     let attachments = ashlar_attach::list(&state_folder()).into_iter();
-    let theirs = attachments.filter(|one| is_it(&one.state.volume));
-    let told: Vec<String> = theirs.map(|one| text::holder(&one.state)).collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    text::holders(attachments.map(|one| one.state), nqns)
 }
 
 /// A time limit: `500ms` is too fine, `never` is none.

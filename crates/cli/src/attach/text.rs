@@ -90,8 +90,21 @@ fn row(one: &Attachment) -> Vec<String> {
     ]
 }
 
-/// Where a volume is attached at this machine, and what ends that.
-pub(super) fn holder(state: &State) -> String {
+/// Of these attachments those of volumes of these NQNs, and what ends them.
+pub(super) fn holders(attached: impl Iterator<Item = State>, nqns: &[String]) -> Option<String> {
+    let theirs = attached.filter(|state| nqns.iter().any(|nqn| is_of(&state.url, nqn)));
+    let told: Vec<String> = theirs.map(|state| holder(&state)).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Whether a namespace's URL names this subsystem: `nvme-tcp://ADDRESSES/NQN?…`.
+fn is_of(url: &str, nqn: &str) -> bool {
+    let place = url.split('?').next().unwrap_or_default();
+    let place = place.split_once("://").map_or(place, |(_, place)| place);
+    place.split_once('/').is_some_and(|(_, named)| named == nqn)
+}
+
+fn holder(state: &State) -> String {
     let (volume, mount) = (&state.volume, state.mount.display());
     format!("{volume} is attached here at {mount}: `ashlar detach {mount}` lets go of it")
 }
@@ -147,6 +160,40 @@ fn note(one: &Attachment) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_is_told_by_the_subsystem_and_not_by_a_name_that_others_use_too() {
+        let state = |nqn: &str, mount: &str| -> State {
+            let text = serde_json::json!({
+                "volume": "tank/db",
+                "url": format!("nvme-tcp://a:4420,b:4420/{nqn}?ns=1&hostnqn=nqn.host"),
+                "identity": "uuid 1",
+                "bytes": 4096,
+                "block_bytes": 4096,
+                "volatile_cache": false,
+                "mount": mount,
+                "file_system": null,
+                "means": "fuse",
+                "why": "",
+                "device": null,
+                "always_flush": false,
+                "limit_seconds": null,
+                "trace": null,
+                "phase": "attached",
+            });
+            serde_json::from_value(text).expect("a state")
+        };
+        let told = |nqns: &[&str]| {
+            let attached = [state("nqn.ours", "/mnt/ours"), state("nqn.ours2", "/mnt/2")];
+            let nqns: Vec<String> = nqns.iter().map(|nqn| nqn.to_string()).collect();
+            holders(attached.into_iter(), &nqns)
+        };
+        assert_eq!(told(&["nqn.elsewhere"]), None);
+        assert_eq!(told(&[]), None);
+        let ours = told(&["nqn.ours"]).expect("it is attached");
+        assert!(ours.contains("`ashlar detach /mnt/ours` lets go"), "{ours}");
+        assert!(!ours.contains("/mnt/2"), "{ours}");
+    }
 
     #[test]
     fn paths_are_told_where_there_is_something_to_tell() {

@@ -73,8 +73,12 @@ pub(crate) fn run(command: &PoolCommand) -> Result<(), Failure> {
             // What does not say how it is is let go of all the same.
             let known = api.client.pool(pool).ok();
             let exported = api.client.export_pool(pool, &ExportPool { force: *force });
-            let is_in_it = |volume: &str| volume.split_once('/').is_some_and(|(of, _)| of == pool);
-            exported.map_err(|error| with_mounts(error, is_in_it))?;
+            let its = || {
+                let mut volumes = api.client.volumes()?;
+                volumes.retain(|volume| volume.pool == *pool);
+                Ok(volumes)
+            };
+            exported.map_err(|error| with_mounts(error, its))?;
             let drives = known.map_or_else(Vec::new, |known| known.drives);
             let import = import_of(pool, &drives);
             done(

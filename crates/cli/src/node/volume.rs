@@ -145,9 +145,9 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
                 force: *force,
                 accept_data_loss: *accept_data_loss,
             };
-            let name = volume.to_string();
             let deleted = api.client.delete_volume(volume, &request);
-            deleted.map_err(|error| with_mounts(error, |other| *other == name))?;
+            let it = || api.client.volume(volume).map(|volume| vec![volume]);
+            deleted.map_err(|error| with_mounts(error, it))?;
             match api.json {
                 true => Ok(()),
                 false => print(&format!("volume {volume} is deleted\n")),
@@ -176,11 +176,19 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
     }
 }
 
-/// What is refused for a host that is connected, with where that is if it is this one.
-pub(super) fn with_mounts(mut error: ControlError, is_it: impl Fn(&str) -> bool) -> ControlError {
-    if error.kind == ErrorKind::Refused
-        && let Some(places) = crate::attach::where_attached(is_it)
-    {
+/// What is refused for a host that is connected to one of these volumes, with where that is if it is this one. This
+/// machine may have a volume of that name from another daemon.
+pub(super) fn with_mounts(
+    mut error: ControlError,
+    volumes: impl FnOnce() -> Result<Vec<VolumeStatus>, ControlError>,
+) -> ControlError {
+    if error.kind != ErrorKind::Refused {
+        return error;
+    }
+    let volumes = volumes().unwrap_or_default().into_iter();
+    let used = volumes.filter(|volume| !volume.connected_hosts.is_empty());
+    let used: Vec<String> = used.map(|volume| volume.nqn).collect();
+    if let Some(places) = crate::attach::where_attached(&used) {
         error.message = format!("{}. {places}", error.message);
     }
     error

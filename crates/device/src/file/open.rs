@@ -147,7 +147,13 @@ fn open_with(path: &Path, flags: OFlags, name: &str) -> Result<OwnedFd, OpenErro
                 }
                 limits::unsupported(name)
             }
-            Errno::BUSY => OpenError::environment(name, in_use(path)),
+            Errno::BUSY => {
+                let error = OpenError::environment(name, in_use(path));
+                match lock::is_taken(path) {
+                    true => error.by_another(),
+                    false => error,
+                }
+            }
             error => OpenError::environment(name, "cannot be opened").with_source(error),
         }
     })

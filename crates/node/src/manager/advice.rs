@@ -52,7 +52,10 @@ pub(super) fn warnings(
         warnings.extend(silence(drive, member));
         warnings.extend(wait_warning(drive, member));
     }
-    warnings.extend(drives.iter().filter_map(unmatched_warning));
+    // In the middle of a loss it would tell of a pool as it is not to stay.
+    if drives.iter().all(serves) {
+        warnings.extend(drives.iter().filter_map(unmatched_warning));
+    }
     warnings.extend(repair_warning(status));
     if let Some(home) = scarcest(&status.homes) {
         warnings.push(format!(
@@ -92,10 +95,7 @@ pub(super) fn silent_seconds(replies: &DriveReplies) -> Option<u64> {
 /// A drive that does not answer.
 fn silence(drive: &DriveStatus, member: &MemberStatus) -> Option<String> {
     let seconds = drive.silent_seconds?;
-    let name = match drive.spec.is_empty() {
-        true => drive.id.to_string(),
-        false => drive.spec.clone(),
-    };
+    let name = drive_name(drive);
     let what = match (member.in_service, member.replies.is_awaited) {
         (true, true) => {
             "the pool cannot do without it and waits. Look at the drive and its path; if it does not come back, \
@@ -170,7 +170,8 @@ fn way_out(status: &Status, seen: &Seen<'_>) -> Option<String> {
         DriveState::Failed => "failed",
     };
     let (pool, name) = (&status.label.pool_name, drive_name(drive));
-    let is_going_on = status.rebuilding || status.walk.is_some() || status.repair_in.is_some();
+    // A scrub makes nothing again of what has no room.
+    let is_going_on = status.rebuilding || status.repair_in.is_some();
     if seen.removed {
         let rest = match is_going_on || !status.degraded {
             true => "nothing has to be done, it is listed no more when that has ended".to_owned(),
@@ -338,7 +339,7 @@ mod tests {
         let calm =
             replaced.contains("nothing has to be done") && !replaced.contains("pool replace");
         assert!(calm, "{replaced}");
-        status.rebuilding = false;
+        (status.rebuilding, status.walk) = (false, Some(0.5));
         let stuck = said(&status, &drive, &member, removed);
         assert!(
             stuck.contains("no drive has room for that: `pool add tank"),

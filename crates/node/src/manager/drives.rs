@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ashlar_device::Spec;
+use ashlar_store::format::DriveClass;
 use ashlar_store::{HomeStatus, Layout, Manage, MemberStatus, Status};
 use tracing::warn;
 
@@ -184,15 +185,17 @@ impl PoolManager {
         fit(&drives, request.destroy_data)?;
         let status = live(&pools, name)?.link.view().map_err(engine)?.status;
         refuse_too_few(&status, member, &request.old)?;
-        let geometry = drives.first().map(|drive| drive.opener.geometry());
-        let sizes = &status.label.sizes;
-        let bytes = geometry.map_or(0, |geometry| {
-            u64::from(sizes.drive_extents(geometry.bytes())) * sizes.extent_bytes()
-        });
-        let Some(old) = status.members.get(member) else {
+        let (Some(old), Some(new)) = (status.members.get(member), drives.first()) else {
             return Ok(None);
         };
-        if old.in_service && !holds_the_rest(&status, member, bytes) {
+        let sizes = &status.label.sizes;
+        let extents = sizes.drive_extents(new.opener.geometry().bytes());
+        let bytes = u64::from(extents) * sizes.extent_bytes();
+        let room = Room {
+            bytes,
+            class: Some(new.class),
+        };
+        if old.in_service && !holds_the_rest(&status, member, room) {
             return Err(ControlError::usage(format!(
                 "drive {} has {} for the pool, and with it in place of drive {} what the pool holds has no room: \
                  take a larger one, or delete something first. Nothing was changed",
@@ -322,13 +325,25 @@ pub(super) fn is_gone(pool: &LivePool, index: usize, member: &MemberStatus) -> b
     removed && !member.in_service && !member.holds
 }
 
-/// Whether what a pool holds may fit with a drive of so many bytes in place of a member's. No where it cannot: each
-/// layout has its columns on different drives, and all of them have what is in use now.
-pub(super) fn holds_the_rest(status: &Status, member: usize, bytes: u64) -> bool {
+/// What a drive has for a pool.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) bytes: u64,
+    pub(super) class: Option<DriveClass>,
+}
+
+/// Whether what a pool holds may fit with a drive of such room in place of a member's. No where it cannot: each layout
+/// has its columns on different drives, of its class if it has one, and all of them have what is in use now.
+pub(super) fn holds_the_rest(status: &Status, member: usize, new: Room) -> bool {
     let members = status.members.iter().enumerate();
     let others = members.filter(|(index, one)| *index != member && one.in_service && !one.leaving);
-    let mut room: Vec<u64> = others.map(|(_, one)| one.bytes).collect();
-    room.push(bytes);
+    let mut room: Vec<Room> = others
+        .map(|(_, one)| Room {
+            bytes: one.bytes,
+            class: one.class,
+        })
+        .collect();
+    room.push(new);
     let served = status.members.iter().filter(|one| one.in_service);
     let used: u64 = served.map(|one| one.used_bytes).sum();
     let fits = |home: &HomeStatus| {
@@ -338,10 +353,12 @@ pub(super) fn holds_the_rest(status: &Status, member: usize, bytes: u64) -> bool
             Layout::Stripe { .. } => return true,
         };
         let column = home.used_bytes / u64::from(parts.max(1));
-        let there: u64 = room.iter().map(|&bytes| bytes.min(column)).sum();
+        let may_be = |room: &&Room| home.class.is_none() || room.class == home.class;
+        let theirs = room.iter().filter(may_be);
+        let there: u64 = theirs.map(|room| room.bytes.min(column)).sum();
         there >= column * u64::from(columns)
     };
-    used <= room.iter().sum() && status.homes.iter().all(fits)
+    used <= room.iter().map(|room| room.bytes).sum() && status.homes.iter().all(fits)
 }
 
 /// Refuses a replacement after which the pool would have fewer drives than what it holds takes. One

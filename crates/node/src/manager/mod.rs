@@ -62,6 +62,15 @@ pub(crate) enum Kept {
     },
 }
 
+impl Kept {
+    fn id(&self) -> Uuid {
+        match self {
+            Self::Live(pool) => pool.id,
+            Self::Failed { id, .. } => *id,
+        }
+    }
+}
+
 /// What brings a pool into service that is not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {

@@ -1,6 +1,7 @@
 //! Pools that are remembered or configured, as the daemon starts: each on a thread of its own, for a drive that
 //! is missing or does not answer must hold up no other pool.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,7 @@ use super::wanted::Wanted;
 use super::{Ending, Kept, LivePool, PoolManager};
 use crate::Config;
 use crate::model::ControlError;
-use crate::pool::{Found, OpenDrive, Opening, missing, open_drives, probe};
+use crate::pool::{Found, OpenDrive, Opening, missing, open_drive, probe};
 
 /// How often drives that a pool waits for are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -24,7 +25,10 @@ const LOOK_ON_EVERY: Duration = Duration::from_secs(2);
 
 /// What follows then, for its state.
 const LOOKED_FOR: &str =
-    "They are looked for every 2 s: with all of them here it comes into service by itself";
+    "Its drives are looked for every 2 s: with all of them here it comes into service by itself";
+
+/// What follows where another daemon may serve the pool: while that one is started anew, its drives are free.
+const TAKEN: &str = "What another process has is taken up by order only: it may serve the pool";
 
 /// A pool's drives as far as they can be used.
 pub(super) struct Opened {
@@ -33,6 +37,8 @@ pub(super) struct Opened {
     pub(super) missing: Vec<String>,
     /// Those of the others that are there and do not answer: they are not waited for again.
     silent: Vec<String>,
+    /// Another process has one of them that is not known to have ended.
+    is_taken: bool,
 }
 
 /// A pool that is to be brought up.
@@ -41,6 +47,17 @@ struct Start {
     name: String,
     id: Option<Uuid>,
     drives: Vec<String>,
+}
+
+impl Start {
+    fn failed(&self, why: String, ending: Ending) -> Kept {
+        Kept::Failed {
+            id: self.id.unwrap_or_default(),
+            drives: self.drives.clone(),
+            why,
+            ending,
+        }
+    }
 }
 
 impl PoolManager {
@@ -58,11 +75,15 @@ impl PoolManager {
                 continue;
             }
             self.keep_out(&start, "it is being imported".into(), Ending::ByItself);
+            let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+            looks.entry(start.name.clone()).or_default();
+            drop(looks);
             let (manager, settled) = (self.clone(), settled.clone());
             let own = start.clone();
             let begin = thread::Builder::new().name("import".into());
             if let Err(error) = begin.spawn(move || manager.start_pool(&own, settled)) {
-                self.keep_failed(&start, format!("a thread cannot be started: {error}"));
+                let why = format!("a thread cannot be started: {error}");
+                self.keep_out(&start, why, Ending::ByOrder);
             }
         }
         drop(settled);
@@ -70,52 +91,65 @@ impl PoolManager {
         while all_settled.recv().is_ok() {}
     }
 
-    fn keep_failed(&self, start: &Start, why: String) {
-        self.keep_out(start, why, Ending::ByOrder);
-    }
-
     fn keep_out(&self, start: &Start, why: String, ending: Ending) {
-        let failed = Kept::Failed {
-            id: start.id.unwrap_or_default(),
-            drives: start.drives.clone(),
-            why,
-            ending,
-        };
-        self.lock().insert(start.name.clone(), failed);
+        self.lock()
+            .insert(start.name.clone(), start.failed(why, ending));
         self.expect_volumes_of(start.id);
     }
 
     /// Whether the pool has not been imported or let go of by order, and the daemon goes on.
     fn is_wanted(&self, start: &Start) -> bool {
+        self.waits_in(&self.lock(), start)
+    }
+
+    fn waits_in(&self, pools: &BTreeMap<String, Kept>, start: &Start) -> bool {
         let id = start.id.unwrap_or_default();
-        let waits = matches!(self.lock().get(&start.name), Some(Kept::Failed { id: known, .. }) if *known == id);
+        let waits =
+            matches!(pools.get(&start.name), Some(Kept::Failed { id: known, .. }) if *known == id);
         waits && !self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Says how it is with a pool that is not in service, unless an order has come meanwhile.
+    fn tell_why(&self, start: &Start, why: String, ending: Ending) {
+        let mut pools = self.lock();
+        if self.waits_in(&pools, start) {
+            pools.insert(start.name.clone(), start.failed(why, ending));
+            self.expect_volumes_of(start.id);
+        }
+    }
+
+    fn fail(&self, start: &Start, why: String) {
+        let name = &start.name;
+        error!(pool = name, "pool {name} is not in service: {why}");
+        self.tell_why(start, why, Ending::ByOrder);
     }
 
     fn start_pool(&self, start: &Start, settled: Sender<()>) {
         let (name, begun) = (&start.name, Instant::now());
-        let mut settled = Some(settled);
+        let (mut settled, mut was_taken) = (Some(settled), false);
         let look = self.look_of(name);
-        while self.is_wanted(start) {
+        loop {
             let alone = look.lock().unwrap_or_else(PoisonError::into_inner);
-            let opened = self.open_ours(start);
+            let Some(opened) = self.open_wanted(start) else {
+                return;
+            };
             let lacks = self.lacks(&opened);
+            // The name of one that has left the pool may be another's drive by now.
+            was_taken |= opened.is_taken && lacks.is_some();
+            if lacks.is_none() && was_taken {
+                return self.fail(start, format!("Another process had its drives. {TAKEN}"));
+            }
             let waited = begun.elapsed();
-            if let Some(lacks) = lacks.filter(|_| waited < self.drive_wait) {
+            if let (Some(lacks), true) = (&lacks, waited < self.drive_wait) {
                 // What it has is free meanwhile: an operator may import the pool without the rest.
                 drop(opened);
                 drop(alone);
-                let why = waits(name, &lacks, self.drive_wait);
                 if settled.take().is_some() {
-                    warn!(pool = name, "pool {name}: {why}");
-                    if self.is_wanted(start) {
-                        self.keep_out(start, why, Ending::ByItself);
-                    }
+                    self.tell_of_wait(start, lacks, was_taken);
                 }
                 thread::sleep(LOOK_EVERY.min(self.drive_wait - waited));
                 continue;
             }
-            let lacks = self.lacks(&opened);
             if let Some(lacks) = &lacks {
                 warn!(
                     pool = name,
@@ -127,16 +161,27 @@ impl PoolManager {
             let mut kept = self.bring_up(&Wanted::new(name, start.id), opened);
             let cannot = lacks.is_some() && kept.is_err();
             if let (true, Err(error)) = (cannot, &mut kept) {
-                error.message = format!("{}. {LOOKED_FOR}", error.message);
+                let follows = if was_taken { TAKEN } else { LOOKED_FOR };
+                error.message = format!("{}. {follows}", error.message);
             }
             self.keep_started(start, kept);
             drop(alone);
             drop(settled);
-            if cannot {
+            if cannot && !was_taken {
                 self.look_on(start);
             }
             return;
         }
+    }
+
+    fn tell_of_wait(&self, start: &Start, lacks: &str, is_taken: bool) {
+        let name = &start.name;
+        let (why, ending) = match is_taken {
+            true => (format!("{lacks}. {TAKEN}"), Ending::ByOrder),
+            false => (waits(name, lacks, self.drive_wait), Ending::ByItself),
+        };
+        warn!(pool = name, "pool {name}: {why}");
+        self.tell_why(start, why, ending);
     }
 
     /// Looks for the drives of a pool that cannot go on without those it lacks: they may be late, or still be held by
@@ -146,12 +191,16 @@ impl PoolManager {
         loop {
             thread::sleep(LOOK_ON_EVERY);
             let _alone = look.lock().unwrap_or_else(PoisonError::into_inner);
-            if !self.is_wanted(start) {
+            let Some(opened) = self.open_wanted(start) else {
                 return;
+            };
+            let lacks = self.lacks(&opened);
+            if opened.is_taken && lacks.is_some() {
+                let why = format!("{}. {TAKEN}", opened.missing.join("; "));
+                return self.fail(start, why);
             }
-            let opened = self.open_ours(start);
             let has_some = !opened.drives.is_empty() && opened.silent.is_empty();
-            if !has_some || self.lacks(&opened).is_some() {
+            if !has_some || lacks.is_some() {
                 continue;
             }
             info!(pool = name, "pool {name}: its drives are here");
@@ -160,17 +209,18 @@ impl PoolManager {
         }
     }
 
-    /// What is held while a pool's drives are looked for at the start, and while an order takes the pool up or lets it
-    /// go: one would find the drives in use by the other. Taken before `pools`.
+    /// What is held while a pool's drives are looked for at the start, and while an order takes the pool up: one would
+    /// find the drives in use by the other. Taken before `pools`.
     pub(super) fn look_of(&self, name: &str) -> Arc<Mutex<()>> {
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        looks.entry(name.to_owned()).or_default().clone()
+        let looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.get(name).cloned().unwrap_or_default()
     }
 
-    /// What has become of a pool that was to be brought up.
+    /// What has become of a pool that was to be brought up. An order to let it go does not wait for that.
     fn keep_started(&self, start: &Start, outcome: Result<LivePool, ControlError>) {
         let name = &start.name;
-        let is_wanted = self.is_wanted(start);
+        let mut pools = self.lock();
+        let is_wanted = self.waits_in(&pools, start);
         match outcome {
             Ok(pool) if is_wanted => {
                 // It is served all the same: what is lost is how a drive was called.
@@ -178,13 +228,19 @@ impl PoolManager {
                     warn!(pool = name, "pool {name}: {}", error.message);
                 }
                 self.expect_no_volumes_of(pool.id);
-                self.lock().insert(name.clone(), Kept::Live(pool));
+                pools.insert(name.clone(), Kept::Live(pool));
             }
-            Ok(pool) => self.take_down(&pool),
+            Ok(pool) => {
+                self.take_down(&pool);
+                let is_known = pools.values().any(|kept| kept.id() == pool.id);
+                // What the import has stored was to be forgotten with the pool.
+                if !is_known && let Err(error) = self.memory.forget(pool.id) {
+                    error!(pool = name, "pool {name}: {}", error.message);
+                }
+            }
             Err(error) if is_wanted => {
-                let why = error.message;
-                error!(pool = name, "pool {name} is not in service: {why}");
-                self.keep_failed(start, why);
+                drop(pools);
+                self.fail(start, error.message);
             }
             Err(_) => {}
         }
@@ -196,13 +252,17 @@ impl PoolManager {
             drives: Vec::new(),
             missing: Vec::new(),
             silent: Vec::new(),
+            is_taken: false,
         };
         let how = self.opening(true);
         for spec in specs {
-            match open_drives(std::slice::from_ref(spec), how) {
-                Ok(mut drive) => opened.drives.append(&mut drive),
+            match open_drive(spec, how) {
+                Ok(drive) => opened.drives.push(drive),
                 // The pool may be able to go on without it; the engine decides.
-                Err(error) => opened.missing.push(error.message),
+                Err(unopened) => {
+                    opened.missing.push(unopened.error.message);
+                    opened.is_taken |= unopened.is_taken;
+                }
             }
         }
         let Ok(found) = probe(&opened.drives) else {
@@ -219,6 +279,14 @@ impl PoolManager {
             }
         }
         opened
+    }
+
+    /// The drives of a pool, if it is not taken up or let go by order before they are open, which may take its time.
+    fn open_wanted(&self, start: &Start) -> Option<Opened> {
+        let is_wanted = || self.is_wanted(start);
+        is_wanted()
+            .then(|| self.open_ours(start))
+            .filter(|_| is_wanted())
     }
 
     /// The drives of a pool that was in service before. One that has left it may hold another since.
@@ -278,4 +346,145 @@ fn waits(name: &str, lacks: &str, limit: Duration) -> String {
         "nothing has to be done: it waits for {lacks}, and goes on by itself when that is here, or after {seconds} s if \
          it can without it; `pool import {name} --degraded` goes on without it at once, for good"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::path::Path;
+    use std::process::{Child, Command, Stdio};
+
+    use super::super::tests::Room;
+    use super::*;
+    use crate::control::Control;
+    use crate::model::{ExportPool, ImportPool, PoolState};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A daemon that knows tank, of one drive, and waits no time for it.
+    fn room() -> (Room, Config) {
+        let room = Room::new();
+        room.tank(1);
+        let config = Config::parse("drive_wait_seconds = 0");
+        (room, config.expect("a configuration"))
+    }
+
+    /// A process that has a drive as a daemon has it.
+    fn holder(drive: &Path) -> Child {
+        let script = "import fcntl, sys, time; f = open(sys.argv[1], 'r+'); fcntl.flock(f, fcntl.LOCK_EX); \
+                      print(1, flush=True); time.sleep(99)";
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).arg(drive);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("python3");
+        let mut out = child.stdout.take().expect("a pipe");
+        out.read_exact(&mut [0; 2]).expect("it has the drive");
+        child
+    }
+
+    fn await_reason(room: &Room, expected: &str) {
+        let begun = Instant::now();
+        loop {
+            let status = room.manager.pool("tank").expect("known");
+            let reason = status.reason.unwrap_or_default();
+            if reason.contains(expected) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{reason}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn end(mut child: Child) {
+        child.kill().expect("it lives");
+        child.wait().expect("ended");
+    }
+
+    fn state(room: &Room) -> PoolState {
+        room.manager.pool("tank").expect("known").state
+    }
+
+    #[test]
+    fn drives_that_come_late_bring_their_pool_into_service() {
+        let (room, config) = room();
+        let (drive, away) = (room.path("d0"), room.path("away"));
+        std::fs::rename(&drive, &away).expect("it is there");
+        let room = room.again(&config);
+        await_reason(&room, LOOKED_FOR);
+        std::fs::rename(&away, &drive).expect("it comes");
+        let begun = Instant::now();
+        while state(&room) != PoolState::Healthy {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", state(&room));
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_pool_of_a_living_daemon_is_not_taken_when_that_one_ends() {
+        let (room, config) = room();
+        let (drive, away) = (room.path("d0"), room.path("away"));
+        std::fs::rename(&drive, &away).expect("it is there");
+        let room = room.again(&config);
+        await_reason(&room, LOOKED_FOR);
+        let child = holder(&away);
+        std::fs::rename(&away, &drive).expect("it comes");
+        await_reason(&room, &format!("in use by process {}", child.id()));
+        await_reason(&room, TAKEN);
+        end(child);
+        thread::sleep(LOOK_ON_EVERY + LOOK_EVERY);
+        assert_eq!(state(&room), PoolState::Failed);
+        // The same where it has the drive at the start, also while drives are waited for.
+        let waits = Config::parse("drive_wait_seconds = 60").expect("a configuration");
+        let mut room = room;
+        for config in [config, waits] {
+            let child = holder(&drive);
+            room = room.again(&config);
+            await_reason(&room, TAKEN);
+            end(child);
+            thread::sleep(LOOK_ON_EVERY + LOOK_EVERY);
+            assert_eq!(state(&room), PoolState::Failed);
+        }
+        let import = room.manager.import_pool("tank", ImportPool::default());
+        assert_eq!(import.expect("free").state, PoolState::Healthy);
+    }
+
+    #[test]
+    fn the_way_out_does_not_wait_for_a_look_and_ends_it() {
+        let (room, config) = room();
+        let (drive, away) = (room.path("d0"), room.path("away"));
+        std::fs::rename(&drive, &away).expect("it is there");
+        let room = room.again(&config);
+        let (id, drives) = {
+            let pool = &room.manager.state.read().pools[0];
+            (pool.id, pool.drives.clone())
+        };
+        let start = Start {
+            name: "tank".into(),
+            id: Some(id),
+            drives,
+        };
+        // The one that looks for the drive waits for its turn; so does one that is to bring it up for the first time.
+        let look = room.manager.look_of("tank");
+        let look = look.lock().expect("whole");
+        std::fs::rename(&away, &drive).expect("it comes");
+        let before = std::fs::metadata(&drive).expect("there").modified();
+        let manager = room.manager.clone();
+        let other = thread::spawn(move || manager.start_pool(&start, channel().0));
+        thread::sleep(LOOK_EVERY);
+        let (exported, is_exported) = channel();
+        let manager = room.manager.clone();
+        let export = move || exported.send(manager.export_pool("tank", ExportPool::default()));
+        thread::spawn(export);
+        let exported = is_exported.recv_timeout(PATIENCE);
+        exported.expect("nothing waits").expect("it is let go of");
+        drop(look);
+        other.join().expect("no panic");
+        thread::sleep(LOOK_ON_EVERY + LOOK_EVERY);
+        let after = std::fs::metadata(&drive).expect("there").modified();
+        assert_eq!(
+            before.expect("a time"),
+            after.expect("a time"),
+            "it was opened"
+        );
+        assert!(room.manager.pools().is_empty());
+    }
 }

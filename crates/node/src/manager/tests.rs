@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::model::{DriveState, ErrorKind, LayoutSpec, PoolState};
 use crate::pool::open_drives;
 
 pub(super) struct Room {
-    dir: TempDir,
+    dir: Rc<TempDir>,
     pub(super) manager: Arc<PoolManager>,
     server: Option<Server>,
 }
@@ -31,6 +32,17 @@ impl Room {
     /// That of a node of a cluster.
     pub(super) fn of(cluster: Option<Cluster>) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
+        Self::in_folder(Rc::new(dir), &Config::default(), cluster)
+    }
+
+    /// After a restart of the daemon.
+    pub(super) fn again(self, config: &Config) -> Self {
+        let dir = self.dir.clone();
+        drop(self);
+        Self::in_folder(dir, config, None)
+    }
+
+    fn in_folder(dir: Rc<TempDir>, config: &Config, cluster: Option<Cluster>) -> Self {
         let server = Server::start(ServerConfig {
             listen: "127.0.0.1:0".parse().expect("an address"),
             cores: available_cores().into_iter().take(1).collect(),
@@ -45,7 +57,7 @@ impl Room {
         let manager = PoolManager::new(
             &server,
             Arc::new(state),
-            &Config::default(),
+            config,
             Box::new(|spec| ashlar_device::open(spec, ashlar_block::BlockSize::B4096)),
             cluster,
         )
@@ -57,7 +69,7 @@ impl Room {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -277,9 +289,30 @@ fn a_smaller_drive_replaces_one_if_what_the_pool_holds_has_room() {
     };
     let mirror = status.homes.iter_mut().find(is_mirror);
     mirror.expect("of two drives").used_bytes = 32 << 20;
-    assert!(drives::holds_the_rest(&status, 0, 33 << 20));
+    let (bytes, class) = (33 << 20, status.members[0].class);
+    let room = drives::Room { bytes, class };
+    assert!(drives::holds_the_rest(&status, 0, room));
     // The other one has room, and it may not have both copies.
-    assert!(!drives::holds_the_rest(&status, 0, 31 << 20));
+    let bytes = 31 << 20;
+    assert!(!drives::holds_the_rest(
+        &status,
+        0,
+        drives::Room { bytes, ..room }
+    ));
+    // Nor is any drive good enough for what lies on those of a class.
+    let other = Some(ashlar_store::format::DriveClass::Nvme).filter(|nvme| Some(*nvme) != class);
+    let other = other.or(Some(ashlar_store::format::DriveClass::Hdd));
+    let mirror = status.homes.iter_mut().find(is_mirror);
+    mirror.expect("of two drives").class = class;
+    assert!(drives::holds_the_rest(&status, 0, room));
+    assert!(!drives::holds_the_rest(
+        &status,
+        0,
+        drives::Room {
+            class: other,
+            ..room
+        }
+    ));
 }
 
 #[test]

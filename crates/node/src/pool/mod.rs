@@ -24,10 +24,10 @@ pub use memory::{Memory, Remember};
 pub(crate) use pace::Pace;
 pub use pace::{Progress, Reclaim};
 pub use room::{merged, room_of, scarcest};
-pub(crate) use setup::split_class;
 pub use setup::{
     Found, HowToImport, ImportedPool, Joined, OpenDrive, Opening, add, create, fit, import,
     missing, open_drives, probe, readmit, reserve_of,
 };
+pub(crate) use setup::{open_drive, split_class};
 pub use sound::Doubts;
 pub use volume::VolumeOpener;

@@ -68,16 +68,42 @@ pub fn open_drives(specs: &[String], how: Opening) -> Result<Vec<OpenDrive>, Con
         if drives.iter().any(|drive| drive.spec == *text) {
             return Err(ControlError::usage(format!("drive {text} is named twice")));
         }
-        drives.push(open_drive(text, how)?);
+        drives.push(open_drive(text, how).map_err(|unopened| unopened.error)?);
     }
     Ok(drives)
 }
 
-fn open_drive(text: &str, how: Opening) -> Result<OpenDrive, ControlError> {
+/// Why a drive cannot be opened.
+pub(crate) struct Unopened {
+    pub(crate) error: ControlError,
+    /// Another process has it that is not known to have ended.
+    pub(crate) is_taken: bool,
+}
+
+impl From<ControlError> for Unopened {
+    fn from(error: ControlError) -> Self {
+        Self {
+            error,
+            is_taken: false,
+        }
+    }
+}
+
+impl From<OpenError> for Unopened {
+    fn from(error: OpenError) -> Self {
+        Self {
+            is_taken: error.is_taken(),
+            error: refusal(&error),
+        }
+    }
+}
+
+/// Opens the drive that a text names.
+pub(crate) fn open_drive(text: &str, how: Opening) -> Result<OpenDrive, Unopened> {
     let (plain, class) = split_class(text)?;
-    let mut spec: Spec = plain.parse().map_err(|error: OpenError| refusal(&error))?;
+    let mut spec: Spec = plain.parse()?;
     spec.each_file(&mut |file| file.known = how.are_known);
-    let opener = open(&spec, BlockSize::B4096).map_err(|error| refusal(&error))?;
+    let opener = open(&spec, BlockSize::B4096)?;
     Ok(OpenDrive {
         spec: text.to_owned(),
         class: class.unwrap_or_else(|| guess_class(&spec)),
