@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use ashlar_block::{Durability, IoError, Operation};
+use ashlar_block::{Completion, Durability, IoError, Operation};
 use ashlar_cache::{Layout, Mark, Mode, Side};
 
 use world::{Flushes, GRANULES, Shape, World};
@@ -654,6 +654,31 @@ fn the_first_flush_after_a_start_goes_to_the_device() {
     assert!(hosts_flush(&mut world));
 }
 
+/// The backing device answers nothing for some seconds.
+fn hangs(world: &mut World) {
+    world.backing.hangs = true;
+    world.now = world.now + Duration::from_secs(3);
+    for _ in 0..100 {
+        world.turn(8);
+    }
+}
+
+/// It does the oldest of these that it was asked for.
+fn takes(world: &mut World, op: Operation) -> Completion {
+    let mut pending = world.backing.pending.iter();
+    let at = pending.position(|request| request.op == op).unwrap();
+    let request = world.backing.pending.remove(at);
+    world.backing.serve(request)
+}
+
+/// That is a flush, which fails, and what was to last is lost.
+fn loses(world: &mut World) -> Completion {
+    world.backing.flushes = Flushes::Lose;
+    let flushed = takes(world, Operation::Flush);
+    world.backing.flushes = Flushes::Served;
+    flushed
+}
+
 /// The device has what is on its way back, a flush of it fails and loses that, and only then it says that it was written.
 #[test]
 fn what_is_on_its_way_back_when_a_flush_fails_goes_once_more() {
@@ -663,21 +688,9 @@ fn what_is_on_its_way_back_when_a_flush_fails_goes_once_more() {
     // Something comes in that is to be recorded after a flush.
     world.submit(Operation::Read, 2000, 4);
     world.quiet();
-    world.backing.hangs = true;
-    world.now = world.now + Duration::from_secs(3);
-    for _ in 0..100 {
-        world.turn(8);
-    }
-    let takes = |world: &mut World, op: Operation| {
-        let mut pending = world.backing.pending.iter();
-        let at = pending.position(|request| request.op == op).unwrap();
-        let request = world.backing.pending.remove(at);
-        world.backing.serve(request)
-    };
+    hangs(&mut world);
     let written = takes(&mut world, Operation::Write(Durability::Cached));
-    world.backing.flushes = Flushes::Lose;
-    let flushed = takes(&mut world, Operation::Flush);
-    world.backing.flushes = Flushes::Served;
+    let flushed = loses(&mut world);
     for completion in [flushed, written] {
         world.cache().completed(Side::Backing, completion);
     }
@@ -688,4 +701,27 @@ fn what_is_on_its_way_back_when_a_flush_fails_goes_once_more() {
     }
     world.flush();
     world.check_backing();
+}
+
+/// The device has what a host writes around the cache, a flush that no host has asked for loses it, and only then it says that
+/// it was written.
+#[test]
+fn a_hosts_flush_says_that_a_write_on_its_way_was_lost() {
+    for mode in [Mode::WriteThrough, Mode::WriteAround] {
+        let mut world = World::new(23, Shape::of(mode), None);
+        write_around(&mut world);
+        assert!(hosts_flush(&mut world));
+        world.submit(Operation::Read, 2000, 4);
+        world.quiet();
+        world.submit(Operation::Write(Durability::Cached), 300, 2);
+        hangs(&mut world);
+        let written = takes(&mut world, Operation::Write(Durability::Cached));
+        let flushed = loses(&mut world);
+        for completion in [flushed, written] {
+            world.cache().completed(Side::Backing, completion);
+        }
+        world.backing.hangs = false;
+        assert!(!hosts_flush(&mut world), "{mode:?}");
+        assert!(hosts_flush(&mut world), "it is told once");
+    }
 }

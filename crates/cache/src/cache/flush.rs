@@ -4,7 +4,7 @@
 //! A flush that has failed may have lost them, and the device says that once. It may have been one of the cache's own: so a
 //! flush of a host succeeds only if every failure before its end was told to a host before it began.
 
-use ashlar_block::{ErrorKind, IoError, Request};
+use ashlar_block::{Durability, ErrorKind, IoError, Request};
 
 use super::{Cache, Owner, Side};
 
@@ -14,7 +14,7 @@ pub(super) struct Around {
     written: u64,
     /// Of these, how many are durable, or were told to be lost.
     flushed: u64,
-    /// Flushes that failed over some that were not; and of those how many a host was told of.
+    /// Flushes that failed over some that were not, and writes that were on their way then; how many a host was told of.
     failures: u64,
     told: u64,
     /// Flushes that failed.
@@ -44,9 +44,12 @@ impl Around {
         self.failures > self.told
     }
 
-    /// One more: durable ones count, too, for they may lie over older ones that are not.
-    pub(super) fn wrote(&mut self) {
+    /// One more: durable ones count, too, for they may lie over older ones that are not. It was sent after so many losses:
+    /// if there was one since, the device may have had it before and not have it any more.
+    pub(super) fn wrote(&mut self, durability: Durability, losses: u64) {
         self.written += 1;
+        let is_lost = durability == Durability::Cached && losses != self.losses;
+        self.failures += u64::from(is_lost);
     }
 
     /// A flush has failed; whether some may be lost.
