@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use ashlar_block::{Durability, IoError, Operation};
+use ashlar_block::{Completion, Durability, IoError, Operation, Request};
 use ashlar_cache::{Layout, Mark, Mode, Side};
 
 use world::{Flushes, GRANULES, Shape, World};
@@ -167,47 +167,51 @@ fn a_flush_of_a_cache_without_a_mark_may_fail_and_be_ordered_again() {
     world.check_backing();
 }
 
-#[test]
-fn a_hosts_flush_that_fails_does_not_end_another_flush() {
-    let mut world = World::new(1, Shape::of(Mode::WriteBack), None);
-    for place in 0..120 {
-        world.submit(Operation::Write(Durability::Durable), 300 + 4 * place, 2);
+/// The backing device is asked for flushes and answers none. The first loses what was to last, and those that it has beside
+/// that find nothing to do; they are answered in this order, or the other way round.
+fn loses_the_first(world: &mut World, is_last: bool) {
+    hangs(world);
+    let mut answers = vec![loses(world)];
+    let is_flush = |request: &Request| request.op == Operation::Flush;
+    while world.backing.pending.iter().any(is_flush) {
+        answers.push(takes(world, Operation::Flush));
     }
-    world.quiet();
-    assert!(world.cache().status().written_around > 0);
-    // All goes back, and is flushed; the answer is late.
-    world.backing.flushes = Flushes::AnsweredLate;
-    world.now = world.now + Duration::from_secs(3);
-    for turn in 0.. {
-        assert!(turn < 1000, "no flush");
-        if world.backing.late.len() == 1 {
-            break;
-        }
-        world.turn(8);
+    if is_last {
+        answers.reverse();
     }
-    world.backing.flushes = Flushes::Fail;
+    for completion in answers {
+        world.cache().completed(Side::Backing, completion);
+    }
+    world.backing.hangs = false;
     world.tolerates = true;
-    world.submit(Operation::Flush, 0, 0);
     world.quiet();
-    assert_eq!(world.failed.len(), 1);
     world.tolerates = false;
-    // What was written back is so once more. Its flush must come after the one whose answer is out: that answer would be
-    // taken for it.
-    world.backing.flushes = Flushes::AnsweredLate;
-    let before = world.cache().status().written_back_bytes;
-    world.now = world.now + Duration::from_secs(3);
-    world.turns(400);
-    assert!(world.cache().status().written_back_bytes > before);
-    assert_eq!(world.backing.late.len(), 1, "two flushes at a time");
-    let dirty = world.cache().status().dirty_bytes;
-    world.answer_late();
-    assert_eq!(world.cache().status().dirty_bytes, dirty, "it counts");
-    world.backing.flushes = Flushes::Served;
-    world.crash();
-    world.quiet();
-    world.read_all();
-    world.flush();
-    world.check_backing();
+}
+
+#[test]
+fn what_a_hosts_flush_has_lost_is_clean_by_no_other() {
+    for is_last in [false, true] {
+        let mut world = World::with_room(700, 23, Shape::of(Mode::WriteBack), None);
+        world.submit(Operation::Write(Durability::Durable), 300, 2);
+        world.quiet();
+        // The first flush of a host goes to the device.
+        world.reopen();
+        world.quiet();
+        world.now = world.now + Duration::from_secs(3);
+        for turn in 0.. {
+            assert!(turn < 1000, "nothing goes back");
+            if world.cache().status().written_back_bytes > 0 {
+                break;
+            }
+            world.turn(1);
+        }
+        world.submit(Operation::Flush, 0, 0);
+        loses_the_first(&mut world, is_last);
+        assert_eq!(world.failed.len(), 1);
+        world.turns(40);
+        world.flush();
+        world.check_backing();
+    }
 }
 
 #[test]
@@ -623,22 +627,16 @@ fn what_a_flush_has_lost_is_not_cached() {
 
 #[test]
 fn a_flush_that_fails_beside_another_fails_that_too() {
-    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
-    write_around(&mut world);
-    world.backing.flushes = Flushes::AnsweredLate;
-    world.submit(Operation::Flush, 0, 0);
-    world.turns(10);
-    assert_eq!(world.backing.late.len(), 1);
-    world.backing.flushes = Flushes::Fail;
-    world.tolerates = true;
-    world.submit(Operation::Flush, 0, 0);
-    world.turns(10);
-    assert_eq!(world.failed.len(), 1);
-    world.answer_late();
-    world.quiet();
-    assert_eq!(world.failed.len(), 2);
-    world.backing.flushes = Flushes::Served;
-    assert!(hosts_flush(&mut world));
+    for is_last in [false, true] {
+        let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+        write_around(&mut world);
+        world.submit(Operation::Flush, 0, 0);
+        world.turn(0);
+        world.submit(Operation::Flush, 0, 0);
+        loses_the_first(&mut world, is_last);
+        assert_eq!(world.failed.len(), 2);
+        assert!(hosts_flush(&mut world));
+    }
 }
 
 /// A write of the life before may be in the device's cache yet.
@@ -654,6 +652,31 @@ fn the_first_flush_after_a_start_goes_to_the_device() {
     assert!(hosts_flush(&mut world));
 }
 
+/// The backing device answers nothing for some seconds.
+fn hangs(world: &mut World) {
+    world.backing.hangs = true;
+    world.now = world.now + Duration::from_secs(3);
+    for _ in 0..100 {
+        world.turn(8);
+    }
+}
+
+/// It does the oldest of these that it was asked for.
+fn takes(world: &mut World, op: Operation) -> Completion {
+    let mut pending = world.backing.pending.iter();
+    let at = pending.position(|request| request.op == op).unwrap();
+    let request = world.backing.pending.remove(at);
+    world.backing.serve(request)
+}
+
+/// That is a flush, which fails, and what was to last is lost.
+fn loses(world: &mut World) -> Completion {
+    world.backing.flushes = Flushes::Lose;
+    let flushed = takes(world, Operation::Flush);
+    world.backing.flushes = Flushes::Served;
+    flushed
+}
+
 /// The device has what is on its way back, a flush of it fails and loses that, and only then it says that it was written.
 #[test]
 fn what_is_on_its_way_back_when_a_flush_fails_goes_once_more() {
@@ -663,21 +686,9 @@ fn what_is_on_its_way_back_when_a_flush_fails_goes_once_more() {
     // Something comes in that is to be recorded after a flush.
     world.submit(Operation::Read, 2000, 4);
     world.quiet();
-    world.backing.hangs = true;
-    world.now = world.now + Duration::from_secs(3);
-    for _ in 0..100 {
-        world.turn(8);
-    }
-    let takes = |world: &mut World, op: Operation| {
-        let mut pending = world.backing.pending.iter();
-        let at = pending.position(|request| request.op == op).unwrap();
-        let request = world.backing.pending.remove(at);
-        world.backing.serve(request)
-    };
+    hangs(&mut world);
     let written = takes(&mut world, Operation::Write(Durability::Cached));
-    world.backing.flushes = Flushes::Lose;
-    let flushed = takes(&mut world, Operation::Flush);
-    world.backing.flushes = Flushes::Served;
+    let flushed = loses(&mut world);
     for completion in [flushed, written] {
         world.cache().completed(Side::Backing, completion);
     }
@@ -688,4 +699,27 @@ fn what_is_on_its_way_back_when_a_flush_fails_goes_once_more() {
     }
     world.flush();
     world.check_backing();
+}
+
+/// The device has what a host writes around the cache, a flush that no host has asked for loses it, and only then it says that
+/// it was written.
+#[test]
+fn a_hosts_flush_says_that_a_write_on_its_way_was_lost() {
+    for mode in [Mode::WriteThrough, Mode::WriteAround] {
+        let mut world = World::new(23, Shape::of(mode), None);
+        write_around(&mut world);
+        assert!(hosts_flush(&mut world));
+        world.submit(Operation::Read, 2000, 4);
+        world.quiet();
+        world.submit(Operation::Write(Durability::Cached), 300, 2);
+        hangs(&mut world);
+        let written = takes(&mut world, Operation::Write(Durability::Cached));
+        let flushed = loses(&mut world);
+        for completion in [flushed, written] {
+            world.cache().completed(Side::Backing, completion);
+        }
+        world.backing.hangs = false;
+        assert!(!hosts_flush(&mut world), "{mode:?}");
+        assert!(hosts_flush(&mut world), "it is told once");
+    }
 }

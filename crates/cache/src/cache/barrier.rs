@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Operation, Request};
 
+use super::flush::For;
 use super::open::{check_marked, check_unmarked};
 use super::space::is_about_room;
 use super::{BLOCK, Cache, Owner, Side};
@@ -114,7 +115,7 @@ impl ZeroParts {
 const UNASKED: u64 = u64::MAX;
 
 /// The same error, for one more who waits.
-fn again(error: &IoError) -> IoError {
+pub(super) fn again(error: &IoError) -> IoError {
     IoError::new(error.kind(), error.context().to_owned())
 }
 
@@ -229,7 +230,7 @@ impl Cache {
             }
             Task::Restore(_) if mark == Some(Mark::Off) => {
                 self.at(Step::FlushBack);
-                self.send(Side::Backing, Owner::Barrier, Request::flush(0));
+                self.flush_backing(For::Barrier);
             }
             Task::Restore(_) => self.say(Step::SayRestoring, Mark::Restoring),
             Task::Zero(_, range) => {
@@ -412,7 +413,7 @@ impl Cache {
             Step::SayArming => self.put_mark(&head, cache_id),
             Step::PutMark => {
                 self.at(Step::FlushMark);
-                self.send(Side::Backing, Owner::Barrier, Request::flush(0));
+                self.flush_backing(For::Barrier);
             }
             Step::FlushMark => self.say(Step::SayOn, Mark::On),
             Step::SayRestoring => self.read_head(),
@@ -423,7 +424,7 @@ impl Cache {
             }
             Step::PutBack => {
                 self.at(Step::FlushBack);
-                self.send(Side::Backing, Owner::Barrier, Request::flush(0));
+                self.flush_backing(For::Barrier);
             }
             Step::FlushBack => self.head_is_back(&head),
             Step::Zeroing => self.part_is_zeroed(),
@@ -589,9 +590,8 @@ impl Cache {
 
     /// The backing device has not done what a task needs: who waits for that is told.
     fn mark_failed(&mut self, (task, step): (Task, Step), error: &IoError) {
-        if matches!(step, Step::FlushMark | Step::FlushBack) {
-            self.flush_failed(error);
-        } else {
+        // A flush that has failed has said so.
+        if !matches!(step, Step::FlushMark | Step::FlushBack) {
             self.in_trouble(error);
         }
         match task {

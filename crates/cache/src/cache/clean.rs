@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ashlar_block::{Durability, IoError, Moment, Request};
 
+use super::flush::For;
 use super::leaving::Leaving;
 use super::pages::Page;
 use super::refused::Refused;
@@ -409,18 +410,16 @@ impl Cache {
         if nothing || self.sings(Defect::CleanBeforeFlush) {
             return self.settled(Ok(()));
         }
-        self.send(Side::Backing, Owner::Settle, Request::flush(0));
+        self.flush_backing(For::Settle);
     }
 
-    /// The flush that [`settle`](Self::settle) has sent is over: what the backing device has had before can be recorded as
-    /// clean. Nothing is, if another flush has failed meanwhile.
+    /// The flush that [`settle`](Self::settle) has asked for is over: what the backing device has had before can be recorded
+    /// as clean. Nothing is, if the one before it has failed meanwhile.
     pub(super) fn settled(&mut self, result: Result<(), IoError>) {
         self.cleaning.flushing = false;
         if let Err(error) = result {
-            self.flush_failed(&error);
             return self.flush_fails(&error);
         }
-        self.was_flushed();
         for number in std::mem::take(&mut self.cleaning.settling) {
             if let Some(newer) = self.pages.get_mut(&number).and_then(Page::settled) {
                 self.dirty -= newer;
@@ -445,7 +444,8 @@ impl Cache {
     }
 
     /// A flush of the backing device has failed, a host's or ours: what it had may be gone, and all of it is written
-    /// again. What came in from there, and no page says so yet, may not be what it has. One of ours that is under way stays so until its answer comes, which has nothing to record then.
+    /// again. What came in from there, and no page says so yet, may not be what it has. One of ours that waits for its turn
+    /// has nothing to record then.
     pub(super) fn flush_failed(&mut self, error: &IoError) {
         self.in_trouble(error);
         let some_is_lost = self.around.may_be_lost();

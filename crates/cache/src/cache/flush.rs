@@ -2,10 +2,14 @@
 //! backing device is flushed for those.
 //!
 //! A flush that has failed may have lost them, and the device says that once. It may have been one of the cache's own: so a
-//! flush of a host succeeds only if every failure before its end was told to a host before it began.
+//! flush of a host succeeds only if every failure before its end was told to a host before it was asked for.
+//!
+//! One flush of the backing device is under way at a time. One that began before another failed could be answered first: it
+//! had nothing of what that has lost, and would say that it is durable.
 
-use ashlar_block::{ErrorKind, IoError, Request};
+use ashlar_block::{Durability, ErrorKind, IoError, Request};
 
+use super::barrier::again;
 use super::{Cache, Owner, Side};
 
 /// Writes that went around.
@@ -14,18 +18,31 @@ pub(super) struct Around {
     written: u64,
     /// Of these, how many are durable, or were told to be lost.
     flushed: u64,
-    /// Flushes that failed over some that were not; and of those how many a host was told of.
+    /// Flushes that failed over some that were not, and writes that were on their way then; how many a host was told of.
     failures: u64,
     told: u64,
     /// Flushes that failed.
     losses: u64,
 }
 
-/// What a host's flush is about.
+/// For whom the backing device is flushed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
-    written: u64,
-    told: u64,
+pub(super) enum For {
+    /// A host; how many failures were told when it asked.
+    Host { whole: usize, told: u64 },
+    /// What was written back.
+    Settle,
+    /// The mark.
+    Barrier,
+}
+
+/// Flushes of the backing device: who asks while one is under way shares the next.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    under_way: Vec<For>,
+    next: Vec<For>,
+    /// Writes around that had been answered when it began.
+    covers: u64,
 }
 
 impl Around {
@@ -44,9 +61,12 @@ impl Around {
         self.failures > self.told
     }
 
-    /// One more: durable ones count, too, for they may lie over older ones that are not.
-    pub(super) fn wrote(&mut self) {
+    /// One more: durable ones count, too, for they may lie over older ones that are not. It was sent after so many losses:
+    /// if there was one since, the device may have had it before and not have it any more.
+    pub(super) fn wrote(&mut self, durability: Durability, losses: u64) {
         self.written += 1;
+        let is_lost = durability == Durability::Cached && losses != self.losses;
+        self.failures += u64::from(is_lost);
     }
 
     /// A flush has failed; whether some may be lost.
@@ -64,23 +84,13 @@ impl Around {
     }
 
     fn is_flushed(&self) -> bool {
-        self.written == self.flushed
-    }
-
-    fn sent(&self) -> Sent {
-        Sent {
-            written: self.written,
-            told: self.told,
-        }
+        self.written == self.flushed && !self.is_untold()
     }
 
     /// A flush of a host is over, and it is told so; whether all of it is durable as far as other flushes tell.
-    fn ended(&mut self, sent: Sent, went_well: bool) -> bool {
-        let is_whole = sent.told == self.failures;
+    fn ended(&mut self, told: u64) -> bool {
+        let is_whole = told == self.failures;
         self.told = self.failures;
-        if went_well {
-            self.flushed = self.flushed.max(sent.written);
-        }
         is_whole
     }
 }
@@ -90,21 +100,48 @@ impl Cache {
         if self.around.is_flushed() {
             return self.piece_over(whole, Ok(()));
         }
-        let owner = Owner::Flush(whole, self.around.sent());
-        self.send(Side::Backing, owner, Request::flush(0));
+        let told = self.around.told;
+        self.flush_backing(For::Host { whole, told });
     }
 
-    pub(super) fn hosts_flush_is_over(
-        &mut self,
-        whole: usize,
-        sent: Sent,
-        result: Result<(), IoError>,
-    ) {
-        match &result {
-            Ok(()) => self.was_flushed(),
-            Err(error) => self.flush_failed(error),
+    pub(super) fn flush_backing(&mut self, whom: For) {
+        self.flushes.next.push(whom);
+        self.begin_next_flush();
+    }
+
+    fn begin_next_flush(&mut self) {
+        if !self.flushes.under_way.is_empty() || self.flushes.next.is_empty() {
+            return;
         }
-        let is_whole = self.around.ended(sent, result.is_ok());
+        self.flushes.under_way = std::mem::take(&mut self.flushes.next);
+        self.flushes.covers = self.around.written;
+        self.send(Side::Backing, Owner::Flush, Request::flush(0));
+    }
+
+    /// The flush under way is over. What its failure may have lost is known before any of those for whom it was goes on.
+    pub(super) fn flush_is_over(&mut self, result: &Result<(), IoError>) {
+        let whom = std::mem::take(&mut self.flushes.under_way);
+        if let Err(error) = result {
+            self.flush_failed(error);
+        } else {
+            self.was_flushed();
+        }
+        for one in whom {
+            let result = result.as_ref().copied().map_err(again);
+            match one {
+                For::Host { whole, told } => self.hosts_flush_is_over(whole, told, result),
+                For::Settle => self.settled(result),
+                For::Barrier => self.barrier_done(None, result),
+            }
+        }
+        self.begin_next_flush();
+    }
+
+    fn hosts_flush_is_over(&mut self, whole: usize, told: u64, result: Result<(), IoError>) {
+        let is_whole = self.around.ended(told);
+        if result.is_ok() {
+            self.around.flushed = self.flushes.covers;
+        }
         let result = result.and_then(|()| match is_whole {
             true => Ok(()),
             false => Err(IoError::new(

@@ -140,13 +140,12 @@ enum Op {
 enum Owner {
     Op(usize),
     Page(u64),
-    Settle,
     Barrier,
     Open,
     /// What is compared, by its place.
     Compare(usize),
-    /// A host's.
-    Flush(usize, flush::Sent),
+    /// The flush of the backing device.
+    Flush,
 }
 
 /// What an operation hears.
@@ -202,6 +201,7 @@ pub struct Cache {
     cleaning: Cleaning,
     evicting: usize,
     around: flush::Around,
+    flushes: flush::Flushes,
     /// When something that may go is looked for again.
     look_again: Moment,
     dirty: u64,
@@ -269,6 +269,7 @@ impl Cache {
             cleaning: Cleaning::default(),
             evicting: 0,
             around: flush::Around::default(),
+            flushes: flush::Flushes::default(),
             look_again: now,
             dirty: 0,
             cached: 0,
@@ -411,14 +412,13 @@ impl Cache {
         match owner {
             Owner::Op(op) => self.tell(op, News::Done(side, buffer, result)),
             Owner::Page(page) => self.page_written(page, result),
-            Owner::Settle => self.settled(result),
             Owner::Barrier => self.barrier_done(buffer, result),
             Owner::Open => self.opened(buffer, result),
             Owner::Compare(at) => {
                 let done = self.read_to_compare(at, buffer, result);
                 self.or_fail(done);
             }
-            Owner::Flush(whole, sent) => self.hosts_flush_is_over(whole, sent, result),
+            Owner::Flush => self.flush_is_over(&result),
         }
     }
 

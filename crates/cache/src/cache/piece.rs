@@ -691,7 +691,9 @@ impl Cache {
     /// Written through: the host has its answer, and a copy may be kept.
     fn was_written_around(&mut self, op: usize) {
         self.cleaning.unflushed = true;
-        self.around.wrote();
+        if let Some(Op::Piece(piece)) = self.ops.get(op) {
+            self.around.wrote(piece.durability, piece.losses);
+        }
         let mode = self.header.as_ref().map(|header| header.mode);
         let range = self.range_of(op);
         let is_stream = self.piece(op).is_none_or(|piece| piece.is_stream);
