@@ -80,7 +80,7 @@ impl Prefers {
 }
 
 /// The queues. Only names and bits: what the blocks hold is their owner's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct S3Fifo {
     entries: HashMap<u32, Entry>,
     slab: Slab,
@@ -100,6 +100,8 @@ pub struct S3Fifo {
     trials: Option<Box<Trials>>,
     /// What it had in a life before has come back to the main queue.
     is_restored: bool,
+    /// Blocks that were looked at so far for one that may go.
+    steps: u64,
 }
 
 impl S3Fifo {
@@ -116,12 +118,21 @@ impl S3Fifo {
     pub(super) fn with(capacity: usize, prefers: Prefers) -> Self {
         let small_share = prefers.small_share(capacity);
         Self {
+            entries: HashMap::new(),
+            slab: Slab::default(),
+            small: Queue::default(),
+            passing: Queue::default(),
+            main: Queue::default(),
+            ghost: Queue::default(),
             capacity,
             small_share,
+            clock: 0,
             unit: (small_share as u64 * 2).div_ceil(u64::from(YOUNG)).max(1),
             prefers,
             counts: Counts::new(capacity),
-            ..Self::default()
+            trials: None,
+            is_restored: false,
+            steps: 0,
         }
     }
 
@@ -143,6 +154,11 @@ impl S3Fifo {
     /// Whether one more would be one too many.
     pub fn is_full(&self) -> bool {
         self.len() >= self.capacity
+    }
+
+    /// Blocks that were looked at so far for one that may go.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// Bytes of memory that it takes.
@@ -245,12 +261,16 @@ impl S3Fifo {
         if count < FREQUENT + u8::from(!was_asked_for) {
             return false;
         }
+        let mut rounds = 0;
         while let Some(oldest) = self.main.oldest()
             && let Some(oldest) = self.slab.block(oldest)
         {
             match self.entries.get(&oldest.0).map_or(0, |entry| entry.asked) {
-                0 => return count > self.counts.of(oldest),
-                asked => self.again(oldest, Where::Main, asked - 1),
+                asked if asked > 0 && rounds < ROUNDS => {
+                    self.again(oldest, Where::Main, asked - 1);
+                    (rounds, self.steps) = (rounds + 1, self.steps + 1);
+                }
+                _ => return count > self.counts.of(oldest),
             }
         }
         true
@@ -298,11 +318,14 @@ impl S3Fifo {
 
     /// What is to go next, if `may_go` says so of it; what may not is passed over, and comes into question
     /// again after all others. When too much of the small queue may not, the main queue's turn is now. What goes is
-    /// out of the queues, and its name is a ghost if it came from the small one.
+    /// out of the queues, and its name is a ghost if it came from the small one. Where all are to stay, the one that is
+    /// oldest after [`STEPS`] goes.
     pub fn victim(&mut self, mut may_go: impl FnMut(BlockIndex) -> bool) -> Option<BlockIndex> {
         // Each block is looked at as often as it can have been asked for, and once more.
-        let mut refused = 0;
+        let (mut refused, from) = (0, self.steps);
         for _ in 0..(usize::from(MOST_ASKED) + 1) * self.len() {
+            let hurries = self.steps - from >= STEPS;
+            self.steps += 1;
             let at = self.turn(refused < PASSED_OVER / 2);
             let from_small = at != Where::Main;
             let queue = match at {
@@ -316,8 +339,8 @@ impl S3Fifo {
             if refused >= PASSED_OVER {
                 return None;
             }
-            let goes_up = from_small && self.goes_up(block, asked > 0);
-            let may_leave = !goes_up && (from_small || asked == 0);
+            let goes_up = from_small && !hurries && self.goes_up(block, asked > 0);
+            let may_leave = !goes_up && (from_small || hurries || asked == 0);
             if may_leave && may_go(block) {
                 self.take(block);
                 if from_small {
@@ -403,6 +426,11 @@ impl S3Fifo {
 /// Blocks that are looked at for one that may go: when the first so many may not, none is taken, and the next call
 /// goes on behind them. Few, for a cache in which nothing may go asks again at every turn.
 const PASSED_OVER: usize = 128;
+/// Blocks that are looked at in one call before the oldest goes although it was asked for. A working set that has fit
+/// for days is in one queue, all of it asked for: a call that sorted all that would hold hosts up for seconds.
+const STEPS: u64 = 1024;
+/// Of these, most blocks that get another round so that one can be weighed against the next.
+const ROUNDS: u64 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -545,6 +573,35 @@ mod tests {
         assert_eq!(cache.len(), 3);
         cache.forget(BlockIndex(0));
         assert!(!cache.has(BlockIndex(0)) && cache.len() == 2);
+    }
+
+    #[test]
+    fn no_call_goes_through_the_whole_cache() {
+        const BLOCKS: u32 = 40_000;
+        for prefers in [Prefers::Frequent, Prefers::Recent, Prefers::Latest] {
+            let mut cache = S3Fifo::with(BLOCKS as usize, prefers);
+            for block in (0..3).flat_map(|_| 0..BLOCKS) {
+                ask(&mut cache, block);
+            }
+            let most = STEPS + ROUNDS + PASSED_OVER as u64;
+            for block in BLOCKS..BLOCKS + 1000 {
+                let from = cache.steps();
+                cache.touch(BlockIndex(block), Asked::Read);
+                cache.victim(|_| true).expect("one goes");
+                cache.insert(BlockIndex(block), Admission::Ordinary);
+                let took = cache.steps() - from;
+                assert!(took <= most, "{prefers:?}: {took}");
+            }
+            let kept = (0..BLOCKS).filter(|&block| cache.has(BlockIndex(block)));
+            assert!(kept.count() >= 39_000);
+            // Nothing may go, and all of it is asked for.
+            for block in 0..BLOCKS {
+                cache.touch(BlockIndex(block), Asked::Read);
+            }
+            let from = cache.steps();
+            assert_eq!(cache.victim(|_| false), None);
+            assert!(cache.steps() - from <= most, "{prefers:?}");
+        }
     }
 
     #[test]
