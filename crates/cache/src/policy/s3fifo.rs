@@ -378,8 +378,15 @@ impl S3Fifo {
         }
     }
 
-    /// A block is gone, whatever the queues think of it.
+    /// A block is gone, whatever the queues think of it. One that was not here keeps its name.
     pub fn forget(&mut self, block: BlockIndex) {
+        if self.has(block) {
+            self.take(block);
+        }
+    }
+
+    /// Not even its name is known any more.
+    pub fn erase(&mut self, block: BlockIndex) {
         self.take(block);
     }
 
@@ -543,6 +550,22 @@ mod tests {
             assert!(!long.any(|block| cache.admits(BlockIndex(block), stream)));
         }
         assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn what_is_forgotten_and_was_not_here_keeps_its_name() {
+        let mut cache = S3Fifo::new(100);
+        let block = BlockIndex(7);
+        assert!(!cache.admits(block, Admission::Stream));
+        // It was written, and that went around.
+        cache.forget(block);
+        assert!(cache.admits(block, Admission::Stream));
+        cache.insert(block, Admission::Ordinary);
+        cache.forget(block);
+        assert!(!cache.has(block) && cache.known_in(0..10).is_empty());
+        assert!(!cache.admits(block, Admission::Stream));
+        cache.erase(block);
+        assert!(cache.known_in(0..10).is_empty());
     }
 
     #[test]
