@@ -20,8 +20,18 @@ pub enum Admission {
 pub enum Asked {
     /// To be read: what the cache is for.
     Read,
-    /// To be written.
+    /// The same, by a stream.
+    ReadByStream,
+    /// To be written, and to stay.
     Written,
+    /// To be written to the backing device alone: what was here of it goes.
+    WrittenAround,
+}
+
+impl Asked {
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::ReadByStream)
+    }
 }
 
 /// What comes to the main queue.
@@ -57,7 +67,7 @@ struct Entry {
 
 /// Rounds that a block of the main queue can have before it.
 const MOST_ASKED: u8 = 3;
-/// How long a block of the small queue is young.
+/// How long a block of the small queue is young, as long as [`Prefers::Frequent`] is followed.
 const YOUNG: u16 = 64;
 /// Requests for each block of the cache, after which those that are asked for among what came back are known.
 const LEARNED: u64 = 4;
@@ -68,14 +78,14 @@ const SMALL_MORE: usize = 100;
 const FREQUENT: u8 = 2;
 
 impl Prefers {
-    /// Blocks that the small queue of so many has when the cache is full.
-    fn small_share(self, capacity: usize) -> usize {
+    /// Blocks that the small queue of so many has when the cache is full, `more` than its share.
+    fn small_share(self, capacity: usize, more: usize) -> usize {
         let part = match self {
             Self::Recent => capacity / 10,
             Self::Latest => capacity / 10 * 8,
             Self::Frequent => capacity / 20,
         };
-        (part + (capacity * 15 / 100).min(SMALL_MORE)).max(1)
+        (part + (capacity * 15 / 100).min(more)).max(1)
     }
 }
 
@@ -89,12 +99,14 @@ pub struct S3Fifo {
     main: Queue,
     ghost: Queue,
     capacity: usize,
+    /// [`SMALL_MORE`], or its part of a sample.
+    small_more: usize,
     /// Blocks that the small queue has when the cache is full.
-    small_share: usize,
+    pub(super) small_share: usize,
     /// Requests so far, and those of a unit of time.
     clock: u64,
     unit: u64,
-    prefers: Prefers,
+    pub(super) prefers: Prefers,
     counts: Counts,
     /// Of a preference; none in a trial.
     trials: Option<Box<Trials>>,
@@ -116,7 +128,13 @@ impl S3Fifo {
 
     /// The same, with a preference that stays.
     pub(super) fn with(capacity: usize, prefers: Prefers) -> Self {
-        let small_share = prefers.small_share(capacity);
+        Self::sample(capacity, 1, prefers)
+    }
+
+    /// The same, for a sample: of so many blocks one.
+    pub(super) fn sample(blocks: usize, one_in: usize, prefers: Prefers) -> Self {
+        let (capacity, small_more) = (blocks / one_in, SMALL_MORE / one_in);
+        let small_share = prefers.small_share(capacity, small_more);
         Self {
             entries: HashMap::new(),
             slab: Slab::default(),
@@ -125,6 +143,7 @@ impl S3Fifo {
             main: Queue::default(),
             ghost: Queue::default(),
             capacity,
+            small_more,
             small_share,
             clock: 0,
             unit: (small_share as u64 * 2).div_ceil(u64::from(YOUNG)).max(1),
@@ -187,22 +206,22 @@ impl S3Fifo {
         known.into_iter().map(BlockIndex).collect()
     }
 
-    /// A block was asked for; whether it is here. In the small queue that counts only if it has been there for
-    /// `YOUNG` units: a host that asks twice in a row need not ask again.
+    /// A block was asked for; whether it is here. In the small queue that counts only if it has been there for twice
+    /// as many requests as that has blocks: a host that asks twice in a row need not ask again.
     pub fn touch(&mut self, block: BlockIndex, how: Asked) -> bool {
         if let Some(trials) = &mut self.trials {
             self.prefers = trials.ask(block, how);
-            self.small_share = self.prefers.small_share(self.capacity);
+            self.small_share = self.prefers.small_share(self.capacity, self.small_more);
         }
         self.clock += 1;
-        let now = self.time();
+        let (now, young) = (self.time(), self.small_share as u64 * 2 / self.unit);
         let (here, counts) = match self.entries.get_mut(&block.0) {
             Some(entry) if entry.at == Where::Main => {
                 entry.asked = (entry.asked + 1).min(MOST_ASKED);
                 (true, true)
             }
             Some(entry) if entry.at != Where::Ghost => {
-                let is_old = now.wrapping_sub(entry.came) >= YOUNG;
+                let is_old = u64::from(now.wrapping_sub(entry.came)) >= young;
                 entry.asked |= u8::from(is_old);
                 (true, is_old)
             }
@@ -366,7 +385,9 @@ impl S3Fifo {
         let (passing, small) = (self.passing.len(), self.small.len());
         let most = self.small_now();
         let passes = match self.prefers {
-            Prefers::Latest => most.min(Prefers::Frequent.small_share(self.capacity)),
+            Prefers::Latest => {
+                most.min(Prefers::Frequent.small_share(self.capacity, self.small_more))
+            }
             _ => 1,
         };
         let pass = passing >= passes;
@@ -419,12 +440,14 @@ impl S3Fifo {
     }
 
     fn remember(&mut self, block: BlockIndex) {
-        // As many names as the main queue has blocks.
-        if self.ghost.len() + self.small_share >= self.capacity
-            && let Some(oldest) = self.ghost.oldest()
-            && let Some(oldest) = self.slab.block(oldest)
-        {
-            self.take(oldest);
+        // As many names as the main queue has blocks; after another preference they become so bit by bit.
+        for _ in 0..2 {
+            if self.ghost.len() + self.small_share >= self.capacity
+                && let Some(oldest) = self.ghost.oldest()
+                && let Some(oldest) = self.slab.block(oldest)
+            {
+                self.take(oldest);
+            }
         }
         self.put(block, Where::Ghost);
     }
@@ -566,6 +589,23 @@ mod tests {
         assert!(!cache.admits(block, Admission::Stream));
         cache.erase(block);
         assert!(cache.known_in(0..10).is_empty());
+    }
+
+    #[test]
+    fn another_preference_comes_to_be_as_its_trial_is() {
+        let mut cache = S3Fifo::with(1000, Prefers::Frequent);
+        let trial = S3Fifo::with(1000, Prefers::Latest);
+        for block in 0..4000 {
+            ask(&mut cache, block);
+        }
+        (cache.prefers, cache.small_share) = (Prefers::Latest, trial.small_share);
+        for block in 4000..6000 {
+            ask(&mut cache, block);
+        }
+        assert!(cache.ghost.len() + trial.small_share <= 1000);
+        // It is as young as it would be there.
+        ask(&mut cache, 5500);
+        assert_eq!(cache.entries[&5500].asked, 0);
     }
 
     #[test]
