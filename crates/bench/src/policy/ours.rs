@@ -45,9 +45,10 @@ impl Ours {
     }
 
     fn ask(&mut self, slot: BlockIndex, is_write: bool, how: Admission) -> bool {
-        let asked = match is_write {
-            true => Asked::Written,
-            false => Asked::Read,
+        let asked = match (is_write, how) {
+            (true, _) => Asked::Written,
+            (false, Admission::Ordinary) => Asked::Read,
+            (false, Admission::Stream) => Asked::ReadByStream,
         };
         // A log that begins again at its start is written, not asked for.
         let hit = match is_write && how == Admission::Stream {

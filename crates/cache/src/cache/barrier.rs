@@ -527,7 +527,7 @@ impl Cache {
         for block in self.policy.known_in(blocks) {
             let first = u64::from(block.0) * BLOCK;
             if !(first..first + BLOCK).any(|granule| self.is_present(granule)) {
-                self.policy.forget(block);
+                self.policy.erase(block);
             }
         }
     }

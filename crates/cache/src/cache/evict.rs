@@ -14,6 +14,9 @@ const MOST: usize = 64;
 /// its time on that.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
+/// Blocks that are looked at in a turn: what has gone by then brings the next one about.
+const STEPS: u64 = 1024;
+
 /// A block on its way out.
 pub(super) struct Eviction {
     first: u64,
@@ -45,7 +48,9 @@ impl Cache {
         }
         let most = self.policy.capacity() - self.kept_free();
         let has_more = |cache: &Self| cache.policy.len() > most || cache.space.wanted > 0;
-        while has_more(self) && self.evicting < MOST && self.barrier.is_none() {
+        let from = self.policy.steps();
+        let is_over = |cache: &Self| cache.policy.steps() - from >= STEPS;
+        while has_more(self) && self.evicting < MOST && self.barrier.is_none() && !is_over(self) {
             let pages = &self.pages;
             let locks = &self.locks;
             let goes = self.policy.victim(|block| {

@@ -39,8 +39,8 @@ pub(super) struct Piece {
     passes: bool,
     durability: Durability,
     is_stream: bool,
-    /// That it is asked for says that it is to stay.
-    counts: bool,
+    /// As what the policy hears of it; of what is kept out by hand it does not, nor of a stream that is written.
+    asked: Option<Asked>,
     hold: Hold,
     /// Granules that were not here when it asked for them, a bit each: another read may have brought them since.
     absent: u16,
@@ -142,7 +142,13 @@ impl Cache {
         };
         let excluded = self.rules.exclude(&granules, is_read);
         // A log that begins again at its start is written, not asked for.
-        let counts = !excluded && (is_read || !is_stream);
+        let asked = match (is_read, is_stream) {
+            (true, false) => Some(Asked::Read),
+            (true, true) => Some(Asked::ReadByStream),
+            (false, false) => Some(Asked::Written),
+            (false, true) => None,
+        };
+        let asked = asked.filter(|_| !excluded);
         let is_stream =
             excluded || is_stream && !(is_read && self.was_read_before(granules.clone()));
         // Reads that bring the same in do so with the same data, and need not wait for each other.
@@ -159,7 +165,7 @@ impl Cache {
             passes,
             durability,
             is_stream,
-            counts,
+            asked,
             hold,
             absent: 0,
             step: Step::Waiting,
@@ -277,15 +283,16 @@ impl Cache {
 
     /// Tells the policy that a piece's blocks are asked for.
     fn ask_for(&mut self, op: usize) {
-        if self.piece(op).is_some_and(|piece| piece.counts) {
-            let range = self.range_of(op);
-            let how = match self.piece(op).is_some_and(|piece| piece.is_read) {
-                true => Asked::Read,
-                false => Asked::Written,
-            };
-            for block in Self::blocks(range.start, range.end) {
-                self.policy.touch(block, how);
-            }
+        let range = self.range_of(op);
+        let Some(how) = self.piece(op).and_then(|piece| piece.asked) else {
+            return;
+        };
+        let how = match how == Asked::Written && self.goes_around(&range) {
+            true => Asked::WrittenAround,
+            false => how,
+        };
+        for block in Self::blocks(range.start, range.end) {
+            self.policy.touch(block, how);
         }
     }
 

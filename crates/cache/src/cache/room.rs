@@ -9,6 +9,7 @@ use std::time::Duration;
 use ashlar_block::Moment;
 
 use super::{BLOCK, Cache, Op};
+use crate::layout::Mode;
 use crate::policy::Admission;
 
 /// How long a write waits for room.
@@ -58,6 +59,14 @@ impl Cache {
         };
         self.dirty.saturating_sub(self.head())
             < self.policy.capacity() as u64 * BLOCK * sixteenths / 16
+    }
+
+    /// Whether a write of a range goes to the backing device, and nothing of it stays here.
+    pub(super) fn goes_around(&self, range: &Range<u64>) -> bool {
+        let mode = self.header.as_ref().map(|header| header.mode);
+        let may_stay = self.takes(Admission::Ordinary) || self.gets_on();
+        let stays = mode == Some(Mode::WriteThrough) || self.may_be_newer() && may_stay;
+        !stays && range.start >= self.head() && !range.clone().any(|granule| self.is_dirty(granule))
     }
 
     /// Whether a write that finds no room is to wait for it.

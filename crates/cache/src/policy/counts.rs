@@ -6,6 +6,9 @@ const ROWS: usize = 4;
 const A_WORD: usize = 16;
 /// Counters of a row, for each block of the cache.
 const A_BLOCK: usize = 8;
+/// Blocks of the cache for which there are counters: those of more share them, and are halved sooner. All counters are
+/// there from the start, 256 MiB at most, however little of the cache is used.
+const MOST_BLOCKS: usize = 1 << 24;
 /// Requests for each block of the cache, after which all counters are halved.
 const LIFE: u64 = 32;
 /// Or so many names for each block of the cache, which share their counters with too many others then.
@@ -13,7 +16,8 @@ const NAMES: u64 = 8;
 /// Words that are halved with each request when it is time: all at once would hold hosts up.
 const HALVED_AT_ONCE: usize = 8;
 
-/// How often blocks were asked for, roughly and up to 15: a count-min sketch, in 16 bytes a block of the cache.
+/// How often blocks were asked for, roughly and up to 15: a count-min sketch, in 16 bytes a block of the cache up to
+/// [`MOST_BLOCKS`].
 /// Counts are of blocks that have gone, too, whose names are forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
@@ -31,15 +35,16 @@ pub(super) struct Counts {
 
 impl Counts {
     pub(super) fn new(blocks: usize) -> Self {
-        let row = (blocks.max(A_WORD) * A_BLOCK).next_multiple_of(A_WORD);
+        let blocks = blocks.clamp(A_WORD, MOST_BLOCKS);
+        let row = (blocks * A_BLOCK).next_multiple_of(A_WORD);
         let words = ROWS * row / A_WORD;
         Self {
             words: vec![0; words],
             row,
-            life: LIFE * blocks.max(A_WORD) as u64,
+            life: LIFE * blocks as u64,
             counted: 0,
             names: 0,
-            most_names: NAMES * blocks.max(A_WORD) as u64,
+            most_names: NAMES * blocks as u64,
             halved: words,
         }
     }
@@ -102,6 +107,20 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_a_huge_cache_take_little_and_stay_in_their_rows() {
+        // 8 TiB.
+        let mut counts = Counts::new(1 << 30);
+        assert!(counts.bytes() <= 256 << 20);
+        for block in (0..1000).map(|at| BlockIndex(at * 4_000_037)) {
+            counts.count(block);
+            assert_eq!(counts.of(block), 1);
+            let mut places = counts.places(block).enumerate();
+            let row = counts.row / A_WORD;
+            assert!(places.all(|(at, (word, _))| (at * row..(at + 1) * row).contains(&word)));
+        }
+    }
 
     #[test]
     fn counts_are_told_apart_and_fade() {

@@ -20,8 +20,18 @@ pub enum Admission {
 pub enum Asked {
     /// To be read: what the cache is for.
     Read,
-    /// To be written.
+    /// The same, by a stream.
+    ReadByStream,
+    /// To be written, and to stay.
     Written,
+    /// To be written to the backing device alone: what was here of it goes.
+    WrittenAround,
+}
+
+impl Asked {
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::ReadByStream)
+    }
 }
 
 /// What comes to the main queue.
@@ -57,7 +67,7 @@ struct Entry {
 
 /// Rounds that a block of the main queue can have before it.
 const MOST_ASKED: u8 = 3;
-/// How long a block of the small queue is young.
+/// How long a block of the small queue is young, as long as [`Prefers::Frequent`] is followed.
 const YOUNG: u16 = 64;
 /// Requests for each block of the cache, after which those that are asked for among what came back are known.
 const LEARNED: u64 = 4;
@@ -68,19 +78,19 @@ const SMALL_MORE: usize = 100;
 const FREQUENT: u8 = 2;
 
 impl Prefers {
-    /// Blocks that the small queue of so many has when the cache is full.
-    fn small_share(self, capacity: usize) -> usize {
+    /// Blocks that the small queue of so many has when the cache is full, `more` than its share.
+    fn small_share(self, capacity: usize, more: usize) -> usize {
         let part = match self {
             Self::Recent => capacity / 10,
             Self::Latest => capacity / 10 * 8,
             Self::Frequent => capacity / 20,
         };
-        (part + (capacity * 15 / 100).min(SMALL_MORE)).max(1)
+        (part + (capacity * 15 / 100).min(more)).max(1)
     }
 }
 
 /// The queues. Only names and bits: what the blocks hold is their owner's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct S3Fifo {
     entries: HashMap<u32, Entry>,
     slab: Slab,
@@ -89,17 +99,21 @@ pub struct S3Fifo {
     main: Queue,
     ghost: Queue,
     capacity: usize,
+    /// [`SMALL_MORE`], or its part of a sample.
+    small_more: usize,
     /// Blocks that the small queue has when the cache is full.
-    small_share: usize,
+    pub(super) small_share: usize,
     /// Requests so far, and those of a unit of time.
     clock: u64,
     unit: u64,
-    prefers: Prefers,
+    pub(super) prefers: Prefers,
     counts: Counts,
     /// Of a preference; none in a trial.
     trials: Option<Box<Trials>>,
     /// What it had in a life before has come back to the main queue.
     is_restored: bool,
+    /// Blocks that were looked at so far for one that may go.
+    steps: u64,
 }
 
 impl S3Fifo {
@@ -114,14 +128,30 @@ impl S3Fifo {
 
     /// The same, with a preference that stays.
     pub(super) fn with(capacity: usize, prefers: Prefers) -> Self {
-        let small_share = prefers.small_share(capacity);
+        Self::sample(capacity, 1, prefers)
+    }
+
+    /// The same, for a sample: of so many blocks one.
+    pub(super) fn sample(blocks: usize, one_in: usize, prefers: Prefers) -> Self {
+        let (capacity, small_more) = (blocks / one_in, SMALL_MORE / one_in);
+        let small_share = prefers.small_share(capacity, small_more);
         Self {
+            entries: HashMap::new(),
+            slab: Slab::default(),
+            small: Queue::default(),
+            passing: Queue::default(),
+            main: Queue::default(),
+            ghost: Queue::default(),
             capacity,
+            small_more,
             small_share,
+            clock: 0,
             unit: (small_share as u64 * 2).div_ceil(u64::from(YOUNG)).max(1),
             prefers,
             counts: Counts::new(capacity),
-            ..Self::default()
+            trials: None,
+            is_restored: false,
+            steps: 0,
         }
     }
 
@@ -143,6 +173,11 @@ impl S3Fifo {
     /// Whether one more would be one too many.
     pub fn is_full(&self) -> bool {
         self.len() >= self.capacity
+    }
+
+    /// Blocks that were looked at so far for one that may go.
+    pub fn steps(&self) -> u64 {
+        self.steps
     }
 
     /// Bytes of memory that it takes.
@@ -171,22 +206,22 @@ impl S3Fifo {
         known.into_iter().map(BlockIndex).collect()
     }
 
-    /// A block was asked for; whether it is here. In the small queue that counts only if it has been there for
-    /// `YOUNG` units: a host that asks twice in a row need not ask again.
+    /// A block was asked for; whether it is here. In the small queue that counts only if it has been there for twice
+    /// as many requests as that has blocks: a host that asks twice in a row need not ask again.
     pub fn touch(&mut self, block: BlockIndex, how: Asked) -> bool {
         if let Some(trials) = &mut self.trials {
             self.prefers = trials.ask(block, how);
-            self.small_share = self.prefers.small_share(self.capacity);
+            self.small_share = self.prefers.small_share(self.capacity, self.small_more);
         }
         self.clock += 1;
-        let now = self.time();
+        let (now, young) = (self.time(), self.small_share as u64 * 2 / self.unit);
         let (here, counts) = match self.entries.get_mut(&block.0) {
             Some(entry) if entry.at == Where::Main => {
                 entry.asked = (entry.asked + 1).min(MOST_ASKED);
                 (true, true)
             }
             Some(entry) if entry.at != Where::Ghost => {
-                let is_old = now.wrapping_sub(entry.came) >= YOUNG;
+                let is_old = u64::from(now.wrapping_sub(entry.came)) >= young;
                 entry.asked |= u8::from(is_old);
                 (true, is_old)
             }
@@ -245,12 +280,16 @@ impl S3Fifo {
         if count < FREQUENT + u8::from(!was_asked_for) {
             return false;
         }
+        let mut rounds = 0;
         while let Some(oldest) = self.main.oldest()
             && let Some(oldest) = self.slab.block(oldest)
         {
             match self.entries.get(&oldest.0).map_or(0, |entry| entry.asked) {
-                0 => return count > self.counts.of(oldest),
-                asked => self.again(oldest, Where::Main, asked - 1),
+                asked if asked > 0 && rounds < ROUNDS => {
+                    self.again(oldest, Where::Main, asked - 1);
+                    (rounds, self.steps) = (rounds + 1, self.steps + 1);
+                }
+                _ => return count > self.counts.of(oldest),
             }
         }
         true
@@ -298,11 +337,14 @@ impl S3Fifo {
 
     /// What is to go next, if `may_go` says so of it; what may not is passed over, and comes into question
     /// again after all others. When too much of the small queue may not, the main queue's turn is now. What goes is
-    /// out of the queues, and its name is a ghost if it came from the small one.
+    /// out of the queues, and its name is a ghost if it came from the small one. Where all are to stay, the one that is
+    /// oldest after [`STEPS`] goes.
     pub fn victim(&mut self, mut may_go: impl FnMut(BlockIndex) -> bool) -> Option<BlockIndex> {
         // Each block is looked at as often as it can have been asked for, and once more.
-        let mut refused = 0;
+        let (mut refused, from) = (0, self.steps);
         for _ in 0..(usize::from(MOST_ASKED) + 1) * self.len() {
+            let hurries = self.steps - from >= STEPS;
+            self.steps += 1;
             let at = self.turn(refused < PASSED_OVER / 2);
             let from_small = at != Where::Main;
             let queue = match at {
@@ -316,8 +358,8 @@ impl S3Fifo {
             if refused >= PASSED_OVER {
                 return None;
             }
-            let goes_up = from_small && self.goes_up(block, asked > 0);
-            let may_leave = !goes_up && (from_small || asked == 0);
+            let goes_up = from_small && !hurries && self.goes_up(block, asked > 0);
+            let may_leave = !goes_up && (from_small || hurries || asked == 0);
             if may_leave && may_go(block) {
                 self.take(block);
                 if from_small {
@@ -343,7 +385,9 @@ impl S3Fifo {
         let (passing, small) = (self.passing.len(), self.small.len());
         let most = self.small_now();
         let passes = match self.prefers {
-            Prefers::Latest => most.min(Prefers::Frequent.small_share(self.capacity)),
+            Prefers::Latest => {
+                most.min(Prefers::Frequent.small_share(self.capacity, self.small_more))
+            }
             _ => 1,
         };
         let pass = passing >= passes;
@@ -355,8 +399,15 @@ impl S3Fifo {
         }
     }
 
-    /// A block is gone, whatever the queues think of it.
+    /// A block is gone, whatever the queues think of it. One that was not here keeps its name.
     pub fn forget(&mut self, block: BlockIndex) {
+        if self.has(block) {
+            self.take(block);
+        }
+    }
+
+    /// Not even its name is known any more.
+    pub fn erase(&mut self, block: BlockIndex) {
         self.take(block);
     }
 
@@ -389,12 +440,14 @@ impl S3Fifo {
     }
 
     fn remember(&mut self, block: BlockIndex) {
-        // As many names as the main queue has blocks.
-        if self.ghost.len() + self.small_share >= self.capacity
-            && let Some(oldest) = self.ghost.oldest()
-            && let Some(oldest) = self.slab.block(oldest)
-        {
-            self.take(oldest);
+        // As many names as the main queue has blocks; after another preference they become so bit by bit.
+        for _ in 0..2 {
+            if self.ghost.len() + self.small_share >= self.capacity
+                && let Some(oldest) = self.ghost.oldest()
+                && let Some(oldest) = self.slab.block(oldest)
+            {
+                self.take(oldest);
+            }
         }
         self.put(block, Where::Ghost);
     }
@@ -403,6 +456,11 @@ impl S3Fifo {
 /// Blocks that are looked at for one that may go: when the first so many may not, none is taken, and the next call
 /// goes on behind them. Few, for a cache in which nothing may go asks again at every turn.
 const PASSED_OVER: usize = 128;
+/// Blocks that are looked at in one call before the oldest goes although it was asked for. A working set that has fit
+/// for days is in one queue, all of it asked for: a call that sorted all that would hold hosts up for seconds.
+const STEPS: u64 = 1024;
+/// Of these, most blocks that get another round so that one can be weighed against the next.
+const ROUNDS: u64 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -518,6 +576,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forgotten_and_was_not_here_keeps_its_name() {
+        let mut cache = S3Fifo::new(100);
+        let block = BlockIndex(7);
+        assert!(!cache.admits(block, Admission::Stream));
+        // It was written, and that went around.
+        cache.forget(block);
+        assert!(cache.admits(block, Admission::Stream));
+        cache.insert(block, Admission::Ordinary);
+        cache.forget(block);
+        assert!(!cache.has(block) && cache.known_in(0..10).is_empty());
+        assert!(!cache.admits(block, Admission::Stream));
+        cache.erase(block);
+        assert!(cache.known_in(0..10).is_empty());
+    }
+
+    #[test]
+    fn another_preference_comes_to_be_as_its_trial_is() {
+        let mut cache = S3Fifo::with(1000, Prefers::Frequent);
+        let trial = S3Fifo::with(1000, Prefers::Latest);
+        for block in 0..4000 {
+            ask(&mut cache, block);
+        }
+        (cache.prefers, cache.small_share) = (Prefers::Latest, trial.small_share);
+        for block in 4000..6000 {
+            ask(&mut cache, block);
+        }
+        assert!(cache.ghost.len() + trial.small_share <= 1000);
+        // It is as young as it would be there.
+        ask(&mut cache, 5500);
+        assert_eq!(cache.entries[&5500].asked, 0);
+    }
+
+    #[test]
     fn what_a_stream_has_written_leaves_soon_whatever_is_preferred() {
         for prefers in [Prefers::Frequent, Prefers::Recent, Prefers::Latest] {
             let mut cache = S3Fifo::with(1000, prefers);
@@ -545,6 +636,35 @@ mod tests {
         assert_eq!(cache.len(), 3);
         cache.forget(BlockIndex(0));
         assert!(!cache.has(BlockIndex(0)) && cache.len() == 2);
+    }
+
+    #[test]
+    fn no_call_goes_through_the_whole_cache() {
+        const BLOCKS: u32 = 40_000;
+        for prefers in [Prefers::Frequent, Prefers::Recent, Prefers::Latest] {
+            let mut cache = S3Fifo::with(BLOCKS as usize, prefers);
+            for block in (0..3).flat_map(|_| 0..BLOCKS) {
+                ask(&mut cache, block);
+            }
+            let most = STEPS + ROUNDS + PASSED_OVER as u64;
+            for block in BLOCKS..BLOCKS + 1000 {
+                let from = cache.steps();
+                cache.touch(BlockIndex(block), Asked::Read);
+                cache.victim(|_| true).expect("one goes");
+                cache.insert(BlockIndex(block), Admission::Ordinary);
+                let took = cache.steps() - from;
+                assert!(took <= most, "{prefers:?}: {took}");
+            }
+            let kept = (0..BLOCKS).filter(|&block| cache.has(BlockIndex(block)));
+            assert!(kept.count() >= 39_000);
+            // Nothing may go, and all of it is asked for.
+            for block in 0..BLOCKS {
+                cache.touch(BlockIndex(block), Asked::Read);
+            }
+            let from = cache.steps();
+            assert_eq!(cache.victim(|_| false), None);
+            assert!(cache.steps() - from <= most, "{prefers:?}");
+        }
     }
 
     #[test]

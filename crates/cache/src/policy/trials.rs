@@ -37,7 +37,7 @@ impl Trials {
     pub(super) fn new(blocks: usize, begins: Prefers) -> Self {
         let one_in = blocks.div_ceil(MOST).max(1);
         let trial = |prefers| Trial {
-            queues: S3Fifo::with(blocks / one_in, prefers),
+            queues: S3Fifo::sample(blocks, one_in, prefers),
             prefers,
             hits: 0,
             score: 0.0,
@@ -60,7 +60,7 @@ impl Trials {
         let mixed = (u64::from(block.0) + 1).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;
         if mixed.is_multiple_of(self.one_in) {
             for one in &mut self.each {
-                one.hits += u32::from(one.queues.ask(block, how) && how == Asked::Read);
+                one.hits += u32::from(one.queues.ask(block, how) && how.is_read());
             }
         }
         self.asked += 1;
@@ -92,7 +92,15 @@ impl S3Fifo {
     /// All that one request for a block means where nothing holds it up; whether it was here.
     fn ask(&mut self, block: BlockIndex, how: Asked) -> bool {
         let here = self.touch(block, how);
-        if !here {
+        let enters = match how {
+            Asked::Read | Asked::Written => !here,
+            Asked::ReadByStream => !here && self.admits(block, Admission::Stream),
+            Asked::WrittenAround => {
+                self.forget(block);
+                false
+            }
+        };
+        if enters {
             if self.is_full() {
                 self.victim(|_| true);
             }
@@ -152,6 +160,44 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn trials_keep_out_what_the_cache_keeps_out() {
+        let mut queues = S3Fifo::with(BLOCKS, Prefers::Latest);
+        let block = BlockIndex(1);
+        let mut ask = |how| queues.ask(block, how);
+        assert!(!ask(Asked::WrittenAround) && !ask(Asked::ReadByStream));
+        // The second time it comes in.
+        assert!(!ask(Asked::ReadByStream) && ask(Asked::ReadByStream));
+        assert!(ask(Asked::WrittenAround) && !ask(Asked::Read) && ask(Asked::Read));
+    }
+
+    #[test]
+    fn a_trial_is_the_cache_on_a_smaller_scale() {
+        for prefers in [Prefers::Frequent, Prefers::Recent, Prefers::Latest] {
+            let (whole, part) = (
+                S3Fifo::with(400_000, prefers),
+                S3Fifo::sample(400_000, 100, prefers),
+            );
+            let small = whole.small_share as f64 / part.small_share as f64;
+            assert!((98.0..102.0).contains(&small), "{prefers:?} {small}");
+        }
+    }
+
+    #[test]
+    fn a_scan_that_stays_out_says_nothing_of_preferences() {
+        let mut queues = S3Fifo::new(BLOCKS);
+        let (mut next, mut random) = (moving(0), fastrand::Rng::with_seed(1));
+        let mut scanned = 1 << 24;
+        for _ in 0..40_000 {
+            queues.ask(BlockIndex(next(&mut random)), Asked::Read);
+            for _ in 0..4 {
+                scanned += 1;
+                queues.touch(BlockIndex(scanned), Asked::ReadByStream);
+            }
+        }
+        assert_eq!(queues.prefers, Prefers::Latest);
     }
 
     #[test]
