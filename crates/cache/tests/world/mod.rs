@@ -605,7 +605,15 @@ impl World {
                     known.contains(&found),
                     "block {block} is {found:x}, not {known:x?}"
                 );
-                *known = vec![found];
+                // What is under way beside it may come yet.
+                let comes = |value: u64| {
+                    let mut flying = self.flying.values();
+                    flying.any(|&(op, from, many, one)| {
+                        let covers = (from..from + many).contains(&block);
+                        op.modifies() && covers && one == value
+                    })
+                };
+                known.retain(|&one| one == found || comes(one));
             }
         }
     }
