@@ -190,4 +190,15 @@ mod tests {
             assert!(cell.bytes_a_slot < 3 * 160, "{cell:?}");
         }
     }
+
+    #[test]
+    fn a_large_cache_takes_few_bytes_a_slot() {
+        const SLOTS: usize = 40_000;
+        let all = synthetic::all(8192);
+        let trace = all.iter().find(|trace| touched(trace) > SLOTS);
+        let trace = trace.expect("one that fills it");
+        let mut ours = Ours::new(SLOTS, 8192);
+        ours.hits(&trace.accesses);
+        assert!(ours.bytes() < 160 * SLOTS, "{}", ours.bytes() / SLOTS);
+    }
 }
