@@ -17,9 +17,9 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// This program's. Since 2: hello and answers say all that their program speaks. Since 5: how far records reach. The next is spoken beside this one
-    /// until all nodes have it: what it says otherwise goes by the connection's version, and what it leaves behind (a key's
-    /// format) by what the cluster has agreed on.
+    /// This program's. Since 2: hello and answers say all that their program speaks. Since 5: what cannot be read is asked
+    /// for at another copy. The next is spoken beside this one until all nodes have it: what it says otherwise goes by the
+    /// connection's version, and what it leaves behind (a key's format) by what the cluster has agreed on.
     pub const OURS: Self = Self {
         oldest: 4,
         newest: 5,

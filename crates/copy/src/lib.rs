@@ -48,7 +48,7 @@ mod names;
 mod proof;
 
 pub use copy::Copy;
-pub use local::{EngineLocal, matches, plane, reach, uncertain, unwritten};
+pub use local::{EngineLocal, matches, plane, uncertain, unwritten};
 pub use names::{NameCount, volume_of};
 
 /// Granules of a leaf of an engine's map: what a proof is about.

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Content, EntryChange, Epoch, Extent, ExtentSet, Known, Leaf, Local, Low, OwnPlane, Position,
-    Tag, Token,
+    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position, Tag, Token,
 };
 use ashlar_store::{
     Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange,
@@ -146,10 +145,6 @@ impl Local for EngineLocal<'_> {
         uncertain(self.engine, self.copy.volume())
     }
 
-    fn reach(&self) -> Known {
-        reach(self.engine, self.copy.volume())
-    }
-
     fn plane(&self, position: Position) -> ExtentSet {
         plane(self.engine, self.copy.volume(), position)
     }
@@ -203,15 +198,6 @@ pub fn matches(engine: &Engine, volume: u32, (extent, content): (Extent, &Conten
             let found = bytes.chunks(GRANULE).map(crc32c::crc32c);
             bytes.len() == sums.len() * GRANULE && found.zip(sums).all(|(is, sum)| sum == Some(is))
         }
-    }
-}
-
-/// Just past the newest record of a pool's volume.
-pub fn reach(engine: &Engine, volume: u32) -> Known {
-    let reach = engine.replica_reach(volume);
-    Known {
-        epoch: Epoch(reach.epoch),
-        low: Low(reach.low),
     }
 }
 

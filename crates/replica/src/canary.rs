@@ -110,15 +110,13 @@ pub enum Canary {
     GrowUncounted,
     /// A copy that differs stays in sync.
     DivergedStays,
-    /// A copy that is first after a loss of power owns, also if another copy in sync has more.
-    FirstOwns,
     /// What is fetched from another copy does not take the range's lock.
     HealUnlocked,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 50] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -168,7 +166,6 @@ impl Canary {
         Self::WishUnchecked,
         Self::GrowUncounted,
         Self::DivergedStays,
-        Self::FirstOwns,
         Self::HealUnlocked,
     ];
 }

@@ -515,8 +515,6 @@ pub enum Effect {
     /// The volume is larger than the room of this copy, which is from before it grew: it can do nothing until a process begins
     /// with more.
     LacksRoom,
-    /// All may have lost power, and this copy, which would own, has less than another one in sync, which is asked to.
-    HasLess(Position),
     /// What could not be read here was given by another copy, and is good again.
     Healed(Extent),
     /// The set of copies in sync is now this one.

@@ -107,10 +107,6 @@ pub trait Local {
     /// What may differ here from other copies: records not known to be committed, and the own plane.
     fn uncertain(&self) -> ExtentSet;
 
-    /// Just past the newest record that was ever applied here, as far as the store remembers: of two copies in sync that
-    /// are not quiet, the one with more may have what was acknowledged last.
-    fn reach(&self) -> Known;
-
     /// What an absent position misses.
     fn plane(&self, position: Position) -> ExtentSet;
 

@@ -29,10 +29,7 @@ pub const MAX_RANGES: usize = 4096;
 pub(crate) enum Consequence {
     Nothing,
     /// The owner has stopped, and asks this copy to take over.
-    TakeOver {
-        /// It had not compared all copies.
-        doubts: bool,
-    },
+    TakeOver,
 }
 
 /// A copy that follows.
@@ -299,10 +296,10 @@ impl Member {
                     low,
                 }),
                 Message::GrantAsk { nonce } => session.grant(turn, given, nonce),
-                Message::Handoff { doubts } => {
+                Message::Handoff => {
                     given.void(session.join.owner, session.join.incarnation);
                     self.session = None;
-                    return Consequence::TakeOver { doubts };
+                    return Consequence::TakeOver;
                 }
                 Message::Done { forward, outcome } => {
                     self.heard.push(Heard::Done(forward, outcome));
@@ -508,7 +505,7 @@ impl Session {
             uuid: turn.config.uuid,
             own,
             free,
-            reach: Some(turn.local.reach()),
+            has_fetch: true,
         };
         let message = if is_learner {
             Message::Attach(attach)

@@ -8,8 +8,8 @@ use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Low, NodeId, Nonce, Positions,
-    ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
+    CopyId, Epoch, FetchId, ForwardId, Incarnation, Low, NodeId, Nonce, Positions, ReplicaSequence,
+    ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 
@@ -88,9 +88,6 @@ pub struct Join {
     pub absent: Positions,
     /// Who has a copy.
     pub members: Positions,
-    /// All may have lost power, and not all copies in sync were compared since: one may have come back as it was at another
-    /// time.
-    pub doubts: bool,
 }
 
 /// What a copy says of itself as a session begins.
@@ -102,8 +99,9 @@ pub struct Attach {
     pub own: ExtentSet,
     /// Granules that may still be written.
     pub free: u64,
-    /// Just past the newest record that it has had; none if it is of a program that does not say it.
-    pub reach: Option<Known>,
+    /// It can be asked for what cannot be read elsewhere. Not said, but known by the version of the connection that this
+    /// came by.
+    pub has_fetch: bool,
 }
 
 /// A host's command on its way from a member to the owner.
@@ -176,10 +174,7 @@ pub enum Message {
         extent: Extent,
     },
     /// Owner: I have stopped; take over.
-    Handoff {
-        /// It had not compared all copies since all may have lost power.
-        doubts: bool,
-    },
+    Handoff,
     /// Member: the session has begun.
     Joined(Attach),
     /// Member: the session has begun, and I am a learner.
@@ -262,7 +257,7 @@ impl Message {
             Self::DigestAsk { .. } => "DIGEST?",
             Self::Fetch { .. } => "FETCH",
             Self::Fetched { .. } => "FETCHED",
-            Self::Handoff { .. } => "HANDOFF",
+            Self::Handoff => "HANDOFF",
             Self::Joined(_) => "JOINED",
             Self::Attach(_) => "ATTACH",
             Self::Refuse { .. } => "REFUSE",
@@ -290,7 +285,7 @@ impl Message {
                 | Self::GrantAsk { .. }
                 | Self::DigestAsk { .. }
                 | Self::Fetch { .. }
-                | Self::Handoff { .. }
+                | Self::Handoff
                 | Self::Done { .. }
                 | Self::Labelled { .. }
         )

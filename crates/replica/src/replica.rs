@@ -42,8 +42,6 @@ pub struct Replica {
     member: Member,
     candidate: Candidate,
     reason: Reason,
-    /// The owner that it has followed last had not compared all copies.
-    doubts: bool,
     owner: Option<Owner>,
     forwarder: Forwarder,
     /// When it stopped serving last because its own store had failed.
@@ -75,7 +73,6 @@ impl Replica {
             member: Member::default(),
             candidate: Candidate::new(now),
             reason: Reason::default(),
-            doubts: false,
             owner: None,
             forwarder: Forwarder::default(),
             gave_up: None,
@@ -352,7 +349,6 @@ impl Replica {
             }
             self.step_down(turn);
             self.reason = Reason::default();
-            self.doubts = join.doubts;
             if !turn.sings(Canary::JoinUnheard) {
                 self.candidate.follows(turn);
             }
@@ -365,10 +361,9 @@ impl Replica {
     }
 
     fn follow(&mut self, turn: &mut Turn<'_>, consequence: Consequence) {
-        if let Consequence::TakeOver { doubts } = consequence
+        if let Consequence::TakeOver = consequence
             && self.owner.is_none()
         {
-            self.doubts = doubts;
             self.reason = Reason {
                 is_handoff: true,
                 is_owner_gone: false,
@@ -398,15 +393,14 @@ impl Replica {
             return;
         }
         let knows_of_others = self.reason.is_handoff || self.reason.is_owner_gone;
-        let doubts = self.doubts || !knows_of_others;
-        let patience = match doubts {
-            true => turn.config.limits.power_loss_wait,
-            false => REMOVE_AFTER,
+        let patience = match knows_of_others {
+            true => REMOVE_AFTER,
+            false => turn.config.limits.power_loss_wait,
         };
         self.member = Member::default();
         self.reason = Reason::default();
         let mut owner = Owner::new(turn, stored, patience);
-        if doubts {
+        if !knows_of_others {
             owner.proves_at_once();
         }
         owner.endures_until(self.gave_up.map(|at| at + FORGIVEN_AFTER));

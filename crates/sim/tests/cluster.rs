@@ -41,21 +41,6 @@ fn old_images_count_for_nothing() {
     assert!(matches!(images, Ok(50..)), "{images:?}");
 }
 
-/// Drives that come back as they were just before all lost power, so that no count tells, do not serve while a copy in
-/// sync has more; nothing that was acknowledged or read is lost.
-#[test]
-fn young_images_do_not_serve_while_another_copy_has_more() {
-    let lived = (0..150).map(|seed| run(seed, &Profile::YOUNG_IMAGE));
-    let lived: Result<Vec<_>, _> = lived.collect();
-    let lived = lived.map_err(|failure| failure.to_string());
-    let counts = lived.map(|all| {
-        let images: u64 = all.iter().map(|one| one.young_images).sum();
-        let yields: u64 = all.iter().map(|one| one.yields).sum();
-        (images, yields)
-    });
-    assert!(matches!(counts, Ok((50.., 15..))), "{counts:?}");
-}
-
 /// Blocks that cannot be read are given by another copy: hosts hear nothing of it. So it is in the engine, where a
 /// drive errs now and then and its mirror does not.
 #[test]
@@ -319,7 +304,6 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         },
         Canary::PauseIsSilence | Canary::SlowIsStuck => Profile::STEADY,
         Canary::OldImageCounts => Profile::OLD_IMAGE,
-        Canary::FirstOwns => Profile::YOUNG_IMAGE,
         Canary::HealUnlocked => Profile {
             engines: 0,
             ..Profile::BAD_BLOCKS

@@ -570,7 +570,7 @@ impl Replicated {
     }
 
     fn received(&mut self, from: Position, envelope: Envelope, ground: &mut Ground<'_>) {
-        let hands_over = matches!(envelope.message, Message::Handoff { .. });
+        let hands_over = matches!(envelope.message, Message::Handoff);
         let is_of_owner = envelope.message.is_of_owner();
         self.hear(Event::Received { from, envelope }, ground);
         // Who is not followed yet has not served this copy.
@@ -690,14 +690,6 @@ impl Replicated {
                 warn!(
                     volume = name,
                     "volume {name}: {extent} could not be read here, was given by another copy, and is good again"
-                );
-            }
-            Effect::HasLess(position) => {
-                let name = &self.plan.name;
-                info!(
-                    volume = name,
-                    "volume {name}: {position} has newer records than this node, after all may have lost power: it is to \
-                     own the volume"
                 );
             }
             Effect::Members {

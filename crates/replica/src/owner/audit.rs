@@ -106,8 +106,8 @@ impl Owner {
         self.go_on_with_audit(turn, Room::ALL);
     }
 
-    /// An owner that has not heard of one before it, or only of one that had not heard of any: a copy may have come back as
-    /// it was at another time. In a volume's first term there is nothing to compare.
+    /// An owner that has not heard of one before it: a copy may have come back as it was at another time. In a volume's
+    /// first term there is nothing to compare.
     pub(crate) const fn proves_at_once(&mut self) {
         self.proves_at_once = self.epoch.0 > FIRST_TERM;
     }

@@ -39,14 +39,14 @@ impl Owner {
             return self.ends;
         }
         let others = self.stored.key.in_sync.minus(self.removing());
-        let (epoch, doubts) = (self.epoch, self.is_unproven());
+        let epoch = self.epoch;
         let hears = |peer: &&mut super::Peer| {
             peer.link == Link::Live && others.has(peer.position) && !peer.has_failed
         };
         let Some(peer) = self.peers.iter_mut().flatten().find(hears) else {
             return false;
         };
-        peer.send(turn, epoch, Message::Handoff { doubts });
+        peer.send(turn, epoch, Message::Handoff);
         turn.alarm(Alarm::LocalFailed);
         (self.ends, self.gave_up) = (true, true);
         true

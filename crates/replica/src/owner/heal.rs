@@ -40,7 +40,7 @@ impl Owner {
     fn healer(&self, at: At<'_>) -> Option<Position> {
         let in_sync = self.stored.key.in_sync.minus(self.removing());
         let can = |peer: &&Peer| {
-            let speaks = peer.reach.is_some() && peer.link == Link::Live;
+            let speaks = peer.has_fetch && peer.link == Link::Live;
             speaks && in_sync.has(peer.position) && !peer.has_failed
         };
         let me = at.config.position;

@@ -17,7 +17,6 @@ mod ops;
 mod pacing;
 mod patience;
 mod peer;
-mod reach;
 mod reads;
 mod reseat;
 mod resync;
@@ -572,7 +571,7 @@ impl Owner {
         if !self.ops.is_empty() || !self.is_based() || self.change.is_some() {
             return;
         }
-        let (epoch, low, doubts) = (self.epoch, self.low(), self.is_unproven());
+        let (epoch, low) = (self.epoch, self.low());
         let Some(peer) = self.peers[moving.to.index()].as_mut() else {
             return;
         };
@@ -580,7 +579,7 @@ impl Owner {
             return;
         }
         peer.send(turn, epoch, Message::Commit { low });
-        peer.send(turn, epoch, Message::Handoff { doubts });
+        peer.send(turn, epoch, Message::Handoff);
         self.moving = None;
         if turn.sings(Canary::HandoffServes) {
             self.start_work(turn);

@@ -7,7 +7,7 @@ use ashlar_block::Moment;
 use super::learner::Learner;
 use crate::event::{Effect, Turn};
 use crate::extent::ExtentSet;
-use crate::ids::{Epoch, Known, Low, Position, Positions, ReplicaUuid, SessionId};
+use crate::ids::{Epoch, Low, Position, Positions, ReplicaUuid, SessionId};
 use crate::message::{Envelope, Message};
 use crate::pace::Heard;
 
@@ -50,8 +50,8 @@ pub(crate) struct Peer {
     /// Who is absent, as this session was told.
     pub(crate) told: Positions,
     pub(crate) told_low: Low,
-    /// How far its records reach, as it said when it joined.
-    pub(crate) reach: Option<Known>,
+    /// Its connection's version has FETCH.
+    pub(crate) has_fetch: bool,
     /// It could not write something: it leaves the in-sync set.
     pub(crate) has_failed: bool,
     pub(crate) learner: Option<Learner>,
@@ -71,7 +71,7 @@ impl Peer {
             done: Heard::new(now),
             told: Positions::NONE,
             told_low: Low::BASE_OPEN,
-            reach: None,
+            has_fetch: false,
             has_failed: false,
             learner: None,
             attached: None,

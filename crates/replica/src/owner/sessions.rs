@@ -59,7 +59,6 @@ impl Owner {
     /// Sends JOIN where there is no session and may be one.
     pub(super) fn begin_sessions(&mut self, turn: &mut Turn<'_>) {
         let absent = self.told_absent(turn);
-        let doubts = self.is_unproven();
         for position in Positions::first(self.peers.len()).iter() {
             // Whether it is in sync is not known while an add is unresolved.
             let unsettled = self.adding() == Some(position) && !turn.sings(Canary::UnsettledAdd);
@@ -79,7 +78,6 @@ impl Owner {
                 incarnation: turn.config.incarnation,
                 absent,
                 members: self.stored.key.members.positions(),
-                doubts,
             };
             peer.send(turn, self.epoch, Message::Join(join));
         }
@@ -225,7 +223,7 @@ impl Owner {
             return self.consider_change(turn);
         }
         if let Some(peer) = self.peers[from.index()].as_mut() {
-            peer.reach = attach.reach;
+            peer.has_fetch = attach.has_fetch;
         }
         let mut uncertain = attach.own.clone();
         uncertain.clip(self.shape(turn.at()).granules);
@@ -263,7 +261,7 @@ impl Owner {
         let Some(peer) = self.peers[from.index()].as_mut() else {
             return;
         };
-        peer.reach = attach.reach;
+        peer.has_fetch = attach.has_fetch;
         peer.attached = Some(Attached {
             uuid: attach.uuid,
             left: missing.clone(),

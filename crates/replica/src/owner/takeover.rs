@@ -131,8 +131,7 @@ impl Owner {
     /// Serves, if all have joined and no own promise binds.
     pub(crate) fn activate(&mut self, turn: &mut Turn<'_>, given: &Given) {
         let all = self.stored.key.in_sync.within(self.joined) || turn.sings(Canary::ActivateEarly);
-        let may = self.stage == Stage::Joining && all && self.change.is_none() && !self.ends;
-        if !may || self.leaves_it_to_another(turn) || given.binds(turn.now) {
+        if self.stage != Stage::Joining || !all || given.binds(turn.now) || self.change.is_some() {
             return;
         }
         self.stage = Stage::Serving;

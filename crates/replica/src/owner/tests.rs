@@ -14,7 +14,7 @@ use crate::event::{
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CommandId, Epoch, Incarnation, Known, Leaf, Low, NodeId, Position, Positions, ReplicaUuid,
+    CommandId, Epoch, Incarnation, Known, Leaf, NodeId, Position, Positions, ReplicaUuid,
     SessionId, ShardId, Token, VolumeId,
 };
 use crate::key::{Key, MemberId, Members, OwnerId, Size};
@@ -51,7 +51,7 @@ fn attach() -> Attach {
 
 fn attach_of(position: Position) -> Attach {
     Attach {
-        reach: Some(Known::default()),
+        has_fetch: true,
         uuid: member(position.index() as u8).replica,
         own: ExtentSet::new(),
         free: 1 << 40,
@@ -66,7 +66,6 @@ struct Model {
     /// What the other copy misses.
     missing: ExtentSet,
     uncertain: ExtentSet,
-    reach: Known,
     /// Nothing can be read until it was written without a tag, and what is right.
     is_bad: bool,
     good: Content,
@@ -84,7 +83,6 @@ impl Default for Model {
             unwritten: 0,
             missing: ExtentSet::new(),
             uncertain: ExtentSet::new(),
-            reach: Known::default(),
             is_bad: false,
             good: Content::Zeroes,
             takes: Duration::ZERO,
@@ -137,9 +135,6 @@ impl Local for Model {
     fn uncertain(&self) -> ExtentSet {
         self.uncertain.clone()
     }
-    fn reach(&self) -> Known {
-        self.reach
-    }
     fn plane(&self, _: Position) -> ExtentSet {
         self.missing.clone()
     }
@@ -191,8 +186,6 @@ struct Rig {
     proofs: Vec<Proof>,
     /// What is uncertain at the other copy.
     uncertain_there: ExtentSet,
-    /// How far its records reach.
-    reach_there: Known,
     /// A leaf that the other copy does not have as it should.
     differs: Option<Leaf>,
     /// By session: with whom it is, and the number of that copy's next message.
@@ -275,7 +268,6 @@ impl Rig {
             alarms: Vec::new(),
             proofs: Vec::new(),
             uncertain_there: ExtentSet::new(),
-            reach_there: Known::default(),
             differs: None,
             sessions: BTreeMap::new(),
             told: Positions::NONE.with(at(1)),
@@ -440,7 +432,6 @@ impl Rig {
                 let answer = match self.in_sync().has(with) {
                     true => Message::Joined(Attach {
                         own: self.uncertain_there.clone(),
-                        reach: Some(self.reach_there),
                         ..attach_of(with)
                     }),
                     false => Message::Attach(attach_of(with)),
@@ -560,27 +551,6 @@ fn a_quorum_without_space_is_asked_now_and_then_and_at_once_when_it_has_some() {
     assert_eq!(rig.in_sync(), Positions::first(1), "silent, and left out");
 }
 
-/// After a loss of power a copy with less than another one in sync does not own; in a volume's first term nothing can be
-/// lost.
-#[test]
-fn who_has_less_than_another_copy_after_a_loss_of_power_does_not_serve() {
-    let reach = |low| Known {
-        epoch: Epoch(4),
-        low: Low(low),
-    };
-    for (epoch, ours, serves) in [(5, 7, false), (5, 9, true), (5, 10, true), (1, 7, true)] {
-        let mut rig = Rig::begin(Plan {
-            epoch: Epoch(epoch),
-            in_sync: Positions::first(2),
-            ..Plan::default()
-        });
-        (rig.local.reach, rig.reach_there) = (reach(ours), reach(9));
-        rig.obey(LONG);
-        assert_eq!(rig.replica.is_serving(), serves, "{epoch} {ours}");
-        assert_eq!(rig.in_sync(), Positions::first(2));
-    }
-}
-
 /// What may have come back as it was at another time is compared in full before it is given anything.
 #[test]
 fn a_copy_whose_session_ends_meanwhile_is_not_proven() {
@@ -597,7 +567,7 @@ fn a_copy_whose_session_ends_meanwhile_is_not_proven() {
     rig.handle(Event::PeerGone { peer: at(1) });
     assert!(rig.replica.is_unproven());
     rig.handle(Event::Move { to: at(1) });
-    let is_handed = |said: &Envelope| matches!(said.message, Message::Handoff { .. });
+    let is_handed = |said: &Envelope| matches!(said.message, Message::Handoff);
     assert!(!rig.said.iter().any(is_handed));
     rig.obey(LONG);
     assert_eq!(rig.in_sync(), both);

@@ -3,14 +3,14 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, FetchBody, GrantBody,
-    HEADER_BYTES, HandoffBody, Header, JoinBody, MAGIC, NumberBody, RangeBody, ReachBody,
-    RecordBody, RefuseBody, SAYS_REACH, content, kind,
+    HAS_FETCH, HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody,
+    RefuseBody, content, kind,
 };
 use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError, forward};
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{
-    CopyId, Epoch, FetchId, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions,
-    ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
+    CopyId, Epoch, FetchId, Incarnation, Leaf, Low, NodeId, Nonce, Positions, ReplicaSequence,
+    ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 use crate::message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
@@ -95,16 +95,12 @@ impl Codec {
         Ok(match kind {
             kind::JOIN => {
                 let body: JoinBody = whole(body)?;
-                zeroes(&[body.zero])?;
+                zeroes(&body.zero)?;
                 Message::Join(Join {
                     owner: NodeId(body.owner.get()),
                     incarnation: Incarnation(body.incarnation.get()),
                     absent: positions(body.absent)?,
                     members: positions(body.members)?,
-                    doubts: match self.version >= SAYS_REACH {
-                        true => doubts(body.doubts)?,
-                        false => zeroes(&[body.doubts]).map(|()| false)?,
-                    },
                 })
             }
             kind::RECORD => {
@@ -156,7 +152,7 @@ impl Codec {
                     granules: body.granules.get(),
                 }
             }
-            kind::FETCH if self.version >= SAYS_REACH => {
+            kind::FETCH if self.version >= HAS_FETCH => {
                 let body: FetchBody = whole(body)?;
                 zeroes(&body.zero)?;
                 zeroes(&[body.content])?;
@@ -165,7 +161,7 @@ impl Codec {
                     extent: extent(body.first.get(), body.count.get())?,
                 }
             }
-            kind::FETCHED if self.version >= SAYS_REACH => {
+            kind::FETCHED if self.version >= HAS_FETCH => {
                 let body: FetchBody = whole(body)?;
                 zeroes(&body.zero)?;
                 let extent = extent(body.first.get(), body.count.get())?;
@@ -178,16 +174,9 @@ impl Codec {
                     },
                 }
             }
-            kind::HANDOFF if self.version >= SAYS_REACH => {
-                let body: HandoffBody = whole(body)?;
-                zeroes(&body.zero)?;
-                Message::Handoff {
-                    doubts: doubts(body.doubts)?,
-                }
-            }
-            kind::HANDOFF => empty(body, Message::Handoff { doubts: false })?,
-            kind::JOINED => Message::Joined(self.read_attach(body)?),
-            kind::ATTACH => Message::Attach(self.read_attach(body)?),
+            kind::HANDOFF => empty(body, Message::Handoff)?,
+            kind::JOINED => Message::Joined(self.attach(body)?),
+            kind::ATTACH => Message::Attach(self.attach(body)?),
             kind::REFUSE => {
                 let body: RefuseBody = whole(body)?;
                 zeroes(&body.zero)?;
@@ -251,38 +240,15 @@ impl Codec {
         }
     }
 
-    fn read_attach(self, body: &[u8]) -> Result<Attach, WireError> {
+    fn attach(self, body: &[u8]) -> Result<Attach, WireError> {
         let (body, rest): (AttachBody, _) = front(body)?;
         zeroes(&body.zero)?;
-        let (reach, rest) = match self.version >= SAYS_REACH {
-            true => {
-                let (reach, rest): (ReachBody, _) = front(rest)?;
-                zeroes(&reach.zero)?;
-                (Some(known(&reach)), rest)
-            }
-            false => (None, rest),
-        };
         Ok(Attach {
             uuid: ReplicaUuid(body.uuid),
             own: ranges(body.ranges.get(), rest)?,
             free: body.free.get(),
-            reach,
+            has_fetch: self.version >= HAS_FETCH,
         })
-    }
-}
-
-fn doubts(byte: u8) -> Result<bool, WireError> {
-    match byte {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(WireError::Field("an owner's doubts")),
-    }
-}
-
-fn known(body: &ReachBody) -> Known {
-    Known {
-        epoch: Epoch(body.epoch.get()),
-        low: Low(body.low.get()),
     }
 }
 

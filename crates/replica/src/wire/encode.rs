@@ -3,8 +3,8 @@ use zerocopy::IntoBytes;
 
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, FetchBody, GrantBody,
-    HEADER_BYTES, HandoffBody, Header, JoinBody, MAGIC, NumberBody, RangeBody, ReachBody,
-    RecordBody, RefuseBody, SAYS_REACH, content, kind,
+    HAS_FETCH, HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody,
+    RefuseBody, content, kind,
 };
 use super::{Codec, Encoded, forward};
 use crate::extent::{Extent, ExtentSet};
@@ -15,8 +15,16 @@ use crate::message::{Attach, Content, Envelope, Message, RecordKind, Refusal};
 impl Codec {
     /// A message's bytes.
     pub fn encode(self, envelope: &Envelope) -> Encoded {
+        let is_newer = matches!(
+            envelope.message,
+            Message::Fetch { .. } | Message::Fetched { .. }
+        );
+        debug_assert!(
+            !is_newer || self.version >= HAS_FETCH,
+            "not of this version"
+        );
         let mut head = vec![0; HEADER_BYTES];
-        let (kind, data) = self.body(&envelope.message, &mut head);
+        let (kind, data) = body(&envelope.message, &mut head);
         let body = &head[HEADER_BYTES..];
         let mut header = Header {
             magic: MAGIC,
@@ -38,160 +46,126 @@ impl Codec {
         head[..HEADER_BYTES].copy_from_slice(header.as_bytes());
         Encoded { head, data }
     }
+}
 
-    /// Appends a message's body; says its kind and data.
-    fn body(self, message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
-        let mut data = Bytes::new();
-        let kind = match message {
-            Message::Join(join) => {
-                let body = JoinBody {
-                    incarnation: join.incarnation.0.into(),
-                    owner: join.owner.0.into(),
-                    absent: join.absent.bits(),
-                    members: join.members.bits(),
-                    doubts: u8::from(join.doubts && self.version >= SAYS_REACH),
-                    zero: 0,
-                };
-                put(to, &body, kind::JOIN)
-            }
-            Message::Record(record) => {
-                let body = RecordBody {
-                    sequence: record.sequence.0.into(),
-                    low: record.low.0.into(),
-                    first: record.extent.first().into(),
-                    count: record.extent.count().into(),
-                    kind: match record.kind {
-                        RecordKind::Host => 0,
-                        RecordKind::Base => 1,
-                        RecordKind::Restore => 2,
-                    },
-                    content: split(&record.content, &mut data),
-                    zero: [0; 2],
-                };
-                put(to, &body, kind::RECORD)
-            }
-            Message::Copy {
-                copy,
-                extent,
-                content,
-            } => {
-                let body = CopyBody {
-                    first: extent.first().into(),
-                    count: extent.count().into(),
-                    copy: copy.0.into(),
-                    content: split(content, &mut data),
-                    zero: [0; 7],
-                };
-                put(to, &body, kind::COPY)
-            }
-            Message::Entry { absent } => {
-                let absent = absent.bits();
-                let zero = [0; 7];
-                put(to, &EntryBody { absent, zero }, kind::ENTRY)
-            }
-            Message::Commit { low } => number(to, low.0, kind::COMMIT),
-            Message::GrantAsk { nonce } => number(to, nonce.0, kind::GRANT_ASK),
-            Message::DigestAsk {
-                copy,
-                leaves,
-                granules,
-            } => {
-                let body = DigestAskBody {
-                    first: leaves.first().0.into(),
-                    copy: copy.0.into(),
-                    count: leaves.count().into(),
-                    granules: (*granules).into(),
-                    zero: [0; 4],
-                };
-                put(to, &body, kind::DIGEST_ASK)
-            }
-            Message::Fetch { fetch, extent } => {
-                let body = fetch_body(*fetch, *extent, 0);
-                put(to, &body, kind::FETCH)
-            }
-            Message::Fetched {
-                fetch,
-                extent,
-                content,
-            } => {
-                let content = match content {
-                    Some(content) => split(content, &mut data),
-                    None => content::NONE,
-                };
-                let body = fetch_body(*fetch, *extent, content);
-                put(to, &body, kind::FETCHED)
-            }
-            Message::Handoff { doubts } => {
-                if self.version >= SAYS_REACH {
-                    let doubts = u8::from(*doubts);
-                    let zero = [0; 7];
-                    put(to, &HandoffBody { doubts, zero }, kind::HANDOFF);
-                }
-                kind::HANDOFF
-            }
-            Message::Joined(of) => self.attach(to, of, kind::JOINED),
-            Message::Attach(of) => self.attach(to, of, kind::ATTACH),
-            Message::Refuse { promised, reason } => {
-                let body = RefuseBody {
-                    promised: promised.0.into(),
-                    reason: match reason {
-                        Refusal::Epoch => 0,
-                        Refusal::Session => 1,
-                        Refusal::OldImage => 2,
-                    },
-                    zero: [0; 3],
-                };
-                put(to, &body, kind::REFUSE)
-            }
-            Message::Ack { sequence } => number(to, sequence.0, kind::ACK),
-            Message::CopyAck { copy } => {
-                let copy = copy.0.into();
-                let zero = [0; 4];
-                put(to, &CopyAckBody { copy, zero }, kind::COPY_ACK)
-            }
-            Message::Failed => kind::FAILED,
-            Message::Grant { nonce, free } => {
-                let nonce = nonce.0.into();
-                let free = (*free).into();
-                put(to, &GrantBody { nonce, free }, kind::GRANT)
-            }
-            Message::Digest { copy, digest } => {
-                let body = DigestBody {
-                    digest: digest.to_le_bytes(),
-                    copy: copy.0.into(),
-                    zero: [0; 4],
-                };
-                put(to, &body, kind::DIGEST)
-            }
-            Message::Forward(command) => forward::forward(to, command, &mut data),
-            Message::LabelAsk { origin } => forward::label_ask(to, *origin),
-            Message::Labelled { origin, writes } => forward::labelled(to, *origin, *writes),
-            Message::Done { forward, outcome } => forward::done(to, (*forward, outcome), &mut data),
-        };
-        (kind, data)
-    }
-
-    fn attach(self, to: &mut Vec<u8>, attach: &Attach, kind: u8) -> u8 {
-        let own = attach.own.coarsened(MAX_RANGES);
-        let body = AttachBody {
-            uuid: attach.uuid.0,
-            free: attach.free.into(),
-            ranges: count(&own).into(),
-            zero: [0; 4],
-        };
-        let kind = put(to, &body, kind);
-        if self.version >= SAYS_REACH {
-            let reach = attach.reach.unwrap_or_default();
-            let body = ReachBody {
-                low: reach.low.0.into(),
-                epoch: reach.epoch.0.into(),
+/// Appends a message's body; says its kind and data.
+fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
+    let mut data = Bytes::new();
+    let kind = match message {
+        Message::Join(join) => {
+            let body = JoinBody {
+                incarnation: join.incarnation.0.into(),
+                owner: join.owner.0.into(),
+                absent: join.absent.bits(),
+                members: join.members.bits(),
+                zero: [0; 2],
+            };
+            put(to, &body, kind::JOIN)
+        }
+        Message::Record(record) => {
+            let body = RecordBody {
+                sequence: record.sequence.0.into(),
+                low: record.low.0.into(),
+                first: record.extent.first().into(),
+                count: record.extent.count().into(),
+                kind: match record.kind {
+                    RecordKind::Host => 0,
+                    RecordKind::Base => 1,
+                    RecordKind::Restore => 2,
+                },
+                content: split(&record.content, &mut data),
+                zero: [0; 2],
+            };
+            put(to, &body, kind::RECORD)
+        }
+        Message::Copy {
+            copy,
+            extent,
+            content,
+        } => {
+            let body = CopyBody {
+                first: extent.first().into(),
+                count: extent.count().into(),
+                copy: copy.0.into(),
+                content: split(content, &mut data),
+                zero: [0; 7],
+            };
+            put(to, &body, kind::COPY)
+        }
+        Message::Entry { absent } => {
+            let absent = absent.bits();
+            let zero = [0; 7];
+            put(to, &EntryBody { absent, zero }, kind::ENTRY)
+        }
+        Message::Commit { low } => number(to, low.0, kind::COMMIT),
+        Message::GrantAsk { nonce } => number(to, nonce.0, kind::GRANT_ASK),
+        Message::DigestAsk {
+            copy,
+            leaves,
+            granules,
+        } => {
+            let body = DigestAskBody {
+                first: leaves.first().0.into(),
+                copy: copy.0.into(),
+                count: leaves.count().into(),
+                granules: (*granules).into(),
                 zero: [0; 4],
             };
-            to.extend_from_slice(body.as_bytes());
+            put(to, &body, kind::DIGEST_ASK)
         }
-        ranges(to, &own);
-        kind
-    }
+        Message::Fetch { fetch, extent } => put(to, &fetch_body(*fetch, *extent, 0), kind::FETCH),
+        Message::Fetched {
+            fetch,
+            extent,
+            content,
+        } => {
+            let content = match content {
+                Some(content) => split(content, &mut data),
+                None => content::NONE,
+            };
+            put(to, &fetch_body(*fetch, *extent, content), kind::FETCHED)
+        }
+        Message::Handoff => kind::HANDOFF,
+        Message::Joined(of) => attach(to, of, kind::JOINED),
+        Message::Attach(of) => attach(to, of, kind::ATTACH),
+        Message::Refuse { promised, reason } => {
+            let body = RefuseBody {
+                promised: promised.0.into(),
+                reason: match reason {
+                    Refusal::Epoch => 0,
+                    Refusal::Session => 1,
+                    Refusal::OldImage => 2,
+                },
+                zero: [0; 3],
+            };
+            put(to, &body, kind::REFUSE)
+        }
+        Message::Ack { sequence } => number(to, sequence.0, kind::ACK),
+        Message::CopyAck { copy } => {
+            let copy = copy.0.into();
+            let zero = [0; 4];
+            put(to, &CopyAckBody { copy, zero }, kind::COPY_ACK)
+        }
+        Message::Failed => kind::FAILED,
+        Message::Grant { nonce, free } => {
+            let nonce = nonce.0.into();
+            let free = (*free).into();
+            put(to, &GrantBody { nonce, free }, kind::GRANT)
+        }
+        Message::Digest { copy, digest } => {
+            let body = DigestBody {
+                digest: digest.to_le_bytes(),
+                copy: copy.0.into(),
+                zero: [0; 4],
+            };
+            put(to, &body, kind::DIGEST)
+        }
+        Message::Forward(command) => forward::forward(to, command, &mut data),
+        Message::LabelAsk { origin } => forward::label_ask(to, *origin),
+        Message::Labelled { origin, writes } => forward::labelled(to, *origin, *writes),
+        Message::Done { forward, outcome } => forward::done(to, (*forward, outcome), &mut data),
+    };
+    (kind, data)
 }
 
 fn fetch_body(fetch: FetchId, extent: Extent, content: u8) -> FetchBody {
@@ -237,4 +211,17 @@ fn ranges(to: &mut Vec<u8>, set: &ExtentSet) {
         };
         to.extend_from_slice(body.as_bytes());
     }
+}
+
+fn attach(to: &mut Vec<u8>, attach: &Attach, kind: u8) -> u8 {
+    let own = attach.own.coarsened(MAX_RANGES);
+    let body = AttachBody {
+        uuid: attach.uuid.0,
+        free: attach.free.into(),
+        ranges: count(&own).into(),
+        zero: [0; 4],
+    };
+    let kind = put(to, &body, kind);
+    ranges(to, &own);
+    kind
 }

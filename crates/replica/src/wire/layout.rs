@@ -7,10 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(super) const MAGIC: [u8; 4] = *b"ASHR";
 /// The newest version that this program speaks: raised with that of the connections between nodes. Since 1: commands
 /// that members forward (FWD, DONE, LABEL), and JOINED says which copy it is of. Since 2: JOIN says who has copies.
-/// Since 3: DIGEST? is about a run of leaves. Since 4: how far a copy's records reach, and an owner's doubts; FETCH.
+/// Since 3: DIGEST? is about a run of leaves. Since 5: FETCH and FETCHED.
 pub const WIRE_VERSION: u8 = 5;
-/// From this version on JOINED and ATTACH say how far records reach, and JOIN says an owner's doubts.
-pub(super) const SAYS_REACH: u8 = 5;
+/// From this version on there are FETCH and FETCHED.
+pub(super) const HAS_FETCH: u8 = 5;
 /// Bytes before a message's body.
 pub const HEADER_BYTES: usize = 48;
 
@@ -44,8 +44,7 @@ layouts! {
         owner: U32,
         absent: u8,
         members: u8,
-        doubts: u8,
-        zero: u8,
+        zero: [u8; 2],
     }
     RecordBody[32] {
         sequence: U64,
@@ -71,11 +70,6 @@ layouts! {
         content: u8,
         zero: [u8; 7],
     }
-    /// HANDOFF, since [`SAYS_REACH`].
-    HandoffBody[8] {
-        doubts: u8,
-        zero: [u8; 7],
-    }
     EntryBody[8] {
         absent: u8,
         zero: [u8; 7],
@@ -96,12 +90,6 @@ layouts! {
         uuid: [u8; 16],
         free: U64,
         ranges: U32,
-        zero: [u8; 4],
-    }
-    /// What follows in JOINED and ATTACH, since [`SAYS_REACH`].
-    ReachBody[16] {
-        low: U64,
-        epoch: U32,
         zero: [u8; 4],
     }
     /// JOINED and ATTACH are followed by as many as they say.

@@ -21,7 +21,7 @@ pub use layout::{HEADER_BYTES, WIRE_VERSION};
 /// Largest data of a message, in bytes.
 pub const MAX_DATA_BYTES: usize = 32 << 20;
 /// Largest body: ATTACH with as many ranges as one says.
-const MAX_BODY_BYTES: usize = 48 + 16 * MAX_RANGES;
+const MAX_BODY_BYTES: usize = 32 + 16 * MAX_RANGES;
 
 /// How messages of a volume become bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
 use crate::ids::{
-    CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Leaf, Low, NodeId, Nonce, Positions,
+    CopyId, Epoch, FetchId, ForwardId, Incarnation, Leaf, Low, NodeId, Nonce, Positions,
     ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
@@ -70,14 +70,13 @@ fn messages() -> impl Strategy<Value = Message> {
     let copies = extents().prop_flat_map(|extent| (Just(extent), contents(extent)));
     prop_oneof![
         records(),
-        (any::<(u32, u64, bool)>(), positions(), positions()).prop_map(
-            |((owner, incarnation, doubts), absent, members)| {
+        (any::<u32>(), any::<u64>(), positions(), positions()).prop_map(
+            |(owner, incarnation, absent, members)| {
                 Message::Join(Join {
                     owner: NodeId(owner),
                     incarnation: Incarnation(incarnation),
                     absent,
                     members,
-                    doubts,
                 })
             }
         ),
@@ -111,7 +110,7 @@ fn messages() -> impl Strategy<Value = Message> {
             extent,
             content
         }),
-        any::<bool>().prop_map(|doubts| Message::Handoff { doubts }),
+        Just(Message::Handoff),
         attaches().prop_map(Message::Attach),
         attaches().prop_map(Message::Joined),
         (any::<u32>(), reasons).prop_map(|(promised, reason)| Message::Refuse {
@@ -155,15 +154,11 @@ fn fetched() -> impl Strategy<Value = (Extent, Option<Content>)> {
 }
 
 fn attaches() -> impl Strategy<Value = Attach> {
-    let numbers = any::<([u8; 16], u64, u32, u64)>();
-    (numbers, sets()).prop_map(|((uuid, free, epoch, low), own)| Attach {
+    (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| Attach {
         uuid: ReplicaUuid(uuid),
         own,
         free,
-        reach: Some(Known {
-            epoch: Epoch(epoch),
-            low: Low(low),
-        }),
+        has_fetch: true,
     })
 }
 
@@ -356,7 +351,7 @@ fn an_uncertain_set_that_is_too_fine_is_said_coarser() {
         uuid: ReplicaUuid::NEW,
         own: fine.clone().collect(),
         free: 1,
-        reach: None,
+        has_fetch: true,
     });
     let envelope = envelope(message);
     let Ok(Frame::Whole { envelope, .. }) = CODEC.decode(&bytes(&envelope)) else {
@@ -392,47 +387,48 @@ fn a_message_is_of_its_connections_version() {
     );
 }
 
-/// What a newer version has added is not said to an older one, which takes what is reserved for an error.
+/// Who speaks an older version is known by its connection: it is not asked, and says nothing of the kind.
 #[test]
-fn an_older_version_neither_says_nor_hears_how_far_records_reach() {
+fn an_older_version_has_no_fetch() {
     let older = Codec {
         version: WIRE_VERSION - 1,
         ..CODEC
     };
-    let attach = |reach| Attach {
+    let attach = |has_fetch| Attach {
         uuid: ReplicaUuid([9; 16]),
         own: Extent::new(3, 2).into_iter().collect(),
         free: 1,
-        reach,
+        has_fetch,
     };
-    let reach = Known {
-        epoch: Epoch(7),
-        low: Low(5),
-    };
-    let join = |doubts| Join {
-        owner: NodeId(1),
-        incarnation: Incarnation(2),
-        absent: Positions::NONE,
-        members: Positions::first(2),
-        doubts,
-    };
-    let pairs = [
-        (
-            Message::Joined(attach(Some(reach))),
-            Message::Joined(attach(None)),
-        ),
-        (Message::Join(join(true)), Message::Join(join(false))),
+    for message in [Message::Joined, Message::Attach] {
+        for (codec, has_fetch) in [(older, false), (CODEC, true)] {
+            let sent = codec.encode(&envelope(message(attach(true)))).head;
+            let Ok(Frame::Whole { envelope: is, .. }) = codec.decode(&sent.into()) else {
+                panic!("a message");
+            };
+            assert_eq!(is.message, message(attach(has_fetch)));
+        }
+    }
+    let sent = older.encode(&envelope(Message::Handoff)).head;
+    assert_eq!(sent.len(), HEADER_BYTES, "as it was");
+    let extent = Extent::new(3, 2).expect("an extent");
+    let fetch = FetchId(1);
+    let content = None;
+    let newer = [
+        Message::Fetch { fetch, extent },
+        Message::Fetched {
+            fetch,
+            extent,
+            content,
+        },
     ];
-    for (message, heard) in pairs {
-        let envelope = envelope(message);
-        let sent = |codec: Codec| Bytes::from(codec.encode(&envelope).head);
-        let Ok(Frame::Whole { envelope: is, .. }) = older.decode(&sent(older)) else {
-            panic!("a message");
-        };
-        assert_eq!(is.message, heard);
-        let Ok(Frame::Whole { envelope: is, .. }) = CODEC.decode(&sent(CODEC)) else {
-            panic!("a message");
-        };
-        assert_eq!(is, envelope);
+    for message in newer {
+        let sent = CODEC.encode(&envelope(message)).head;
+        let (kind, body) = (sent[5], &sent[HEADER_BYTES..]);
+        assert!(CODEC.message(kind, body, Bytes::new()).is_ok());
+        assert_eq!(
+            older.message(kind, body, Bytes::new()),
+            Err(WireError::Kind(kind))
+        );
     }
 }

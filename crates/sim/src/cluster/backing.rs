@@ -267,10 +267,6 @@ impl Local for Backing {
         self.local().uncertain()
     }
 
-    fn reach(&self) -> Known {
-        self.local().reach()
-    }
-
     fn plane(&self, position: Position) -> ExtentSet {
         self.local().plane(position)
     }

@@ -120,9 +120,9 @@ pub(crate) fn copies(
         return Err("no copy is in sync".into());
     }
     let uncertain: Vec<_> = nodes.iter().map(|node| node.store.uncertain()).collect();
-    // Its place was given up, or it is given everything; or it is an old image, known as one or not.
+    // Its place was given up, or it is given everything; or it is known to be an old image.
     let counts = |x: usize| key.members.get(place(x)) == Some(nodes[x].member());
-    let sound = |x: usize| !nodes[x].is_old && !nodes[x].is_young;
+    let sound = |x: usize| !nodes[x].is_old;
     for y in in_sync.iter().map(Position::index).filter(|&y| sound(y)) {
         if !counts(y) {
             return Err(format!(

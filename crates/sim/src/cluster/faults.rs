@@ -55,8 +55,6 @@ pub(crate) enum Fault {
     Stand { node: usize, lasts: Duration },
     /// After so long all lose power, and a node's drives come back as they are now.
     OldImage { node: usize, lasts: Duration },
-    /// The same, soon, and only the copies' records tell.
-    YoungImage { node: usize, lasts: Duration },
     /// A block of a store, or of a drive of it, cannot be read until it is written.
     Spoil { node: usize },
 }
@@ -81,7 +79,6 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         profile.isolations,
         profile.broken,
         profile.old_images,
-        profile.young_images,
         profile.spoils,
     ];
     let total: u32 = weights.iter().sum();
@@ -134,10 +131,6 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         14 => Fault::Isolate { node, lasts },
         15 => Fault::Broken { node, lasts },
         16 => Fault::OldImage { node, lasts },
-        17 => Fault::YoungImage {
-            node,
-            lasts: lasts / 3,
-        },
         _ => Fault::Spoil { node },
     }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Config, Effect, Event, Imported, Incarnation, MemberId, Replica, Revision, Shape, Surroundings,
-    Token,
+    Config, Effect, Event, Imported, Incarnation, MemberId, Replica, Shape, Surroundings, Token,
 };
 
 use super::backing::Backing;
@@ -87,10 +86,6 @@ pub(crate) struct Node {
     pub(crate) comes_back_old: bool,
     /// The copy is known to be an old image, and was not copied in full since.
     pub(crate) is_old: bool,
-    /// The copy is an image that is too young to be known as one: in sync, and not added since.
-    pub(crate) is_young: bool,
-    /// What the store's key was when the image was put aside.
-    pub(crate) image_of: Revision,
     /// When it has done all of that.
     free_at: Moment,
     /// Cut off from the quorum.
@@ -117,8 +112,6 @@ impl Node {
             image: None,
             comes_back_old: false,
             is_old: false,
-            is_young: false,
-            image_of: Revision(0),
             free_at: Moment::ORIGIN,
             is_isolated: false,
         }

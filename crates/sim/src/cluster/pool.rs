@@ -545,10 +545,6 @@ impl Local for PoolStore {
         ashlar_copy::uncertain(&self.engine, self.volume)
     }
 
-    fn reach(&self) -> Known {
-        ashlar_copy::reach(&self.engine, self.volume)
-    }
-
     fn plane(&self, position: Position) -> ExtentSet {
         ashlar_copy::plane(&self.engine, self.volume, position)
     }
@@ -607,9 +603,9 @@ mod tests {
         assert_eq!(store.unwritten(Leaf(0), 8), 0);
     }
 
-    /// By which copies are compared after a loss of power; and by its checksums what another copy gives back.
+    /// By its checksums it is known what another copy gives back.
     #[test]
-    fn how_far_records_reach_and_what_was_written_is_known_to_the_next_process() {
+    fn what_was_written_is_known_to_the_next_process() {
         let mut store = store();
         let extent = Extent::new(3, 1).expect("an extent");
         let of = |byte| Content::Data(vec![byte; GRANULE_BYTES].into());
@@ -622,10 +618,6 @@ mod tests {
         while store.events.is_empty() {
             store.step().expect("a step");
         }
-        let reach = Known {
-            epoch: Epoch(4),
-            low: Low(8),
-        };
         for spills in [false, true] {
             if spills {
                 store.spill();
@@ -638,7 +630,6 @@ mod tests {
                 }
             }
             store.crash(&mut Chance::new(3)).expect("imported");
-            assert_eq!(store.reach(), reach, "{spills}");
             assert!(store.matches(extent, &of(7)), "{spills}");
             assert!(!store.matches(extent, &of(8)) && !store.matches(extent, &Content::Zeroes));
         }

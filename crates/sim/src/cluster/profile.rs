@@ -54,8 +54,6 @@ pub struct Profile {
     pub spoils: u32,
     /// All lose power, and a node comes back with an old image of its drives.
     pub old_images: u32,
-    /// The same of an image that is too young to be known as one, as the last fault.
-    pub young_images: u32,
     /// Nothing fails but one member at last; the others' stores are slow, and the owner is held up.
     pub is_steady: bool,
     /// What is broken in that engine on purpose, in builds that can be (feature `canary` of the store).
@@ -90,7 +88,6 @@ impl Profile {
         proofs: 600,
         engines: 100,
         old_images: 0,
-        young_images: 0,
         spoils: 0,
         is_steady: false,
         engine_canary: None,
@@ -155,16 +152,6 @@ impl Profile {
         ..Self::CRASH
     };
 
-    /// Drives come back as they were shortly before all lost power.
-    pub const YOUNG_IMAGE: Self = Self {
-        name: "young-image",
-        young_images: 12,
-        reseats: 0,
-        grows: 0,
-        engines: 0,
-        ..Self::CRASH
-    };
-
     /// Blocks cannot be read until they are written, or are given by another copy.
     pub const BAD_BLOCKS: Self = Self {
         name: "bad-blocks",
@@ -178,12 +165,7 @@ impl Profile {
     pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
 
     /// Those that are run by their names only.
-    pub const BY_NAME: [Self; 4] = [
-        Self::STEADY,
-        Self::OLD_IMAGE,
-        Self::YOUNG_IMAGE,
-        Self::BAD_BLOCKS,
-    ];
+    pub const BY_NAME: [Self; 3] = [Self::STEADY, Self::OLD_IMAGE, Self::BAD_BLOCKS];
 
     /// The profiles of this name: one, or `all`.
     pub fn named(name: &str) -> Option<Vec<Self>> {

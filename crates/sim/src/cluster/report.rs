@@ -19,10 +19,6 @@ pub struct Summary {
     pub steady: u64,
     /// Copies that came back as old images.
     pub old_images: u64,
-    /// Copies that came back as images too young to be known.
-    pub young_images: u64,
-    /// Owners that left it to a copy with more, after all may have lost power.
-    pub yields: u64,
     /// Blocks that could not be read.
     pub spoilt: u64,
     /// Ranges that other copies gave back.

@@ -92,8 +92,6 @@ pub(crate) struct Store {
     /// What is known to be committed, and what of that an import would find.
     known: Known,
     written: Known,
-    /// Just past the newest record.
-    reach: Known,
     own: ExtentSet,
     till: Till,
     planes: [ExtentSet; MAX_MEMBERS],
@@ -123,7 +121,6 @@ impl Store {
             records: Vec::new(),
             known,
             written: known,
-            reach: Known::default(),
             own: ExtentSet::new(),
             till: Till::Known(Known::default()),
             planes: Default::default(),
@@ -292,10 +289,6 @@ impl Store {
     }
 
     fn keep(&mut self, tag: Tag, granules: &ExtentSet) {
-        self.reach = self.reach.max(Known {
-            epoch: tag.epoch,
-            low: Low(tag.sequence.0 + 1),
-        });
         let same = |kept: &&mut Kept| (kept.epoch, kept.sequence) == (tag.epoch, tag.sequence);
         match self.records.iter_mut().find(same) {
             Some(kept) => kept.granules.add(granules),
@@ -515,10 +508,6 @@ impl Local for Store {
             uncertain.add(&kept.granules);
         }
         uncertain
-    }
-
-    fn reach(&self) -> Known {
-        self.reach
     }
 
     fn plane(&self, position: Position) -> ExtentSet {

@@ -51,7 +51,6 @@ pub(super) fn replicas(
             let Some(copy) = copies.get_mut(&record.volume).filter(|_| changes(record)) else {
                 continue;
             };
-            record.replica.into_iter().for_each(|tag| copy.reaches(tag));
             if sequence >= copy.saved() {
                 copy.published(&Published {
                     granules: record.first_granule

@@ -53,11 +53,6 @@ impl<'a> World<'a> {
             true => Duration::from_millis(aside.pick(&[200, 2000])),
             false => Duration::from_secs(3600),
         };
-        // Who comes back later than another waits is no image's fault.
-        let power_loss_wait = match profile.young_images {
-            0 => power_loss_wait,
-            _ => POWER_LOSS_WAIT,
-        };
         let mut runs = aside.aside();
         let written_leaves = runs.between(1, 3) as u32;
         let unwritten_leaves = runs.between(1, 4) as u32;

@@ -176,7 +176,6 @@ impl World<'_> {
                 }
                 Ok(())
             }
-            _ if self.nodes[copy.index()].is_young => Ok(()),
             _ => Err(format!("{copy} is said to differ, and does not")),
         }
     }

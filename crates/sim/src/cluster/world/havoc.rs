@@ -110,11 +110,6 @@ impl World<'_> {
                 self.put_aside(node);
                 self.at(lasts, Happening::Over(fault));
             }
-            Fault::YoungImage { node, lasts } => {
-                if self.put_young_aside(node) {
-                    self.at(lasts, Happening::Over(fault));
-                }
-            }
             Fault::Spoil { node } => self.spoil(node),
             Fault::Jump { node, by } => self.nodes[node].clock.jump(self.now, by),
             Fault::Stand { node, lasts } => {
@@ -149,7 +144,6 @@ impl World<'_> {
             Fault::Slow { node, .. } => self.nodes[node].slowness = 1,
             Fault::Stand { node, .. } => self.nodes[node].clock.stand(self.now, false),
             Fault::OldImage { node, .. } => self.turn_back(node),
-            Fault::YoungImage { node, .. } => return self.turn_back_young(node),
             Fault::Power { .. }
             | Fault::Break { .. }
             | Fault::Spill { .. }

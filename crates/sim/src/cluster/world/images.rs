@@ -1,4 +1,4 @@
-//! Old images: after all have lost power, a node's drives come back as they were some time before, or a moment before.
+//! Old images: after all have lost power, a node's drives come back as they were some time before.
 
 use super::*;
 
@@ -65,53 +65,5 @@ impl World<'_> {
             one.trouble = Some(format!("node {node}: {why}"));
         }
         one.store.count_from(version + 1);
-    }
-
-    /// A copy of a node's drives is put aside while all that they have of the volume is there as a whole. False if it was
-    /// not.
-    pub(super) fn put_young_aside(&mut self, node: usize) -> bool {
-        let key = &self.seen.key;
-        let one = &mut self.nodes[node];
-        let is_member = key.in_sync.has(position(node)) && key.in_sync.count() > 1;
-        if !is_member || !one.runs() || !one.store.is_quiet() || one.image.is_some() {
-            return false;
-        }
-        one.image = one.store.image();
-        one.image_of = self.seen.revision;
-        true
-    }
-
-    /// All lose power, and that node's drives come back as they were; nothing fails from then on. The quorum's key is the
-    /// same as then: it does not tell.
-    pub(super) fn turn_back_young(&mut self, node: usize) -> Result<(), String> {
-        let image = self.nodes[node].image.take();
-        let Some(image) = image.filter(|_| self.nodes[node].image_of == self.seen.revision) else {
-            return Ok(());
-        };
-        if self.has_healed || !self.nodes[node].runs() {
-            return Ok(());
-        }
-        self.heal()?;
-        self.heals_at = self.now;
-        for node in 0..self.nodes.len() {
-            self.crash(node);
-            let after = DARK + self.chance.time(Duration::from_millis(1500));
-            let over = Fault::Crash {
-                node,
-                lasts: DARK,
-                is_certified: false,
-            };
-            self.at(after, Happening::Over(over));
-        }
-        self.say(|| format!("node {node} is to come back with a young image"));
-        self.summary.young_images += 1;
-        let one = &mut self.nodes[node];
-        let version = one.store.version();
-        one.store = image;
-        one.store.set_full(false);
-        one.is_young = true;
-        one.store.crash(&mut self.chance)?;
-        one.store.count_from(version + 1);
-        Ok(())
     }
 }

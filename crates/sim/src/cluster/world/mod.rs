@@ -468,10 +468,6 @@ impl World<'_> {
                 self.summary.healed += 1;
                 self.say(|| format!("node {node}: {extent} is good again"));
             }
-            Effect::HasLess(position) => {
-                self.summary.yields += 1;
-                self.say(|| format!("node {node} has less than {position}, which is to own"));
-            }
             Effect::Members { .. } => {}
             Effect::LacksRoom => self.lacks_room(node)?,
             Effect::InSync(in_sync) => {
@@ -482,7 +478,6 @@ impl World<'_> {
                 match alarm {
                     Alarm::Diverged { position, .. } => self.diverged(position)?,
                     Alarm::Differs { .. } if self.flip().is_some() => {}
-                    Alarm::Differs { position, .. } if self.nodes[position.index()].is_young => {}
                     Alarm::Differs { .. }
                     | Alarm::StoreIsOld { .. }
                     | Alarm::StoreWentBack { .. }
@@ -549,9 +544,7 @@ impl World<'_> {
             }
             let before = self.seen.key.in_sync;
             let owner = key.position(key.owner.node).map_or(0, Position::index);
-            let added = key.in_sync.minus(before);
             for node in &mut self.nodes {
-                node.is_young &= !added.has(node.config.position);
                 node.is_new &= !key.is_in_sync(node.config.position, node.member());
             }
             self.seen = Seen::new(held.revision, key);

@@ -68,8 +68,6 @@ pub(crate) struct Copy {
     /// What is promised, durably.
     promise: ReplicaPromise,
     committed: Committed,
-    /// Just past the newest record that was found or published.
-    reach: Committed,
     till: Till,
     planes: [Plane; POSITIONS],
     records: BTreeMap<(u32, u64), Kept>,
@@ -87,11 +85,9 @@ pub(crate) struct Copy {
 impl Copy {
     /// As its entry says, before planes and logs are looked at.
     pub(crate) fn found(entry: ReplicaEntry, base: u32, cage: Cage) -> Self {
-        let (Till::Committed(till) | Till::Added(till)) = entry.till;
         Self {
             cage,
             is_replayed: false,
-            reach: entry.committed.max(till),
             entry,
             base,
             promise: entry.promise,
@@ -151,17 +147,6 @@ impl Copy {
         self.promise.absent >> self.own() & 1 == 1
     }
 
-    /// A record was published, or is in a log.
-    pub(crate) fn reaches(&mut self, tag: ReplicaTag) {
-        let (epoch, low) = (tag.epoch, tag.sequence.saturating_add(1));
-        self.reach = self.reach.max(Committed { epoch, low });
-    }
-
-    /// Just past the newest record, as far as pages and logs still say it.
-    pub(crate) const fn reach(&self) -> Committed {
-        self.reach
-    }
-
     /// A change is published, or found in a log.
     pub(crate) fn published(&mut self, change: &Published) {
         if let Some(tag) = change.tag {
@@ -186,7 +171,6 @@ impl Copy {
     }
 
     fn keep(&mut self, tag: ReplicaTag, change: &Published) {
-        self.reaches(tag);
         let granules = change.granules.clone();
         if self.is_absent() {
             let own = self.own();

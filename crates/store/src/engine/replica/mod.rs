@@ -517,12 +517,6 @@ impl Engine {
         self.copy(volume).map_or_else(Vec::new, Copy::uncertain)
     }
 
-    /// Just past the newest record of a volume that its pages and the logs know of.
-    pub fn replica_reach(&self, volume: u32) -> Committed {
-        self.copy(volume)
-            .map_or_else(Committed::default, Copy::reach)
-    }
-
     /// What an absent position misses of a volume: ranges in order.
     pub fn replica_plane(&self, volume: u32, position: u8) -> Vec<Range<u64>> {
         let plane = |copy: &Copy| copy.plane(position.into());
