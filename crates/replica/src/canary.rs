@@ -112,11 +112,13 @@ pub enum Canary {
     DivergedStays,
     /// What is fetched from another copy does not take the range's lock.
     HealUnlocked,
+    /// What is fetched from another copy is taken whatever the checksums say.
+    HealUnmatched,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -167,6 +169,7 @@ impl Canary {
         Self::GrowUncounted,
         Self::DivergedStays,
         Self::HealUnlocked,
+        Self::HealUnmatched,
     ];
 }
 
