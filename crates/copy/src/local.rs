@@ -128,7 +128,7 @@ impl Local for EngineLocal<'_> {
         self.copy.prove(token, extent);
     }
 
-    fn matches(&self, extent: Extent, content: &Content) -> bool {
+    fn matches(&self, extent: Extent, content: &Content) -> Option<bool> {
         matches(self.engine, self.copy.volume(), (extent, content))
     }
 
@@ -186,19 +186,25 @@ pub fn uncertain(engine: &Engine, volume: u32) -> ExtentSet {
     extents(&engine.replica_uncertain(volume))
 }
 
-/// Whether this is what a pool's volume should have there, by the map's checksums; not if one of them does not tell.
-pub fn matches(engine: &Engine, volume: u32, (extent, content): (Extent, &Content)) -> bool {
-    let Some(sums) = engine.plain_checksums(volume, extent.granules()) else {
-        return false;
+/// Whether this is what a pool's volume should have there, by the map's checksums; none if one of them does not tell, and
+/// no other says that it is not.
+pub fn matches(
+    engine: &Engine,
+    volume: u32,
+    (extent, content): (Extent, &Content),
+) -> Option<bool> {
+    let sums = engine.plain_checksums(volume, extent.granules())?;
+    let found: Vec<u32> = match content {
+        Content::Zeroes => vec![crc32c::crc32c(&[0; GRANULE]); sums.len()],
+        Content::Data(bytes) => bytes.chunks(GRANULE).map(crc32c::crc32c).collect(),
     };
-    let zeroes = crc32c::crc32c(&[0; GRANULE]);
-    match content {
-        Content::Zeroes => sums.iter().all(|sum| *sum == Some(zeroes)),
-        Content::Data(bytes) => {
-            let found = bytes.chunks(GRANULE).map(crc32c::crc32c);
-            bytes.len() == sums.len() * GRANULE && found.zip(sums).all(|(is, sum)| sum == Some(is))
-        }
+    if found.len() != sums.len() {
+        return None;
     }
+    let each = || found.iter().zip(&sums);
+    let differs = each().any(|(is, sum)| sum.is_some_and(|sum| sum != *is));
+    let is_known = sums.iter().all(Option::is_some);
+    (differs || is_known).then_some(!differs)
 }
 
 /// What an absent position misses of a pool's volume.

@@ -112,6 +112,8 @@ pub enum Canary {
     DivergedStays,
     /// What is fetched from another copy does not take the range's lock.
     HealUnlocked,
+    /// What is fetched from another copy is taken whatever the checksums say.
+    HealUnmatched,
 }
 
 impl Canary {
@@ -167,6 +169,7 @@ impl Canary {
         Self::GrowUncounted,
         Self::DivergedStays,
         Self::HealUnlocked,
+        Self::HealUnmatched,
     ];
 }
 

@@ -87,9 +87,9 @@ pub trait Local {
     /// Reads what is there, durable or not. Ends as [`Event::Read`](crate::Event::Read).
     fn read(&mut self, token: Token, extent: Extent);
 
-    /// Whether this is what was written here last, by the checksums that are kept of it: so what cannot be read can be put
-    /// right.
-    fn matches(&self, extent: Extent, content: &Content) -> bool;
+    /// Whether this is what was written here last, by the checksums that are kept of it, so that what cannot be read can be
+    /// put right; none if they do not tell.
+    fn matches(&self, extent: Extent, content: &Content) -> Option<bool>;
 
     /// Changes the entry. Ends as [`Event::Persisted`](crate::Event::Persisted); a store that cannot say so stops.
     fn persist(&mut self, token: Token, change: EntryChange);

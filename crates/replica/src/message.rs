@@ -257,7 +257,7 @@ impl Message {
             Self::DigestAsk { .. } => "DIGEST?",
             Self::Fetch { .. } => "FETCH",
             Self::Fetched { .. } => "FETCHED",
-            Self::Handoff { .. } => "HANDOFF",
+            Self::Handoff => "HANDOFF",
             Self::Joined(_) => "JOINED",
             Self::Attach(_) => "ATTACH",
             Self::Refuse { .. } => "REFUSE",
@@ -285,7 +285,7 @@ impl Message {
                 | Self::GrantAsk { .. }
                 | Self::DigestAsk { .. }
                 | Self::Fetch { .. }
-                | Self::Handoff { .. }
+                | Self::Handoff
                 | Self::Done { .. }
                 | Self::Labelled { .. }
         )

@@ -304,7 +304,7 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         },
         Canary::PauseIsSilence | Canary::SlowIsStuck => Profile::STEADY,
         Canary::OldImageCounts => Profile::OLD_IMAGE,
-        Canary::HealUnlocked => Profile {
+        Canary::HealUnlocked | Canary::HealUnmatched => Profile {
             engines: 0,
             ..Profile::BAD_BLOCKS
         },

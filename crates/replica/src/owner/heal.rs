@@ -11,9 +11,9 @@ use super::peer::{Link, Peer};
 use super::reads::Stage;
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
-use crate::event::{At, Effect, Turn};
+use crate::event::{Alarm, At, Effect, Turn};
 use crate::extent::Extent;
-use crate::ids::{FetchId, Position};
+use crate::ids::{FetchId, Leaf, Position, Positions};
 use crate::message::{Content, Message};
 
 /// What it is for.
@@ -30,24 +30,48 @@ pub(super) enum HealOf {
 pub(super) struct Heal {
     extent: Extent,
     of: HealOf,
-    from: Position,
+    /// Who has the question, and who had it until now.
+    from: Option<Position>,
+    asked: Positions,
     /// It has come, and is being written here.
     is_written: bool,
 }
 
+impl Heal {
+    const fn new(extent: Extent, of: HealOf) -> Self {
+        Self {
+            extent,
+            of,
+            from: None,
+            asked: Positions::NONE,
+            is_written: false,
+        }
+    }
+
+    fn waits_for(&self, position: Position) -> bool {
+        self.from == Some(position) && !self.is_written
+    }
+}
+
+/// What a copy says it has.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub(super) fetch: FetchId,
+    pub(super) extent: Extent,
+    pub(super) content: Option<Content>,
+}
+
 impl Owner {
-    /// A copy in sync that can be asked.
-    fn healer(&self, at: At<'_>) -> Option<Position> {
+    /// A copy in sync that can be asked, and was not.
+    fn healer(&self, at: At<'_>, asked: Positions) -> Option<Position> {
         let in_sync = self.stored.key.in_sync.minus(self.removing());
+        let others = in_sync.minus(asked).without(at.config.position);
         let can = |peer: &&Peer| {
             let speaks = peer.has_fetch && peer.link == Link::Live;
-            speaks && in_sync.has(peer.position) && !peer.has_failed
+            speaks && others.has(peer.position) && !peer.has_failed
         };
-        let me = at.config.position;
-        let mut peers = self.peers.iter().flatten().filter(can);
-        peers
-            .find(|peer| peer.position != me)
-            .map(|peer| peer.position)
+        let mut peers = self.peers.iter().flatten();
+        peers.find(can).map(|peer| peer.position)
     }
 
     /// Asks another copy for what cannot be read here, if there is one and its loss is all that is wrong.
@@ -62,26 +86,22 @@ impl Owner {
         }
         self.fetches += 1;
         let fetch = FetchId(self.fetches);
-        self.ask_healer(turn, fetch, (extent, of)).then_some(fetch)
+        let heal = Heal::new(extent, of);
+        self.ask_healer(turn, fetch, heal).then_some(fetch)
     }
 
-    fn ask_healer(
-        &mut self,
-        turn: &mut Turn<'_>,
-        fetch: FetchId,
-        (extent, of): (Extent, HealOf),
-    ) -> bool {
+    fn ask_healer(&mut self, turn: &mut Turn<'_>, fetch: FetchId, heal: Heal) -> bool {
         let epoch = self.epoch;
-        let from = self.healer(turn.at());
+        let from = self.healer(turn.at(), heal.asked);
         let Some(peer) = from.and_then(|from| self.peers[from.index()].as_mut()) else {
             return false;
         };
+        let extent = heal.extent;
         peer.send(turn, epoch, Message::Fetch { fetch, extent });
         let heal = Heal {
-            extent,
-            of,
-            from: peer.position,
-            is_written: false,
+            from,
+            asked: heal.asked.with(peer.position),
+            ..heal
         };
         self.heals.insert(fetch, heal);
         true
@@ -89,7 +109,8 @@ impl Owner {
 
     /// A read has found nothing good here. Whether it is tried again, when another copy has been asked.
     pub(super) fn heals_read(&mut self, turn: &mut Turn<'_>, at: usize, error: &IoError) -> bool {
-        let can = error.kind() == ErrorKind::Corrupt && self.healer(turn.at()).is_some();
+        let can =
+            error.kind() == ErrorKind::Corrupt && self.healer(turn.at(), Positions::NONE).is_some();
         if !can || self.reads[at].was_healed {
             return false;
         }
@@ -99,7 +120,7 @@ impl Owner {
         (read.was_healed, read.stage) = (true, Stage::Heals(fetch));
         let extent = read.extent;
         if turn.sings(Canary::HealUnlocked) {
-            if !self.ask_healer(turn, fetch, (extent, HealOf::Read(None))) {
+            if !self.ask_healer(turn, fetch, Heal::new(extent, HealOf::Read(None))) {
                 self.read_again(turn, fetch);
             }
             return true;
@@ -116,61 +137,84 @@ impl Owner {
         fetch: FetchId,
         (place, extent): (Place, Extent),
     ) {
-        if !self.ask_healer(turn, fetch, (extent, HealOf::Read(Some(place)))) {
+        let heal = Heal::new(extent, HealOf::Read(Some(place)));
+        if !self.ask_healer(turn, fetch, heal) {
             self.line.leave(place);
             self.read_again(turn, fetch);
         }
     }
 
     /// Another copy has said what it has.
-    pub(super) fn fetched(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (from, fetch): (Position, FetchId),
-        content: Option<Content>,
-    ) {
-        let Some(heal) = self.heals.get_mut(&fetch) else {
+    pub(super) fn fetched(&mut self, turn: &mut Turn<'_>, from: Position, fetched: Fetched) {
+        let fetch = fetched.fetch;
+        let heal = self.heals.get_mut(&fetch);
+        let Some(heal) = heal.filter(|heal| heal.waits_for(from)) else {
             return;
         };
-        if heal.from != from || heal.is_written {
-            return;
-        }
         let (extent, of) = (heal.extent, heal.of);
-        let unlocked = turn.sings(Canary::HealUnlocked);
-        let fits = |content: &Content| match of {
-            HealOf::Base(_) => true,
-            HealOf::Read(_) => unlocked || turn.local.matches(extent, content),
-        };
-        match (content.filter(fits), of) {
-            (None, _) => self.heal_ends(turn, fetch),
-            (Some(content), HealOf::Base(place)) => {
-                self.heals.remove(&fetch);
-                turn.out.push(Effect::Healed(extent));
-                self.base_known(turn, (place, extent), (content, false));
-            }
-            (Some(content), HealOf::Read(_)) => {
-                heal.is_written = true;
-                let token = turn.token();
-                self.jobs.insert(token, Job::Heal(fetch));
-                turn.local.apply(token, extent, content, None);
-            }
+        if fetched.extent != extent {
+            // Not what it was asked for: nothing that it says counts.
+            return self.close(turn, from);
         }
+        let Some(content) = fetched.content else {
+            return self.ask_next(turn, fetch);
+        };
+        if let HealOf::Base(place) = of {
+            self.heals.remove(&fetch);
+            turn.out.push(Effect::Healed(extent));
+            return self.base_known(turn, (place, extent), (content, false));
+        }
+        match turn.local.matches(extent, &content) {
+            Some(true) => {}
+            _ if turn.sings(Canary::HealUnmatched) => {}
+            Some(false) => {
+                self.differs(turn, from, extent);
+                return self.ask_next(turn, fetch);
+            }
+            None => return self.ask_next(turn, fetch),
+        }
+        heal.is_written = true;
+        let token = turn.token();
+        self.jobs.insert(token, Job::Heal(fetch));
+        turn.local.apply(token, extent, content, None);
+    }
+
+    /// A copy has something else than was written here, where nothing is under way: it leaves the copies in sync, and the
+    /// volume is not handed to it.
+    fn differs(&mut self, turn: &mut Turn<'_>, position: Position, extent: Extent) {
+        let leaf = Leaf(extent.first() / u64::from(turn.own_shape().leaf_granules));
+        turn.alarm(Alarm::Diverged { position, leaf });
+        if let Some(peer) = self.peers[position.index()].as_mut() {
+            peer.has_failed = true;
+        }
+        self.consider_change(turn);
     }
 
     /// What another copy gave is durable here, or could not be written.
     pub(super) fn heal_written(&mut self, turn: &mut Turn<'_>, fetch: FetchId, is_done: bool) {
-        if let Some(heal) = self.heals.get(&fetch).filter(|_| is_done) {
-            turn.out.push(Effect::Healed(heal.extent));
-        }
-        self.heal_ends(turn, fetch);
-    }
-
-    /// The read is tried again, whatever has come of it; without its base an owner cannot serve.
-    fn heal_ends(&mut self, turn: &mut Turn<'_>, fetch: FetchId) {
         let Some(heal) = self.heals.remove(&fetch) else {
             return;
         };
-        match heal.of {
+        if is_done {
+            turn.out.push(Effect::Healed(heal.extent));
+        }
+        self.heal_ends(turn, fetch, heal.of);
+    }
+
+    /// A copy could not help: another one is asked.
+    fn ask_next(&mut self, turn: &mut Turn<'_>, fetch: FetchId) {
+        let Some(heal) = self.heals.remove(&fetch) else {
+            return;
+        };
+        let of = heal.of;
+        if !self.ask_healer(turn, fetch, heal) {
+            self.heal_ends(turn, fetch, of);
+        }
+    }
+
+    /// The read is tried again, whatever has come of it; without its base an owner cannot serve.
+    fn heal_ends(&mut self, turn: &mut Turn<'_>, fetch: FetchId, of: HealOf) {
+        match of {
             HealOf::Base(_) => self.local_failed(turn),
             HealOf::Read(place) => {
                 place.into_iter().for_each(|place| self.line.leave(place));
@@ -190,20 +234,20 @@ impl Owner {
         }
     }
 
-    /// A session is over: nothing more comes of what that copy was asked for.
+    /// A session is over: nothing more comes of what that copy was asked for, and another is.
     pub(super) fn heals_forget(&mut self, turn: &mut Turn<'_>, position: Position) {
-        let is_its = |heal: &Heal| heal.from == position && !heal.is_written;
-        let its = self.heals.iter().filter(|(_, heal)| is_its(heal));
+        let its = self.heals.iter();
+        let its = its.filter(|(_, heal)| heal.waits_for(position));
         let its: Vec<FetchId> = its.map(|(fetch, _)| *fetch).collect();
         for fetch in its {
-            self.heal_ends(turn, fetch);
+            self.ask_next(turn, fetch);
         }
     }
 
     /// Whether a copy has not answered what it was asked for.
     pub(super) fn heal_waits_for(&self, position: Position) -> bool {
         let mut heals = self.heals.values();
-        heals.any(|heal| heal.from == position && !heal.is_written)
+        heals.any(|heal| heal.waits_for(position))
     }
 
     /// Pieces of the base that other copies are asked for.

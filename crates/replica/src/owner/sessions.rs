@@ -1,6 +1,7 @@
 //! Sessions with the other copies: begun, told what is in flight, ended; and what comes by them.
 
 use super::audit::{By, is_audits};
+use super::heal::Fetched;
 use super::peer::{Attached, Link, Taken};
 use super::{Owner, Work};
 use crate::canary::Canary;
@@ -159,7 +160,18 @@ impl Owner {
                 self.run_reads(turn);
                 self.consider_change(turn);
             }
-            Message::Fetched { fetch, content, .. } => self.fetched(turn, (from, fetch), content),
+            Message::Fetched {
+                fetch,
+                extent,
+                content,
+            } => {
+                let fetched = Fetched {
+                    fetch,
+                    extent,
+                    content,
+                };
+                self.fetched(turn, from, fetched);
+            }
             Message::Digest { copy, digest } if is_audits(copy) => {
                 self.audited(turn, (copy, By::Of(from)), digest);
             }

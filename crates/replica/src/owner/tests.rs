@@ -125,8 +125,8 @@ impl Local for Model {
         let result = Ok(7);
         self.events.push(Event::Digested { token, result });
     }
-    fn matches(&self, _: Extent, content: &Content) -> bool {
-        *content == self.good
+    fn matches(&self, _: Extent, content: &Content) -> Option<bool> {
+        Some(*content == self.good)
     }
     fn unwritten(&self, _: Leaf, most: u32) -> u32 {
         most.min(self.unwritten)

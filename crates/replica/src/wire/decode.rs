@@ -156,15 +156,16 @@ impl Codec {
                 let body: FetchBody = whole(body)?;
                 zeroes(&body.zero)?;
                 zeroes(&[body.content])?;
+                let extent = extent(body.first.get(), body.count.get())?;
                 Message::Fetch {
                     fetch: FetchId(body.fetch.get()),
-                    extent: extent(body.first.get(), body.count.get())?,
+                    extent: self.fits(extent)?,
                 }
             }
             kind::FETCHED if self.version >= HAS_FETCH => {
                 let body: FetchBody = whole(body)?;
                 zeroes(&body.zero)?;
-                let extent = extent(body.first.get(), body.count.get())?;
+                let extent = self.fits(extent(body.first.get(), body.count.get())?)?;
                 Message::Fetched {
                     fetch: FetchId(body.fetch.get()),
                     extent,
@@ -238,6 +239,17 @@ impl Codec {
             content::ZEROES => data.is_empty().then_some(Content::Zeroes).ok_or(wrong),
             _ => Err(WireError::Field("content")),
         }
+    }
+
+    /// What is asked for has room in a message.
+    pub(super) fn fits(self, extent: Extent) -> Result<Extent, WireError> {
+        let bytes = u64::from(extent.count()) * u64::from(self.granule_bytes);
+        let wrong = WireError::Length {
+            what: "what is asked for",
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        };
+        let fits = bytes <= MAX_DATA_BYTES as u64;
+        fits.then_some(extent).ok_or(wrong)
     }
 
     fn attach(self, body: &[u8]) -> Result<Attach, WireError> {

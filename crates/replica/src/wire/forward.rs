@@ -161,7 +161,9 @@ impl Codec {
         let operation = match body.what {
             what::READ => {
                 without(&data)?;
-                HostOperation::Read { extent: range()? }
+                HostOperation::Read {
+                    extent: self.fits(range()?)?,
+                }
             }
             what::GET_REGISTER => {
                 without(&data)?;

@@ -432,3 +432,37 @@ fn an_older_version_has_no_fetch() {
         );
     }
 }
+
+/// One small message does not make its receiver read, or hold, more than a message may have.
+#[test]
+fn what_has_no_room_in_a_message_is_not_asked_for() {
+    let most = MAX_DATA_BYTES as u32 / CODEC.granule_bytes;
+    let asked = |count| {
+        let extent = Extent::new(0, count).expect("an extent");
+        let fetch = FetchId(1);
+        let fetched = |content| Message::Fetched {
+            fetch,
+            extent,
+            content,
+        };
+        let read = Message::Forward(Forward {
+            forward: ForwardId(1),
+            registrant: Registrant::default(),
+            operation: HostOperation::Read { extent },
+        });
+        let zeroes = fetched(Some(Content::Zeroes));
+        [
+            Message::Fetch { fetch, extent },
+            fetched(None),
+            zeroes,
+            read,
+        ]
+    };
+    for (count, is_refused) in [(most, false), (most + 1, true), (u32::MAX, true)] {
+        for message in asked(count) {
+            let answer = CODEC.decode(&bytes(&envelope(message)));
+            let is_wrong = matches!(answer, Err(WireError::Length { .. }));
+            assert_eq!(is_wrong, is_refused, "{answer:?}");
+        }
+    }
+}

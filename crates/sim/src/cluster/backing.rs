@@ -251,7 +251,7 @@ impl Local for Backing {
         self.local_mut().digest(token, extent);
     }
 
-    fn matches(&self, extent: Extent, content: &Content) -> bool {
+    fn matches(&self, extent: Extent, content: &Content) -> Option<bool> {
         self.local().matches(extent, content)
     }
 

@@ -474,17 +474,17 @@ impl Local for Store {
         self.submit(token, Doing::Digest(extent));
     }
 
-    fn matches(&self, extent: Extent, content: &Content) -> bool {
+    fn matches(&self, extent: Extent, content: &Content) -> Option<bool> {
         let values = extent
             .granules()
             .map(|granule| self.content[granule as usize]);
-        match content {
+        Some(match content {
             Content::Zeroes => values.into_iter().all(|value| value == 0),
             Content::Data(bytes) => {
                 let all: Vec<u8> = values.flat_map(Value::to_le_bytes).collect();
                 all == bytes[..]
             }
-        }
+        })
     }
 
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {

@@ -3,12 +3,13 @@
 use super::*;
 
 impl Rig {
-    /// An owner of two copies in sync that can read nothing, of which a host wants a granule; and the question for it.
-    fn bad() -> (Self, Envelope) {
-        let mut rig = Self::after(Epoch(1));
-        while rig.in_sync() != Positions::first(2) {
-            rig.obey(TICK);
-        }
+    /// An owner of copies in sync that can read nothing, of which a host wants a granule; and the question for it.
+    fn bad(copies: u8) -> (Self, Envelope) {
+        let mut rig = Self::begin(Plan {
+            in_sync: Positions::first(copies.into()),
+            copies,
+            ..Plan::default()
+        });
         rig.obey(LONG);
         rig.local.is_bad = true;
         rig.said.clear();
@@ -28,7 +29,14 @@ impl Rig {
     }
 
     fn fetched(&mut self, asked: &Envelope, content: Option<Content>) {
-        let Message::Fetch { fetch, extent } = asked.message else {
+        let Message::Fetch { extent, .. } = asked.message else {
+            panic!("no question");
+        };
+        self.fetched_of(asked, extent, content);
+    }
+
+    fn fetched_of(&mut self, asked: &Envelope, extent: Extent, content: Option<Content>) {
+        let Message::Fetch { fetch, .. } = asked.message else {
             panic!("no question");
         };
         let fetched = Message::Fetched {
@@ -38,6 +46,22 @@ impl Rig {
         };
         self.hear_in(asked, fetched);
     }
+
+    fn hands_over(&self) -> bool {
+        let is_handoff = |said: &Envelope| matches!(said.message, Message::Handoff);
+        self.said.iter().any(is_handoff)
+    }
+}
+
+/// Not what was written.
+fn other() -> Content {
+    Content::Data(Bytes::from(vec![9]))
+}
+
+/// The alarm that a copy is not equal.
+fn diverged(position: Position) -> Alarm {
+    let leaf = Leaf(0);
+    Alarm::Diverged { position, leaf }
 }
 
 fn granule() -> Extent {
@@ -46,7 +70,7 @@ fn granule() -> Extent {
 
 #[test]
 fn what_cannot_be_read_is_taken_from_another_copy_and_the_host_hears_nothing_of_it() {
-    let (mut rig, asked) = Rig::bad();
+    let (mut rig, asked) = Rig::bad(2);
     // What comes meanwhile to the same place waits.
     rig.write(3);
     rig.fetched(&asked, Some(Content::Zeroes));
@@ -58,23 +82,68 @@ fn what_cannot_be_read_is_taken_from_another_copy_and_the_host_hears_nothing_of_
     assert_eq!(rig.fetches().len(), 0, "asked once");
 }
 
-/// Another copy's bytes count only if they are what was written here, and a copy that cannot help does not hold up its
-/// owner, which hands the volume over.
+/// A copy that cannot help does not hold up its owner, which hands the volume over.
 #[test]
-fn what_does_not_match_or_cannot_be_read_there_either_is_not_taken() {
-    let other = Content::Data(Bytes::from(vec![9]));
-    for content in [Some(other), None] {
-        let (mut rig, asked) = Rig::bad();
-        rig.fetched(&asked, content);
+fn what_cannot_be_read_there_either_is_not_taken() {
+    let (mut rig, asked) = Rig::bad(2);
+    rig.fetched(&asked, None);
+    assert!(rig.local.is_bad, "nothing was written");
+    assert_eq!(rig.answers, [Outcome::PathGone]);
+    assert!(!rig.replica.is_serving());
+}
+
+/// Another copy's bytes count only if they are what was written here. One that has others differs: it leaves, and is not
+/// handed the volume.
+#[test]
+fn who_has_something_else_leaves_and_is_not_handed_the_volume() {
+    let (mut rig, asked) = Rig::bad(2);
+    rig.fetched(&asked, Some(other()));
+    assert!(rig.local.is_bad, "nothing was written");
+    assert_eq!(rig.alarms, [diverged(at(1))]);
+    assert_eq!(rig.answers, [Outcome::Failed]);
+    assert!(!rig.hands_over() && rig.replica.is_serving());
+    rig.pass(LONG);
+    assert_eq!(rig.in_sync(), Positions::first(1));
+}
+
+/// The first may have nothing, something else, or go: the next one is asked, and hosts hear nothing of it.
+#[test]
+fn another_copy_is_asked_when_the_first_could_not_help() {
+    for first in [None, Some(None), Some(Some(other()))] {
+        let (mut rig, asked) = Rig::bad(3);
+        assert_eq!(rig.sessions[&asked.session].0, at(1));
+        match first {
+            None => rig.handle(Event::PeerGone { peer: at(1) }),
+            Some(content) => rig.fetched(&asked, content),
+        }
+        let next = rig.fetches().pop().expect("it asks");
+        assert_eq!(rig.sessions[&next.session].0, at(2));
+        rig.fetched(&next, Some(Content::Zeroes));
+        rig.obey(LONG);
+        assert_eq!(rig.answers, [Outcome::Read(Bytes::from(vec![0]))]);
+        assert!(!rig.local.is_bad && rig.replica.is_serving());
+    }
+}
+
+/// An answer to another question than was asked is none, whatever it says: its session ends.
+#[test]
+fn an_answer_about_another_range_ends_the_session() {
+    for extent in [Extent::new(3, 2), Extent::new(4, 1)] {
+        let (mut rig, asked) = Rig::bad(2);
+        let extent = extent.expect("an extent");
+        rig.fetched_of(&asked, extent, Some(Content::Zeroes));
         assert!(rig.local.is_bad, "nothing was written");
-        assert_eq!(rig.answers, [Outcome::PathGone]);
-        assert!(!rig.replica.is_serving());
+        assert_eq!(rig.answers, [Outcome::Failed]);
+        rig.said.clear();
+        rig.pass(TICK * 4);
+        let joins = |said: &Envelope| matches!(said.message, Message::Join(_));
+        assert!(rig.said.iter().any(joins), "it begins anew");
     }
 }
 
 #[test]
 fn a_read_ends_when_the_copy_that_was_asked_has_gone() {
-    let (mut rig, _) = Rig::bad();
+    let (mut rig, _) = Rig::bad(2);
     rig.handle(Event::PeerGone { peer: at(1) });
     assert_eq!(rig.answers, [Outcome::Failed], "there is no other copy");
 }

@@ -1,6 +1,8 @@
 //! What a world goes through when faults have ended and all copies are in sync, quiet and equal: a move that nothing
 //! disturbs, and a bit that flips on one copy.
 
+use ashlar_replica::Extent;
+
 use super::*;
 
 /// Longer than anything is late, and than a session takes to begin again.
@@ -160,8 +162,28 @@ impl World<'_> {
         self.stage = Stage::Flipped { flip, since, found };
         self.heals_at = self.now;
         self.say(|| format!("a bit of granule {granule} flips on node {node}"));
-        self.handle(owner, Event::Verify)?;
+        if self.summary.spoilt > 0 {
+            self.read_flipped(owner, granule as u64)?;
+            self.at(Duration::from_secs(1), Happening::Verify(owner));
+        } else {
+            self.handle(owner, Event::Verify)?;
+        }
         Ok(false)
+    }
+
+    /// A host reads what has changed at another copy, and its owner cannot: it must not take what that copy has.
+    fn read_flipped(&mut self, owner: usize, granule: u64) -> Result<(), String> {
+        let is_data = granule != self.hosts.shape().register;
+        let Some(extent) = Extent::new(granule, 1).filter(|_| is_data) else {
+            return Ok(());
+        };
+        self.nodes[owner].store.spoil(granule, &mut self.chance);
+        let read = Event::Host {
+            command: self.hosts.attempt(),
+            registrant: Registrant::default(),
+            operation: HostOperation::Read { extent },
+        };
+        self.handle(owner, read)
     }
 
     /// A copy in sync differs, says its owner.
@@ -170,6 +192,8 @@ impl World<'_> {
             Stage::Flipped { flip, since, .. } if position(flip.node) == copy => {
                 let found = Found::Alarmed;
                 self.stage = Stage::Flipped { flip, since, found };
+                // Its owner gives it everything anew, and must have it for that.
+                self.nodes.iter_mut().for_each(|node| node.store.unspoil());
                 // A copy that is known to differ is given nothing.
                 if let Some(node) = self.server() {
                     self.at(Duration::ZERO, Happening::Give { node, to: copy });
