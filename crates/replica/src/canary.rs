@@ -118,7 +118,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,

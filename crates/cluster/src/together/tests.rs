@@ -86,7 +86,8 @@ fn a_group_is_taken_in_one_transaction() {
     // Of one revision: one step of the store.
     assert_eq!(a.0, Reply::Swapped(Revision(1)));
     assert_eq!(b.0, Reply::Swapped(Revision(1)));
-    assert!(a.1 >= SOON && a.1 < WAIT, "{:?}", a.1);
+    // The second sleeps before it is begun: the first may begin a little later than that.
+    assert!(a.1 >= SOON / 2 && a.1 < WAIT, "{:?}", a.1);
     // Both are this process's now: what it changes of one waits for nothing.
     rig.together.keep(&[A, B], &[B]);
     let (reply, took) = run(rig.swap(AT_ONCE, change(A, 1, 5)));
