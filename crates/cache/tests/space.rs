@@ -158,6 +158,22 @@ fn a_write_over_what_is_newer_and_beside_it_goes_both_ways() {
     }
 }
 
+/// What goes around is not in the cache, nor in what it tries to see what is best kept.
+#[test]
+fn what_goes_around_leaves_no_names() {
+    for (mode, leaves_some) in [(Mode::WriteAround, false), (Mode::WriteBack, true)] {
+        let mut world = World::new(5, Shape::of(mode), None);
+        world.quiet();
+        let before = world.cache().status().policy_bytes;
+        for place in 0..60 {
+            world.submit(Operation::Write(Durability::Cached), 300 + 4 * place, 2);
+        }
+        world.quiet();
+        let after = world.cache().status().policy_bytes;
+        assert_eq!(after > before, leaves_some, "{before} {after}");
+    }
+}
+
 /// Of a full pool, too, the cache keeps what is asked for now, in place of what was.
 #[test]
 fn a_cache_in_a_full_pool_makes_do_with_what_it_has() {
