@@ -238,7 +238,7 @@ impl PoolManager {
     pub(super) fn let_go_pool(&self, name: &str, force: bool) -> Result<(), ControlError> {
         let mut pools = self.lock();
         if let Some(Kept::Failed { id, .. }) = pools.get(name) {
-            // Whoever looks for its drives, or brings it up, for minutes, sees that it is wanted no more.
+            // What looks for its drives, or brings it up, for minutes, sees that it is wanted no more.
             let id = *id;
             self.memory.forget(id)?;
             self.expect_no_volumes_of(id);
