@@ -63,6 +63,10 @@ fn the_log_of_a_pool_that_loses_a_drive_tells_its_story() {
     });
     node.end();
     let node = Node::logging(&room, &["--log-format", "json"]);
+    std::fs::remove_file(room.path("d1")).expect("a file");
+    eventually("the log says that a drive's file is gone", || {
+        node.said().contains("d1 was deleted or renamed")
+    });
     let said = node.said();
     node.end();
     let lines = lines(&said);
@@ -87,6 +91,7 @@ fn the_log_of_a_pool_that_loses_a_drive_tells_its_story() {
     one("INFO", &["pool tank: no copy is missing any more"]);
     assert!(!with(&lines, &["rebuild has begun"]).is_empty(), "{said}");
     assert!(!with(&lines, &["rebuild has ended"]).is_empty(), "{said}");
+    one("WARN", &["pool tank: drive", "d1 was deleted or renamed"]);
     one("INFO", &["scrub has begun"]);
     one("INFO", &["scrub has ended: 0 bad copies found"]);
     assert!(

@@ -211,6 +211,12 @@ fn a_volume_that_stops_when_degraded_reads_on_until_redundancy_is_back() {
     node.ok(&["pool", "add", "tank", "--drive", &drives[2]]);
     node.await_healthy();
     assert_eq!(state(&node), "online");
+    for told in [
+        "volume tank/db takes no writes: ",
+        "volume tank/db takes writes again",
+    ] {
+        eventually("the log says so", || node.said().contains(told));
+    }
     load.during(node.place(&nqn), |round| round.more(300));
     load.verify(node.place(&nqn));
     node.end();

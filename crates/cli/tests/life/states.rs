@@ -198,12 +198,19 @@ fn a_stripe_that_has_lost_a_drive_is_deleted_and_its_space_comes_back() {
     eventually("it has failed", || show()["state"] == "failed");
     let reason = text(&show()["reason"]);
     assert!(reason.contains("`volume delete`"), "{reason}");
+    eventually("the log says so", || {
+        node.said().contains("volume tank/raw: ")
+    });
     node.ok(&["volume", "delete", "tank/raw", "--destroy-data"]);
     eventually("its space is given back", || {
         let list = node.json(&["volume", "list"]);
         let volumes = list.as_array().expect("a list").iter();
         let mut left = volumes.filter(|volume| volume["name"] == "raw");
         left.all(|volume| volume["state"] == "deleting") && volumes_are(&node, 1)
+    });
+    eventually("the log says so", || {
+        node.said()
+            .contains("volume tank/raw is gone, and its space is free")
     });
     node.end();
 }
