@@ -232,9 +232,13 @@ impl PoolManager {
             }
             Ok(pool) => {
                 self.take_down(&pool);
-                let is_known = pools.values().any(|kept| kept.id() == pool.id);
-                // What the import has stored was to be forgotten with the pool.
-                if !is_known && let Err(error) = self.memory.forget(pool.id) {
+                let is_ending = self.stopping.load(Ordering::Acquire);
+                let is_known = pools.iter().any(|(named, kept)| {
+                    kept.id() == pool.id || kept.id().is_nil() && named == name
+                });
+                // What the import has stored was to be forgotten with the pool; the end of the daemon takes none away.
+                let is_let_go = !is_ending && !is_known;
+                if is_let_go && let Err(error) = self.memory.forget(pool.id) {
                     error!(pool = name, "pool {name}: {}", error.message);
                 }
             }
@@ -486,5 +490,34 @@ mod tests {
             "it was opened"
         );
         assert!(room.manager.pools().is_empty());
+    }
+    #[test]
+    fn a_pool_that_comes_up_while_the_daemon_ends_is_known_to_the_next() {
+        let (room, config) = room();
+        let (drive, away) = (room.path("d0"), room.path("away"));
+        std::fs::rename(&drive, &away).expect("it is there");
+        let room = room.again(&config);
+        await_reason(&room, LOOKED_FOR);
+        let manager = &room.manager;
+        let (id, drives) = {
+            let pool = &manager.state.read().pools[0];
+            (pool.id, pool.drives.clone())
+        };
+        // No other brings it up.
+        let look = manager.look_of("tank");
+        let _look = look.lock().expect("whole");
+        std::fs::rename(&away, &drive).expect("it comes");
+        let opened = manager.open_known(&drives);
+        let pool = manager.bring_up(&Wanted::new("tank", Some(id)), opened);
+        // As the end of the daemon does, which then waits for hosts.
+        manager.stopping.store(true, Ordering::Release);
+        manager.lock().clear();
+        let start = Start {
+            name: "tank".into(),
+            id: Some(id),
+            drives,
+        };
+        manager.keep_started(&start, pool);
+        assert_eq!(manager.state.read().pools.len(), 1);
     }
 }

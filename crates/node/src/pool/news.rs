@@ -85,11 +85,10 @@ impl News {
     /// Of a pool that is imported, with these drives by member.
     pub fn new(engine: &Engine, drives: impl Iterator<Item = Option<Description>>) -> Self {
         let states = engine.members().iter().map(|member| member.state);
-        let volumes = engine.volume_conditions().into_iter();
+        // Of volumes nothing is known: what an import finds stopped, or lacking blocks, is told.
         let mut news = Self {
             names: drives.map(|drive| drive.as_ref().map(short)).collect(),
             states: states.collect(),
-            volumes: volumes.map(|one| (one.number, one)).collect(),
             ..Self::default()
         };
         news.redundancy.stir(Moment::ORIGIN);
