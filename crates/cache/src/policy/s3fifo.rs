@@ -338,7 +338,7 @@ impl S3Fifo {
     /// What is to go next, if `may_go` says so of it; what may not is passed over, and comes into question
     /// again after all others. When too much of the small queue may not, the main queue's turn is now. What goes is
     /// out of the queues, and its name is a ghost if it came from the small one. Where all are to stay, the one that is
-    /// oldest after [`STEPS`] goes.
+    /// oldest after `STEPS` goes.
     pub fn victim(&mut self, mut may_go: impl FnMut(BlockIndex) -> bool) -> Option<BlockIndex> {
         // Each block is looked at as often as it can have been asked for, and once more.
         let (mut refused, from) = (0, self.steps);
