@@ -286,8 +286,9 @@ impl Home {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::plan;
     use super::*;
-    use crate::inputs::{Kind, Mix};
+    use crate::inputs::Kind;
 
     #[test]
     fn every_user_is_at_one_agent() {
@@ -299,19 +300,9 @@ mod tests {
             assert_eq!(all, (0..users).collect::<Vec<_>>());
         }
     }
+
     fn timed() -> RunPlan {
-        RunPlan {
-            users: vec![3],
-            ramp: Duration::ZERO,
-            measure: Duration::from_secs(1),
-            mode: Mode::Timed,
-            mix: Mix::TprocC,
-            all_warehouses: false,
-            pauses: None,
-            repeats: 1,
-            seed: 1,
-            slow_down: 0.0,
-        }
+        plan(&[3], Mode::Timed, 1000)
     }
 
     fn sent(words: String) -> OtherHome {

@@ -92,7 +92,7 @@ impl Acts for Told {
     }
 }
 
-fn plan(users: &[usize], mode: Mode, millis: u64) -> RunPlan {
+pub(super) fn plan(users: &[usize], mode: Mode, millis: u64) -> RunPlan {
     RunPlan {
         users: users.to_vec(),
         ramp: Duration::ZERO,
