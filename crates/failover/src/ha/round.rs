@@ -89,7 +89,11 @@ impl Scene<'_> {
             self.progress.go_on()?;
             let round = self.play(fault, pulse);
             let round = round.map_err(|error| {
-                LabError::check(format!("fault {}, {}: {error}", number + 1, fault.word()))
+                let (number, word) = (number + 1, fault.word());
+                LabError::check(format!(
+                    "fault {number}, {word}: {error}\n{}",
+                    self.account()
+                ))
             })?;
             self.progress.say(&format!("fault {}: {round}", number + 1));
             Ok(round)
@@ -100,7 +104,7 @@ impl Scene<'_> {
     /// One fault.
     pub(super) fn play(&self, fault: HaFault, pulse: &Pulse) -> Result<Round, LabError> {
         let before = self.await_in_sync(&mut 0)?;
-        self.await_answers(pulse)?;
+        self.await_answers(pulse, "before it")?;
         self.take_gap(pulse);
         let owner = owner_of(&before);
         let member = before.replication.iter().flat_map(|known| &known.replicas);
@@ -130,7 +134,7 @@ impl Scene<'_> {
         let mut most = 0;
         let after = self.await_in_sync(&mut most)?;
         let in_sync = mended.elapsed();
-        self.await_answers(pulse)?;
+        self.await_answers(pulse, "when it is mended")?;
         let owner_after = owner_of(&after);
         let failover = after.replication.and_then(|known| known.last_failover);
         Ok(Round {
@@ -177,7 +181,7 @@ impl Scene<'_> {
             _ if self.is_soak => self.hold(fault.short_hold())?,
             _ => self.hold(fault.hold())?,
         }
-        self.await_answers(pulse)
+        self.await_answers(pulse, "while it lasts")
     }
 
     /// Hosts write on; then all lose power, and the member's drives are what they were before.
@@ -185,7 +189,7 @@ impl Scene<'_> {
         self.nodes.await_ready(member, self.progress)?;
         self.await_in_sync(&mut 0)?;
         self.hold(HaFault::OldImage.hold())?;
-        self.await_answers(pulse)?;
+        self.await_answers(pulse, "while it lasts")?;
         HaFault::KillAll.strike(self.nodes, member)?;
         self.nodes.restore_image(member)
     }
@@ -282,15 +286,24 @@ impl Scene<'_> {
     }
 
     /// Waits until the clients have had some more answers.
-    pub(super) fn await_answers(&self, pulse: &Pulse) -> Result<(), LabError> {
+    pub(super) fn await_answers(&self, pulse: &Pulse, when: &str) -> Result<(), LabError> {
         let pulses = self.pulses(pulse);
         let goals: Vec<u64> = pulses
             .iter()
             .map(|pulse| pulse.answers() + ANSWERS)
             .collect();
-        self.eventually("the clients have answers again", |_| {
+        let what = format!("the clients have answers again, {when}");
+        let waited = self.eventually(&what, |_| {
             let mut both = pulses.iter().zip(&goals);
             Ok(both.all(|(pulse, &goal)| pulse.answers() >= goal))
+        });
+        let told = |pulse: &&Pulse| {
+            let silence = pulse.silence().as_secs();
+            format!("{} answers, the last {silence} s ago", pulse.answers())
+        };
+        waited.map_err(|error| {
+            let told: Vec<String> = pulses.iter().map(told).collect();
+            LabError::check(format!("{error} ({})", told.join("; ")))
         })
     }
 
