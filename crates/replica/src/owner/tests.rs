@@ -25,6 +25,7 @@ use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
 mod exact;
+mod giving;
 mod heal;
 mod pacing;
 mod runs;
