@@ -420,6 +420,14 @@ pub enum Alarm {
         /// Where.
         leaf: Leaf,
     },
+    /// What a copy is to be given cannot be read here, and no other copy has it: that copy is not in sync before it was
+    /// written. There may be more of it.
+    Unreadable {
+        /// Which copy.
+        position: Position,
+        /// Where.
+        extent: Extent,
+    },
     /// The local store cannot read or write what it should, or does not answer: this node stops serving.
     LocalFailed,
     /// This copy is an old image: it takes no part until it was copied in full.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ashlar_block::Moment;
+
 use super::line::Place;
+use super::unreadable::Unreadable;
 use super::walk::{AT_ONCE, Walk};
 use crate::event::{Shape, Turn};
 use crate::extent::{Extent, ExtentSet};
@@ -41,6 +44,8 @@ pub(crate) struct Learner {
     missing: ExtentSet,
     /// Of that, what is on its way.
     claimed: ExtentSet,
+    /// And what cannot be read here.
+    pub(super) unreadable: Unreadable,
     /// Nothing before this granule is to be claimed.
     front: u64,
     pub(crate) copies: BTreeMap<CopyId, Copying>,
@@ -59,6 +64,7 @@ impl Learner {
         Self {
             missing,
             claimed: ExtentSet::new(),
+            unreadable: Unreadable::new(),
             front: 0,
             copies: BTreeMap::new(),
             waiting_copies: 0,
@@ -134,7 +140,11 @@ impl Learner {
         let mut clean = ExtentSet::from(done.extent);
         let newer = self.sent.range(record..).map(|(_, sent)| sent.extent);
         newer.for_each(|extent| clean.remove(extent));
-        clean.iter().for_each(|extent| self.missing.remove(extent));
+        for extent in clean.iter() {
+            self.missing.remove(extent);
+            let written = self.unreadable.written(extent);
+            written.iter().for_each(|one| self.claimed.remove(one));
+        }
         clean
     }
 
@@ -162,6 +172,7 @@ impl Learner {
             let piece = self.missing.front_from(self.front, most)?;
             match self.claimed.apart_from(piece) {
                 Ok(piece) => {
+                    let piece = self.unreadable.cut(piece);
                     self.front = piece.end();
                     self.claimed.insert(piece);
                     return Some(piece);
@@ -182,6 +193,26 @@ impl Learner {
         self.claimed.remove(copying.extent);
         self.missing.remove(copying.extent);
         Some(copying)
+    }
+
+    /// A piece could not be read here.
+    pub(super) fn unread(&mut self, copy: CopyId, now: Moment) -> Option<Copying> {
+        let copying = self.copies.remove(&copy)?;
+        if !self.unreadable.add(copying.extent, now) {
+            self.unclaim(copying.extent);
+        }
+        Some(copying)
+    }
+
+    /// What could not be read is tried again, if it is time.
+    pub(super) fn read_again(&mut self, now: Moment) {
+        let again = self.unreadable.again(now);
+        again.iter().for_each(|extent| self.unclaim(extent));
+    }
+
+    fn unclaim(&mut self, extent: Extent) {
+        self.claimed.remove(extent);
+        self.front = self.front.min(extent.first());
     }
 
     /// Whether everything that was missed is there.

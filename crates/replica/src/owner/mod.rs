@@ -25,6 +25,7 @@ mod sessions;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 mod walk;
 mod writes;
 
@@ -59,6 +60,7 @@ use ops::Ops;
 use pacing::Pacing;
 use peer::Peer;
 use reads::{Arrived, Reading, Whose};
+use unreadable::is_lost;
 
 /// A member that is silent for so long leaves the in-sync set: T_remove.
 pub const REMOVE_AFTER: Duration = Duration::from_millis(500);
@@ -456,6 +458,9 @@ impl Owner {
                     if self
                         .fetch(turn, (&error, extent), HealOf::Base(place))
                         .is_some() => {}
+                (Err(error), Job::Copy { to, session, copy }) if is_lost(&error) => {
+                    self.copy_unreadable(turn, (to, session), copy);
+                }
                 (Err(_), _) => self.local_failed(turn),
             }
             return;
@@ -531,6 +536,9 @@ impl Owner {
             }
             (Some(Job::Audit(copy)), Ok(digest)) => {
                 self.audited(turn, (copy, By::Us), digest);
+            }
+            (Some(Job::Digest { to, session, copy }), Err(error)) if is_lost(&error) => {
+                self.proof_unreadable(turn, (to, session), copy);
             }
             (Some(_), Err(_)) => self.local_failed(turn),
             _ => {}

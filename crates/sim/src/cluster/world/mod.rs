@@ -492,7 +492,7 @@ impl World<'_> {
                     | Alarm::KeyUnreadable(_) => {
                         return Err(format!("node {node}: {alarm:?}"));
                     }
-                    Alarm::LocalFailed | Alarm::OldImage => {}
+                    Alarm::LocalFailed | Alarm::OldImage | Alarm::Unreadable { .. } => {}
                 }
             }
             Effect::Proven(proof) => {
