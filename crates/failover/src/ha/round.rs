@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress, Pulse};
 use ashlar_node::model::{FailoverCause, MoveVolume, ReplicateVolume, VolumeName, VolumeStatus};
-use ashlar_testbed::nodes::Nodes;
+use ashlar_oltp::processes::Sign;
+use ashlar_testbed::nodes::{DriveTrouble, Nodes, Seat};
 use serde::Serialize;
 
 use super::kinds::HaFault;
@@ -111,7 +112,9 @@ impl Scene<'_> {
         let member = member.map(|one| &one.node).find(|node| **node != owner);
         let member = member.cloned().unwrap_or_default();
         let node = match fault {
-            HaFault::Etcd | HaFault::EtcdMember | HaFault::EtcdMajority => "etcd".to_owned(),
+            HaFault::Etcd | HaFault::EtcdMember | HaFault::EtcdMajority | HaFault::EtcdPauses => {
+                "etcd".to_owned()
+            }
             HaFault::KillAll | HaFault::Power | HaFault::Upgrade => "all".to_owned(),
             _ if fault.takes_member() => member.clone(),
             _ => owner.clone(),
@@ -169,6 +172,7 @@ impl Scene<'_> {
             HaFault::Copies => self.change_copies(owner)?,
             HaFault::KillAll | HaFault::Power => return Ok(()),
             HaFault::Upgrade => upgrade::roll(self, pulse)?,
+            HaFault::EtcdPauses => self.pause(owner, member, pulse)?,
             HaFault::OldImage => return self.turn_back(member, pulse),
             _ if fault.takes_owner() => {
                 // Only those that do not fail are asked: others may not answer.
@@ -182,6 +186,20 @@ impl Scene<'_> {
             _ => self.hold(fault.hold())?,
         }
         self.await_answers(pulse, "while it lasts")
+    }
+
+    /// What goes on after a while does so without the quorum.
+    fn pause(&self, owner: &str, member: &str, pulse: &Pulse) -> Result<(), LabError> {
+        let lasts = HaFault::EtcdPauses.hold();
+        self.nodes.set_drives(owner, Some(DriveTrouble::Hung))?;
+        self.hold(lasts)?;
+        self.nodes.set_drives(owner, None)?;
+        self.await_answers(pulse, "after the owner's drives hung")?;
+        let member = Seat::node(member);
+        self.nodes.signal(&member, Sign::Stop);
+        self.hold(lasts)?;
+        self.nodes.signal(&member, Sign::Continue);
+        Ok(())
     }
 
     /// Hosts write on; then all lose power, and the member's drives are what they were before.
