@@ -323,7 +323,7 @@ impl PoolManager {
     }
 
     /// Drives that a pool counts on and that may come yet.
-    fn lacks(&self, opened: &Opened) -> Option<String> {
+    pub(super) fn lacks(&self, opened: &Opened) -> Option<String> {
         let state = self.state.read();
         if opened.drives.is_empty() {
             let none = opened.missing.len() > opened.silent.len();
@@ -473,7 +473,15 @@ mod tests {
         await_reason(&room, &format!("in use by process {}", child.id()));
         await_reason(&room, TAKEN);
         assert_eq!(state(&room), PoolState::Failed);
-        // Who gives the order knows better.
+        // An order that does not say so does not mean that the pool is to go on without it.
+        let plain = room.manager.import_pool("tank", ImportPool::default());
+        let refused = plain.expect_err("the other may serve it").message;
+        assert!(
+            refused.contains(&format!("in use by process {}", child.id())),
+            "{refused}"
+        );
+        assert_eq!(state(&room), PoolState::Failed);
+        // Who gives this order knows better.
         let order = ImportPool {
             degraded: true,
             ..ImportPool::default()

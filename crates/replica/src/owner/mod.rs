@@ -459,7 +459,7 @@ impl Owner {
                         .fetch(turn, (&error, extent), HealOf::Base(place))
                         .is_some() => {}
                 (Err(error), Job::Copy { to, session, copy }) if is_lost(&error) => {
-                    self.copy_unreadable(turn, (to, session), copy);
+                    self.copy_unreadable(turn, (to, session), (copy, &error));
                 }
                 (Err(_), _) => self.local_failed(turn),
             }

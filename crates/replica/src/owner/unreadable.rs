@@ -1,11 +1,15 @@
-//! What a learner is to be given and cannot be read here, while no other copy could do better: the learner is given all
-//! else, and what hosts write, and is not in sync before the rest can be read or was written. The owner serves on.
+//! What a learner is to be given and cannot be read here: it is taken from another copy in sync. If none has it, the
+//! learner is given all else, and what hosts write, and is not in sync before the rest can be read or was written. The
+//! owner serves on.
 
 use std::time::Duration;
 
 use ashlar_block::{ErrorKind, IoError, Moment};
 
 use super::Owner;
+use super::heal::HealOf;
+use super::learner::{Copying, Learner};
+use super::line::Place;
 use crate::event::{Alarm, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{CopyId, Position, SessionId};
@@ -85,31 +89,65 @@ impl Owner {
         &mut self,
         turn: &mut Turn<'_>,
         (to, session): (Position, SessionId),
-        copy: CopyId,
+        (copy, error): (CopyId, &IoError),
     ) {
-        if self.hands_errors_over(turn) {
-            return;
-        }
-        let peer = self.peers[to.index()].as_mut();
-        let peer = peer.filter(|peer| peer.session == session);
-        let learner = peer.and_then(|peer| peer.learner.as_mut());
-        let Some((learner, copying)) = learner.and_then(|learner| {
-            let copying = learner.unread(copy, turn.now)?;
-            Some((learner, copying))
-        }) else {
+        let now = turn.now;
+        let learner = self.learner_of(to, session);
+        let Some(copying) = learner.and_then(|learner| learner.unread(copy, now)) else {
             return;
         };
-        let is_one = copying.extent.count() == 1;
-        if is_one && !std::mem::replace(&mut learner.unreadable.is_told, true) {
-            let (position, extent) = (to, copying.extent);
-            turn.alarm(Alarm::Unreadable { position, extent });
+        let Copying { extent, place } = copying;
+        let of = HealOf::Copy { to, session, place };
+        let is_one = extent.count() == 1;
+        if is_one && self.fetch(turn, (error, extent), of).is_some() {
+            return;
         }
-        copying
-            .place
-            .into_iter()
-            .for_each(|place| self.line.leave(place));
+        if is_one {
+            self.tell_unreadable(turn, (to, session), extent);
+        }
+        self.leave_piece(turn, place);
+    }
+
+    /// Another copy has given what a learner lacks, or none could.
+    pub(super) fn copy_healed(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (extent, is_done): (Extent, bool),
+        of: HealOf,
+    ) {
+        let HealOf::Copy { to, session, place } = of else {
+            return;
+        };
+        if !is_done {
+            self.tell_unreadable(turn, (to, session), extent);
+        }
+        self.leave_piece(turn, place);
+    }
+
+    fn leave_piece(&mut self, turn: &mut Turn<'_>, place: Option<Place>) {
+        place.into_iter().for_each(|place| self.line.leave(place));
         self.start_work(turn);
         self.resync(turn);
+    }
+
+    fn learner_of(&mut self, to: Position, session: SessionId) -> Option<&mut Learner> {
+        let peer = self.peers[to.index()].as_mut();
+        let peer = peer.filter(|peer| peer.session == session);
+        peer.and_then(|peer| peer.learner.as_mut())
+    }
+
+    fn tell_unreadable(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (position, session): (Position, SessionId),
+        extent: Extent,
+    ) {
+        let learner = self.learner_of(position, session);
+        let is_told =
+            learner.is_none_or(|learner| std::mem::replace(&mut learner.unreadable.is_told, true));
+        if !is_told {
+            turn.alarm(Alarm::Unreadable { position, extent });
+        }
     }
 
     /// What leaves hold could not be told here: the learner is proven later.
@@ -119,9 +157,6 @@ impl Owner {
         (to, session): (Position, SessionId),
         copy: CopyId,
     ) {
-        if self.hands_errors_over(turn) {
-            return;
-        }
         let shape = self.shape(turn.at());
         let peer = self.peers[to.index()].as_ref();
         let peer = peer.filter(|peer| peer.session == session);
