@@ -39,7 +39,7 @@ pub(super) struct Opened {
     /// Those of the others that are there and do not answer: they are not waited for again.
     silent: Vec<String>,
     /// Another process has one of them that is not known to have ended.
-    is_taken: bool,
+    pub(super) is_taken: bool,
 }
 
 /// A pool that is to be brought up.
