@@ -418,6 +418,50 @@ fn a_write_that_a_stopped_forwarder_holds_does_not_undo_newer_ones() {
     }
 }
 
+/// A host whose kernel sends by two portals of a node in turn: what one has written beside the other is no reason to
+/// refuse either.
+#[test]
+fn a_host_that_writes_by_two_associations_at_once_is_hardly_refused() {
+    const AT_ONCE: u64 = 8;
+    const TURNS: u64 = 200;
+    const BLOCKS: u64 = 2048;
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let (owner, _) = seats(&cluster);
+    let who = Host::new(&cluster, 1).who;
+    let mut paths = [(); 2].map(|()| Path::to(&who, cluster.portal(NODES[owner])));
+    let data = vec![7; BLOCK];
+    let (mut refused, begun) = (0, Instant::now());
+    for turn in 0..TURNS {
+        for (path, half) in paths.iter_mut().zip(0..) {
+            // Each block by one of them at a time, and by both in the end.
+            let first = (2 * turn + (half + turn) % 2) * AT_ONCE;
+            for block in first..first + AT_ONCE {
+                path.io.send_write(block % BLOCKS, &data);
+            }
+        }
+        for path in &mut paths {
+            let mut lags = false;
+            for _ in 0..AT_ONCE {
+                let status = path.io.next_status().expect("an answer");
+                assert!(status.is_success() || status == Status::ANA_TRANSITION);
+                lags |= !status.is_success();
+                refused += u64::from(!status.is_success());
+            }
+            if lags {
+                path.listener.catch_up();
+            }
+        }
+    }
+    let (all, took) = (2 * TURNS * AT_ONCE, begun.elapsed());
+    let rate = (all - refused) as f64 / took.as_secs_f64();
+    println!("{refused} of {all} writes were refused, {rate:.0} a second were not");
+    assert!(refused < all / 20, "{refused} of {all}");
+}
+
 /// Where a volume is, as a node's discovery tells our own initiator.
 fn portals(cluster: &Cluster, asked: &str) -> BTreeSet<String> {
     let address = cluster.portal(asked).to_string();

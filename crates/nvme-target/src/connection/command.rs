@@ -29,7 +29,7 @@ impl Connection {
         }
         let taken = self.slots.take(command);
         let index = taken.ok_or(Fatal::new(FatalStatus::PduSequenceError))?;
-        self.slots.get_mut(index).label = self.label_of(command.nsid.get());
+        self.slots.get_mut(index).label = self.label_of(ctx.devices, command.nsid.get());
         let planned = self.plan(&command).and_then(|transfer| {
             check_capsule(&command, transfer, in_capsule)?;
             Ok(transfer)
