@@ -51,7 +51,6 @@ pub(crate) fn shared(arguments: &SharedArguments) -> Result<Option<Shared>, Fail
         state: state(&arguments.path).map_err(|why| usage("--path", why))?,
         portals: arguments.portals.clone(),
         // What two targets have of one device in flight, neither knows of the other.
-        is_fenced: false,
         core: None,
         quiesce: Duration::ZERO,
     }))

@@ -46,7 +46,11 @@ struct Listener {
 
 impl Listener {
     fn to(who: &Who, portal: SocketAddr, notice: u32) -> Self {
-        let (mut admin, cntlid) = Client::admin_as(who, portal);
+        let (admin, cntlid) = Client::admin_as(who, portal);
+        Self::over(admin, cntlid, notice)
+    }
+
+    fn over(mut admin: Client, cntlid: u16, notice: u32) -> Self {
         let wants = Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, notice);
         assert!(admin.call(wants, &[]).0.status().is_success());
         let mut listener = Self {
@@ -98,14 +102,40 @@ impl Listener {
 struct Path {
     listener: Listener,
     io: Client,
+    /// Ends this association, as a command to another controller.
+    reset: Command,
 }
 
 impl Path {
     fn to(who: &Who, portal: SocketAddr) -> Self {
-        let listener = Listener::to(who, portal, notices::ANA_CHANGE);
+        let (mut admin, cntlid) = Client::admin_as(who, portal);
+        let reset = reset_of(&mut admin, cntlid);
+        let listener = Listener::over(admin, cntlid, notices::ANA_CHANGE);
         let io = Client::io_as(who, portal, listener.cntlid, 1);
-        Self { listener, io }
+        Self {
+            listener,
+            io,
+            reset,
+        }
     }
+}
+
+/// Cross-Controller Reset of the controller that this is the admin queue of.
+fn reset_of(admin: &mut Client, cntlid: u16) -> Command {
+    let what = Identify {
+        cns: cns::CONTROLLER,
+        ..Identify::default()
+    };
+    let (_, page) = admin.call(Command::identify(0, what), &[]);
+    let number = page[136..144].try_into().expect("eight bytes");
+    let number = u64::from_le_bytes(number);
+    let mut command = Command::new(0x38, 0);
+    command
+        .cdw10
+        .set(u32::from(page[135]) << 16 | u32::from(cntlid));
+    command.cdw12.set(number as u32);
+    command.cdw13.set((number >> 32) as u32);
+    command
 }
 
 /// A host of the volume, connected to both nodes.
@@ -460,6 +490,46 @@ fn a_host_that_writes_by_two_associations_at_once_is_hardly_refused() {
     let rate = (all - refused) as f64 / took.as_secs_f64();
     println!("{refused} of {all} writes were refused, {rate:.0} a second were not");
     assert!(refused < all / 20, "{refused} of {all}");
+}
+
+/// What the other node holds of an association takes no effect once its end was told: not after a read, either.
+#[test]
+fn a_read_behind_the_reset_of_another_nodes_controller_is_not_reverted() {
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let (owner, forwarder) = seats(&cluster);
+    let mut host = Host::new(&cluster, 1);
+    let (old, late) = (vec![1; BLOCK], vec![2; BLOCK]);
+    for block in 0..4 {
+        // The label of what is sent next is fresh: the host has written by no other association.
+        for _ in 0..2 {
+            let fresh = host.settled(forwarder, |io| io.write(block, &old));
+            assert_eq!(fresh, Status::SUCCESS);
+        }
+        let (mut other, _) = Client::admin_as(&host.who, cluster.portal(NODES[owner]));
+        let stopped = stop(&cluster, NODES[forwarder]);
+        host.paths[forwarder].io.send_write(block, &late);
+        other.send(host.paths[forwarder].reset, &[]);
+        // Until its answer is durable on both it does not come.
+        other.has_answer(NOT_NOTICED);
+        resume(stopped);
+        let (reset, _) = other.reply();
+        assert_eq!((reset.status(), reset.dw0.get()), (Status::SUCCESS, 1));
+        let mut found = Vec::new();
+        eventually("it is read", || {
+            let (status, data) = host.paths[owner].io.try_read(block, BLOCK as u32);
+            found = data;
+            status.is_success()
+        });
+        let status = host.paths[forwarder].io.next_status();
+        let is_refused = status.is_none_or(|status| !status.is_success());
+        assert!(is_refused, "block {block}: {status:?}");
+        assert!(found == old, "block {block}: {:?}", &found[..2]);
+        host.reconnect(&cluster, forwarder);
+    }
 }
 
 /// Where a volume is, as a node's discovery tells our own initiator.

@@ -320,6 +320,9 @@ impl Connection {
         self.resets = resets;
         for (index, waits, result) in done {
             let status = waits.outcome().unwrap_or(Status::INTERNAL_ERROR);
+            let opcode = self.command_of(index).opcode;
+            let status = admin::cross_reset::told(opcode, status);
+            let result = if status.is_success() { result } else { 0 };
             self.complete(index, status, result);
         }
         !self.resets.is_empty()

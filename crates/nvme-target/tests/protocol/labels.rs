@@ -26,7 +26,6 @@ fn world() -> (World, Disk) {
             controller_ids: 1..=100,
             state: AnaState::Optimized,
             portals: Vec::new(),
-            is_fenced: true,
             core: Some(0),
             quiesce: Duration::ZERO,
         }),
