@@ -514,7 +514,7 @@ fn a_read_behind_the_reset_of_another_nodes_controller_is_not_reverted() {
         host.paths[forwarder].io.send_write(block, &late);
         other.send(host.paths[forwarder].reset, &[]);
         // Until its answer is durable on both it does not come.
-        other.has_answer(NOT_NOTICED);
+        assert!(!other.has_answer(NOT_NOTICED), "block {block}");
         resume(stopped);
         let (reset, _) = other.reply();
         assert_eq!((reset.status(), reset.dw0.get()), (Status::SUCCESS, 1));

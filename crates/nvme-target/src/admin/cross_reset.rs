@@ -14,8 +14,10 @@
 //! Only associations of the same host (NQN and identifier) can be named. One of another target of a shared
 //! subsystem is not ended from here. But where one of the targets decides for all of them
 //! ([`Wants::Succeed`]), it refuses from then on what that association has sent and nothing has come of
-//! yet: that is what the answer waits for. While none decides, the reset is said to be in progress, and
-//! the host asks again. Elsewhere this target cannot tell, and says so (Invalid Controller Identifier).
+//! yet: that is what the answer waits for, whichever target has made the controller, because what that one
+//! has passed on may still be on its way. While none decides, the reset is said to be in progress, and
+//! the host asks again. Elsewhere this target cannot tell of others' controllers, and says so (Invalid
+//! Controller Identifier).
 
 use std::sync::Arc;
 
@@ -51,24 +53,28 @@ pub(super) fn identify(page: &mut [u8], instance: Instance) {
     page[CCRL] = LIMIT;
 }
 
-/// Sees to it that nothing comes any more of one that is not known here.
-fn end_elsewhere(controller: &Controller, id: u16) -> Outcome {
+/// Has what was passed on of the host's other associations refused, where one target decides for all.
+fn refer(controller: &Controller) -> Option<Waits> {
     let Role::Io(subsystem) = &controller.role else {
-        return Outcome::Result(COMPLETE);
+        return None;
     };
-    if subsystem.makes(id) {
-        return Outcome::Result(COMPLETE);
-    }
     let refer = |namespace: &Namespace| {
         let guard = namespace.guard.as_ref()?;
         guard.refer(petition(controller, None, Wants::Succeed))
     };
     let waits: Option<Vec<Waits>> = subsystem.namespaces.iter().map(refer).collect();
-    match waits {
-        Some(waits) => {
-            let all = waits.into_iter().fold(Waits::default(), Waits::and);
-            Outcome::Waits(all, COMPLETE)
-        }
+    Some(waits?.into_iter().fold(Waits::default(), Waits::and))
+}
+
+/// Sees to it that nothing comes any more of one that is not known here.
+fn end_elsewhere(controller: &Controller, id: u16) -> Outcome {
+    let is_made_here = match &controller.role {
+        Role::Io(subsystem) => subsystem.makes(id),
+        Role::Discovery => true,
+    };
+    match refer(controller) {
+        Some(waits) => Outcome::Waits(waits, COMPLETE),
+        None if is_made_here => Outcome::Result(COMPLETE),
         None => Outcome::Done(Status::INVALID_CONTROLLER_ID),
     }
 }
@@ -117,5 +123,7 @@ pub(super) fn execute(
     }
     // Even if it had ended before: cores may not have been told yet.
     connection.queues_must_go = true;
-    Outcome::Waits(Waits::for_end(Arc::downgrade(&old)), COMPLETE)
+    let end = Waits::for_end(Arc::downgrade(&old));
+    let waits = end.and(refer(controller).unwrap_or_default());
+    Outcome::Waits(waits, COMPLETE)
 }

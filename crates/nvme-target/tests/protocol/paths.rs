@@ -18,6 +18,7 @@ use ashlar_nvme_target::{
 
 use crate::disk::Disk;
 use crate::host::{Host, pattern, read, write_in, write_out};
+use crate::succession::{name, reset};
 use crate::world::{NQN, Plan, World};
 use ashlar_block::BlockSize;
 
@@ -312,22 +313,32 @@ fn nothing_is_told_of_another_targets_controller_where_none_decides_for_all() {
 }
 
 #[test]
-fn another_targets_controller_has_ended_when_who_decides_says_so() {
+fn a_lost_controller_has_ended_when_who_decides_says_so() {
     const IN_PROGRESS: Status = Status::new(1, 0x3f);
     let desk = Arc::new(Desk::default());
     let decided = DecidedReservations::new(desk.clone());
     let mut world = shared_and(1, AnaState::Optimized, Some(Reservations::Decided(decided)));
+    let (mut lost, id) = Host::admin(&mut world, Digests::NONE);
+    let of_one_here = reset(name(&mut world, &mut lost, id));
     let (mut admin, _) = Host::admin(&mut world, Digests::NONE);
+    let of_other = reset_of(7);
     let verdicts = [
         // It knows no owner, it has lost it, it has gone.
-        (Some(Status::ANA_INACCESSIBLE), IN_PROGRESS),
-        (Some(Status::ANA_TRANSITION), IN_PROGRESS),
-        (None, IN_PROGRESS),
-        (Some(Status::INTERNAL_ERROR), Status::INTERNAL_ERROR),
-        (Some(Status::SUCCESS), Status::SUCCESS),
+        (of_other, Some(Status::ANA_INACCESSIBLE), IN_PROGRESS),
+        (of_other, Some(Status::ANA_TRANSITION), IN_PROGRESS),
+        (of_other, None, IN_PROGRESS),
+        (
+            of_other,
+            Some(Status::INTERNAL_ERROR),
+            Status::INTERNAL_ERROR,
+        ),
+        (of_other, Some(Status::SUCCESS), Status::SUCCESS),
+        // What one of this target's has passed on may be on its way, too: while it is there, and afterwards.
+        (of_one_here, Some(Status::ANA_INACCESSIBLE), IN_PROGRESS),
+        (of_one_here, Some(Status::SUCCESS), Status::SUCCESS),
     ];
-    for (verdict, told) in verdicts {
-        let cid = admin.send(&mut world, reset_of(7), &[]);
+    for (command, verdict, told) in verdicts {
+        let cid = admin.send(&mut world, command, &[]);
         world.pass(Duration::from_millis(100));
         admin.settle(&mut world);
         assert!(!admin.replies.contains_key(&cid), "it is not decided");
@@ -343,4 +354,5 @@ fn another_targets_controller_has_ended_when_who_decides_says_so() {
         assert_eq!(reply.status(), told);
         assert_eq!(reply.dw0() & 1 == 1, told.is_success());
     }
+    assert!(world.wires[lost.wire].is_closed());
 }
