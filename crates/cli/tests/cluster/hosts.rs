@@ -510,11 +510,14 @@ fn a_read_behind_the_reset_of_another_nodes_controller_is_not_reverted() {
             assert_eq!(fresh, Status::SUCCESS);
         }
         let (mut other, _) = Client::admin_as(&host.who, cluster.portal(NODES[owner]));
+        let since = Instant::now();
         let stopped = stop(&cluster, NODES[forwarder]);
         host.paths[forwarder].io.send_write(block, &late);
         other.send(host.paths[forwarder].reset, &[]);
-        // Until its answer is durable on both it does not come.
-        assert!(!other.has_answer(NOT_NOTICED), "block {block}");
+        // Until it is durable on both the answer does not come, if this machine was not held up for so long that the
+        // other copy was given up.
+        let is_early = other.has_answer(NOT_NOTICED) && since.elapsed() < 4 * NOT_NOTICED;
+        assert!(!is_early, "block {block}");
         resume(stopped);
         let (reset, _) = other.reply();
         assert_eq!((reset.status(), reset.dw0.get()), (Status::SUCCESS, 1));
