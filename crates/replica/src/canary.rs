@@ -72,6 +72,8 @@ pub enum Canary {
     NoRestore,
     /// The owner serves on after it has handed off.
     HandoffServes,
+    /// Ownership is given away while the quorum does not answer, and no other copy can take it.
+    HandoffUnasked,
     /// A host's write is taken whatever its label says.
     FenceOff,
     /// A label of another epoch is taken.
@@ -152,6 +154,7 @@ impl Canary {
         Self::CopyNoMark,
         Self::NoRestore,
         Self::HandoffServes,
+        Self::HandoffUnasked,
         Self::FenceOff,
         Self::FenceWithoutEpoch,
         Self::FenceByNode,
