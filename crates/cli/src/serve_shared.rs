@@ -50,8 +50,6 @@ pub(crate) fn shared(arguments: &SharedArguments) -> Result<Option<Shared>, Fail
         controller_ids: ids(text).map_err(|why| usage("--controller-ids", why))?,
         state: state(&arguments.path).map_err(|why| usage("--path", why))?,
         portals: arguments.portals.clone(),
-        // What two targets have of one device in flight, neither knows of the other.
-        is_fenced: false,
         core: None,
         quiesce: Duration::ZERO,
     }))

@@ -71,11 +71,6 @@ pub struct Shared {
     pub state: AnaState,
     /// Where the others serve it, as discovery tells hosts.
     pub portals: Vec<SocketAddr>,
-    /// What lies below lets no command of a host's lost association, with whichever target, take effect
-    /// after a newer command of that host. Then a host that asks here for the end of one with another
-    /// target (Cross-Controller Reset) is told that it has come; otherwise that this target cannot tell,
-    /// and the host waits until the keep-alive must have run out there.
-    pub is_fenced: bool,
     /// The core, counted from 0, that the I/O queues of its hosts go to, where only one may have them: a device that
     /// labels writes does so on one core.
     pub core: Option<usize>,

@@ -144,8 +144,6 @@ pub(crate) struct Subsystem {
     pub(crate) namespaces: Vec<Namespace>,
     /// How they are reached here, if other targets serve them too.
     pub(crate) paths: Option<Paths>,
-    /// No late command can do harm, and those of other targets' associations neither.
-    pub(crate) is_fenced: bool,
     /// The only core that its I/O queues may go to.
     pub(crate) core: Option<usize>,
     /// CQT.
@@ -194,7 +192,6 @@ impl Subsystem {
             namespaces,
             guests: Mutex::new(guests),
             paths: shared.map(|_| Paths::new()),
-            is_fenced: shared.is_some_and(|shared| shared.is_fenced),
             core: shared.and_then(|shared| shared.core),
             quiesce: shared.map_or(Duration::ZERO, |shared| shared.quiesce),
             portals: Mutex::new(config.shared.map_or_else(Vec::new, |shared| shared.portals)),

@@ -82,6 +82,8 @@ pub enum Canary {
     FenceByNode,
     /// A label of another epoch is made fresh instead of being refused.
     FenceRefreshed,
+    /// Where a host has written lately by another association does not count.
+    FenceBlind,
     /// The proof among copies in sync compares nothing.
     ProofBlind,
     /// A JOIN counts for nothing until a grant is asked for: its owner is taken for silent.
@@ -157,6 +159,7 @@ impl Canary {
         Self::FenceWithoutEpoch,
         Self::FenceByNode,
         Self::FenceRefreshed,
+        Self::FenceBlind,
         Self::ProofBlind,
         Self::JoinUnheard,
         Self::NoStandBack,

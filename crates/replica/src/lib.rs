@@ -70,7 +70,7 @@ pub use event::{
     ReadMode, Shape, Why, Wish,
 };
 pub use extent::{Extent, ExtentSet};
-pub use fence::{Fence, Origin};
+pub use fence::{Fence, Intent, Origin};
 pub use ids::{
     Ask, CommandId, CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Leaf, Low, MAX_MEMBERS,
     NodeId, Nonce, Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId,

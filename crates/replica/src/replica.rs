@@ -430,6 +430,11 @@ impl Replica {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) const fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
     /// The owner's epoch, if this copy is one, serving or not yet.
     pub fn owns(&self) -> Option<Epoch> {
         self.owner.as_ref().map(Owner::epoch)

@@ -46,7 +46,11 @@ struct Listener {
 
 impl Listener {
     fn to(who: &Who, portal: SocketAddr, notice: u32) -> Self {
-        let (mut admin, cntlid) = Client::admin_as(who, portal);
+        let (admin, cntlid) = Client::admin_as(who, portal);
+        Self::over(admin, cntlid, notice)
+    }
+
+    fn over(mut admin: Client, cntlid: u16, notice: u32) -> Self {
         let wants = Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, notice);
         assert!(admin.call(wants, &[]).0.status().is_success());
         let mut listener = Self {
@@ -98,14 +102,40 @@ impl Listener {
 struct Path {
     listener: Listener,
     io: Client,
+    /// Ends this association, as a command to another controller.
+    reset: Command,
 }
 
 impl Path {
     fn to(who: &Who, portal: SocketAddr) -> Self {
-        let listener = Listener::to(who, portal, notices::ANA_CHANGE);
+        let (mut admin, cntlid) = Client::admin_as(who, portal);
+        let reset = reset_of(&mut admin, cntlid);
+        let listener = Listener::over(admin, cntlid, notices::ANA_CHANGE);
         let io = Client::io_as(who, portal, listener.cntlid, 1);
-        Self { listener, io }
+        Self {
+            listener,
+            io,
+            reset,
+        }
     }
+}
+
+/// Cross-Controller Reset of the controller that this is the admin queue of.
+fn reset_of(admin: &mut Client, cntlid: u16) -> Command {
+    let what = Identify {
+        cns: cns::CONTROLLER,
+        ..Identify::default()
+    };
+    let (_, page) = admin.call(Command::identify(0, what), &[]);
+    let number = page[136..144].try_into().expect("eight bytes");
+    let number = u64::from_le_bytes(number);
+    let mut command = Command::new(0x38, 0);
+    command
+        .cdw10
+        .set(u32::from(page[135]) << 16 | u32::from(cntlid));
+    command.cdw12.set(number as u32);
+    command.cdw13.set((number >> 32) as u32);
+    command
 }
 
 /// A host of the volume, connected to both nodes.
@@ -415,6 +445,93 @@ fn a_write_that_a_stopped_forwarder_holds_does_not_undo_newer_ones() {
                 &found[..2]
             );
         }
+    }
+}
+
+/// A host whose kernel sends by two portals of a node in turn: what one has written beside the other is no reason to
+/// refuse either.
+#[test]
+fn a_host_that_writes_by_two_associations_at_once_is_hardly_refused() {
+    const AT_ONCE: u64 = 8;
+    const TURNS: u64 = 200;
+    const BLOCKS: u64 = 2048;
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let (owner, _) = seats(&cluster);
+    let who = Host::new(&cluster, 1).who;
+    let mut paths = [(); 2].map(|()| Path::to(&who, cluster.portal(NODES[owner])));
+    let data = vec![7; BLOCK];
+    let (mut refused, begun) = (0, Instant::now());
+    for turn in 0..TURNS {
+        for (path, half) in paths.iter_mut().zip(0..) {
+            // Each block by one of them at a time, and by both in the end.
+            let first = (2 * turn + (half + turn) % 2) * AT_ONCE;
+            for block in first..first + AT_ONCE {
+                path.io.send_write(block % BLOCKS, &data);
+            }
+        }
+        for path in &mut paths {
+            let mut lags = false;
+            for _ in 0..AT_ONCE {
+                let status = path.io.next_status().expect("an answer");
+                assert!(status.is_success() || status == Status::ANA_TRANSITION);
+                lags |= !status.is_success();
+                refused += u64::from(!status.is_success());
+            }
+            if lags {
+                path.listener.catch_up();
+            }
+        }
+    }
+    let (all, took) = (2 * TURNS * AT_ONCE, begun.elapsed());
+    let rate = (all - refused) as f64 / took.as_secs_f64();
+    println!("{refused} of {all} writes were refused, {rate:.0} a second were not");
+    assert!(refused < all / 20, "{refused} of {all}");
+}
+
+/// What the other node holds of an association takes no effect once its end was told: not after a read, either.
+#[test]
+fn a_read_behind_the_reset_of_another_nodes_controller_is_not_reverted() {
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let (owner, forwarder) = seats(&cluster);
+    let mut host = Host::new(&cluster, 1);
+    let (old, late) = (vec![1; BLOCK], vec![2; BLOCK]);
+    for block in 0..4 {
+        // The label of what is sent next is fresh: the host has written by no other association.
+        for _ in 0..2 {
+            let fresh = host.settled(forwarder, |io| io.write(block, &old));
+            assert_eq!(fresh, Status::SUCCESS);
+        }
+        let (mut other, _) = Client::admin_as(&host.who, cluster.portal(NODES[owner]));
+        let since = Instant::now();
+        let stopped = stop(&cluster, NODES[forwarder]);
+        host.paths[forwarder].io.send_write(block, &late);
+        other.send(host.paths[forwarder].reset, &[]);
+        // Until it is durable on both the answer does not come, if this machine was not held up for so long that the
+        // other copy was given up.
+        let is_early = other.has_answer(NOT_NOTICED) && since.elapsed() < 4 * NOT_NOTICED;
+        assert!(!is_early, "block {block}");
+        resume(stopped);
+        let (reset, _) = other.reply();
+        assert_eq!((reset.status(), reset.dw0.get()), (Status::SUCCESS, 1));
+        let mut found = Vec::new();
+        eventually("it is read", || {
+            let (status, data) = host.paths[owner].io.try_read(block, BLOCK as u32);
+            found = data;
+            status.is_success()
+        });
+        let status = host.paths[forwarder].io.next_status();
+        let is_refused = status.is_none_or(|status| !status.is_success());
+        assert!(is_refused, "block {block}: {status:?}");
+        assert!(found == old, "block {block}: {:?}", &found[..2]);
+        host.reconnect(&cluster, forwarder);
     }
 }
 

@@ -241,6 +241,7 @@ impl Client {
     }
 
     /// Whether something comes within this time.
+    #[must_use]
     pub fn has_answer(&mut self, within: Duration) -> bool {
         let stream = &self.wire.stream;
         stream.set_read_timeout(Some(within)).expect("a socket");

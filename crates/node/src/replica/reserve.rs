@@ -118,7 +118,7 @@ impl Reserve {
         // What changes nothing that may be late, and what the admin queue brings, counts by any label.
         let label = provenance.label.or(match petition.wants {
             Wants::Change(_) => None,
-            Wants::Persist(_) | Wants::Report => Some(Label {
+            Wants::Persist(_) | Wants::Report | Wants::Succeed => Some(Label {
                 epoch: 0,
                 writes: 0,
             }),
@@ -201,12 +201,13 @@ impl Reserve {
         let origin = origin_of(&petition);
         let label = match petition.wants {
             // It comes by the admin queue, whose commands have no labels.
-            Wants::Persist(_) => label(origin),
+            Wants::Persist(_) | Wants::Succeed => label(origin),
             Wants::Change(_) | Wants::Report => petition.provenance.label,
         };
         // What succeeds counts among its host's writes even if it changes nothing: an older command of the host must not
-        // take effect after it.
-        let counts = matches!(petition.wants, Wants::Change(_)) && verdict.status.is_success();
+        // take effect after it. For a host that takes over from an association that is all.
+        let counts = matches!(petition.wants, Wants::Change(_) | Wants::Succeed)
+            && verdict.status.is_success();
         let operation = match (is_changed || counts, label) {
             (false, _) => HostOperation::GetRegister,
             (true, Some(label)) => HostOperation::SetRegister {

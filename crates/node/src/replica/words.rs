@@ -1,6 +1,6 @@
 //! Petitions and verdicts as bytes: on their way from a node to the volume's owner, and back. Little endian.
 //!
-//! A petition: what is wanted (1: 0 report, 1 do not persist, 2 persist, 3 a command), then a command's opcode (1), CDW10
+//! A petition: what is wanted (1: 0 report, 1 do not persist, 2 persist, 3 a command, 4 succeed), then a command's opcode (1), CDW10
 //! (4) and data. A verdict: status (2), bytes of a report (4) and the report, hosts that are told (2) each with what (17),
 //! hosts whose commands end (2) each (16).
 
@@ -17,6 +17,7 @@ pub(super) fn of_wants(wants: Wants) -> Vec<u8> {
     match wants {
         Wants::Report => vec![0],
         Wants::Persist(persists) => vec![1 + u8::from(persists)],
+        Wants::Succeed => vec![4],
         Wants::Change(ask) => {
             let (command, data) = ask.to_command(1);
             let mut bytes = vec![3, command.opcode];
@@ -33,6 +34,7 @@ pub(super) fn to_wants(bytes: &[u8]) -> Result<Wants, Garbled> {
         [0] => Ok(Wants::Report),
         [1] => Ok(Wants::Persist(false)),
         [2] => Ok(Wants::Persist(true)),
+        [4] => Ok(Wants::Succeed),
         [3, opcode, rest @ ..] => {
             let (cdw10, data) = rest.split_first_chunk().ok_or(Garbled)?;
             let mut command = Command::new(*opcode, 1);
@@ -116,6 +118,7 @@ mod tests {
             Wants::Report,
             Wants::Persist(true),
             Wants::Persist(false),
+            Wants::Succeed,
             change,
         ] {
             let bytes = of_wants(wants);

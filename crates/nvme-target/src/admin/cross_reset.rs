@@ -11,11 +11,13 @@
 //! the Cross-Controller Reset log page (1Eh) and its event to tell, and this target has neither.
 //!
 //! A controller that is not known any more, or was one of an earlier run of this target, has ended.
-//! Only associations of the same host (NQN and identifier) can be named. Those of other targets of a shared
-//! subsystem have ended if what lies below refuses their late commands ([`Shared::is_fenced`]); otherwise
-//! this target cannot tell, and says so (Invalid Controller Identifier).
-//!
-//! [`Shared::is_fenced`]: crate::Shared::is_fenced
+//! Only associations of the same host (NQN and identifier) can be named. One of another target of a shared
+//! subsystem is not ended from here. But where one of the targets decides for all of them
+//! ([`Wants::Succeed`]), it refuses from then on what that association has sent and nothing has come of
+//! yet: that is what the answer waits for, whichever target has made the controller, because what that one
+//! has passed on may still be on its way. While none decides, the reset is said to be in progress, and
+//! the host asks again. Elsewhere this target cannot tell of others' controllers, and says so (Invalid
+//! Controller Identifier).
 
 use std::sync::Arc;
 
@@ -25,7 +27,9 @@ use ashlar_nvme::{Command, Status};
 use super::Outcome;
 use crate::connection::Connection;
 use crate::controller::{Controller, Instance, Role};
-use crate::reservation::Waits;
+use crate::namespace::Namespace;
+use crate::reservation::command::petition;
+use crate::reservation::{Waits, Wants};
 
 /// The command's opcode.
 pub(super) const OPCODE: u8 = 0x38;
@@ -34,6 +38,7 @@ const COMPLETE: u64 = 1;
 /// CCRL: how many may be outstanding on an association.
 const LIMIT: u8 = 4;
 const LIMIT_EXCEEDED: Status = Status::new(1, 0x40);
+const IN_PROGRESS: Status = Status::new(1, 0x3f);
 
 /// Where Identify Controller has CIU, CIRN and CCRL.
 const CIU: usize = 135;
@@ -48,11 +53,37 @@ pub(super) fn identify(page: &mut [u8], instance: Instance) {
     page[CCRL] = LIMIT;
 }
 
-/// Whether one that is not known here has ended: it was made here, or what lies below sees to it.
-fn ends_elsewhere(controller: &Controller, id: u16) -> bool {
-    match &controller.role {
-        Role::Io(subsystem) => subsystem.makes(id) || subsystem.is_fenced,
+/// Has what was passed on of the host's other associations refused, where one target decides for all.
+fn refer(controller: &Controller) -> Option<Waits> {
+    let Role::Io(subsystem) = &controller.role else {
+        return None;
+    };
+    let refer = |namespace: &Namespace| {
+        let guard = namespace.guard.as_ref()?;
+        guard.refer(petition(controller, None, Wants::Succeed))
+    };
+    let waits: Option<Vec<Waits>> = subsystem.namespaces.iter().map(refer).collect();
+    Some(waits?.into_iter().fold(Waits::default(), Waits::and))
+}
+
+/// Sees to it that nothing comes any more of one that is not known here.
+fn end_elsewhere(controller: &Controller, id: u16) -> Outcome {
+    let is_made_here = match &controller.role {
+        Role::Io(subsystem) => subsystem.makes(id),
         Role::Discovery => true,
+    };
+    match refer(controller) {
+        Some(waits) => Outcome::Waits(waits, COMPLETE),
+        None if is_made_here => Outcome::Result(COMPLETE),
+        None => Outcome::Done(Status::INVALID_CONTROLLER_ID),
+    }
+}
+
+/// How a command that has waited is answered: a reset that no target has decided on is not over.
+pub(crate) fn told(opcode: u8, status: Status) -> Status {
+    match opcode == OPCODE && status.is_path_related() {
+        true => IN_PROGRESS,
+        false => status,
     }
 }
 
@@ -75,17 +106,14 @@ pub(super) fn execute(
         uniquifier: ciu,
         number,
     };
+    if connection.waiting_resets() >= usize::from(LIMIT) {
+        return Outcome::Done(LIMIT_EXCEEDED);
+    }
     let Some(old) = controller.host.association(id, instance) else {
-        return match ends_elsewhere(controller, id) {
-            true => Outcome::Result(COMPLETE),
-            false => Outcome::Done(Status::INVALID_CONTROLLER_ID),
-        };
+        return end_elsewhere(controller, id);
     };
     if Arc::ptr_eq(&old, controller) {
         return Outcome::Done(Status::INVALID_FIELD.with_dnr());
-    }
-    if connection.waiting_resets() >= usize::from(LIMIT) {
-        return Outcome::Done(LIMIT_EXCEEDED);
     }
     // It may be one of another subsystem, where the same id is another controller's.
     if old.end()
@@ -95,5 +123,7 @@ pub(super) fn execute(
     }
     // Even if it had ended before: cores may not have been told yet.
     connection.queues_must_go = true;
-    Outcome::Waits(Waits::for_end(Arc::downgrade(&old)), COMPLETE)
+    let end = Waits::for_end(Arc::downgrade(&old));
+    let waits = end.and(refer(controller).unwrap_or_default());
+    Outcome::Waits(waits, COMPLETE)
 }

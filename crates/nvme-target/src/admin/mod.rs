@@ -1,6 +1,6 @@
 //! Admin commands (Base 2.1, section 5).
 
-mod cross_reset;
+pub(crate) mod cross_reset;
 mod feature;
 mod identify;
 mod log;

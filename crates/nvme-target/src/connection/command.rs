@@ -29,7 +29,7 @@ impl Connection {
         }
         let taken = self.slots.take(command);
         let index = taken.ok_or(Fatal::new(FatalStatus::PduSequenceError))?;
-        self.slots.get_mut(index).label = self.label_of(command.nsid.get());
+        self.slots.get_mut(index).label = self.label_of(ctx.devices, command.nsid.get());
         let planned = self.plan(&command).and_then(|transfer| {
             check_capsule(&command, transfer, in_capsule)?;
             Ok(transfer)
@@ -320,6 +320,9 @@ impl Connection {
         self.resets = resets;
         for (index, waits, result) in done {
             let status = waits.outcome().unwrap_or(Status::INTERNAL_ERROR);
+            let opcode = self.command_of(index).opcode;
+            let status = admin::cross_reset::told(opcode, status);
+            let result = if status.is_success() { result } else { 0 };
             self.complete(index, status, result);
         }
         !self.resets.is_empty()

@@ -8,7 +8,7 @@ use super::{Connection, Queue};
 use crate::controller::Role;
 use crate::devices::Devices;
 use crate::namespace::Namespace;
-use crate::pulse::{Beat, Pulse};
+use crate::pulse::{Beat, Pulse, Round};
 use crate::subsystem::Subsystem;
 
 /// How long a host whose commands are refused for their labels has to prove that it has not given the association up.
@@ -26,26 +26,33 @@ struct Unproven {
 struct Labelled {
     known: Option<Label>,
     next: Option<Unproven>,
+    /// What was said last, if `next` is older: it waits for its own proof, or none would ever be proven where devices say
+    /// something new more often than hosts prove themselves.
+    newest: Option<Unproven>,
 }
 
 impl Labelled {
     /// A device has said this before `asked`.
     fn heard(&mut self, label: Label, asked: Beat) {
-        let is_the_same = |next: Unproven| next.label == label;
+        let is_another = |known: Option<Unproven>| known.is_none_or(|known| known.label != label);
         if self.known == Some(label) {
-            self.next = None;
-        } else if !self.next.is_some_and(is_the_same) {
+            (self.next, self.newest) = (None, None);
+        } else if self.next.is_none() {
             self.next = Some(Unproven { label, asked });
+        } else if is_another(self.next) && is_another(self.newest) {
+            self.newest = Some(Unproven { label, asked });
         }
     }
 
     /// Takes what is proven by now; true if there was something.
     fn prove(&mut self, pulse: &Pulse) -> bool {
-        let proven = |next: &mut Unproven| pulse.is_proven_after(next.asked);
+        let proven = |one: &mut Unproven| pulse.is_proven_after(one.asked);
         let Some(next) = self.next.take_if(proven) else {
             return false;
         };
-        self.known = Some(next.label);
+        let newest = self.newest.take_if(proven);
+        self.known = Some(newest.unwrap_or(next).label);
+        self.next = self.newest.take();
         true
     }
 }
@@ -55,6 +62,8 @@ impl Labelled {
 pub(super) struct Labels {
     /// By namespace, nsid 1 first.
     by_namespace: Vec<Labelled>,
+    /// The queue's own proof.
+    round: Round,
     /// A command was refused, perhaps for its label, and the core has not heard of it.
     is_refused: bool,
     /// Commands have been refused, what devices have said then is unproven, and nothing was proven since.
@@ -65,23 +74,40 @@ pub(super) struct Labels {
 
 impl Labels {
     /// The label of a command that begins now.
-    fn of(&mut self, nsid: u32, pulse: &Pulse) -> Option<Label> {
+    fn of(&self, nsid: u32) -> Option<Label> {
         let index = (nsid as usize).wrapping_sub(1);
-        let one = self.by_namespace.get_mut(index)?;
-        if one.prove(pulse) {
-            self.lacks_proof = false;
-        }
-        one.known
+        self.by_namespace.get(index)?.known
+    }
+
+    /// Takes what is proven by now; true if there was something.
+    fn prove(&mut self, pulse: &Pulse) -> bool {
+        let labels = self.by_namespace.iter_mut();
+        let is_proven = labels.fold(false, |any, one| one.prove(pulse) | any);
+        self.lacks_proof &= !is_proven;
+        is_proven
     }
 }
 
 impl Connection {
-    /// The label of a command to this namespace that has just begun to arrive.
-    pub(super) fn label_of(&mut self, nsid: u32) -> Option<Label> {
-        match &self.queue {
-            Some(queue) => self.labels.of(nsid, &queue.controller.pulse),
-            None => None,
+    /// The label of a command to this namespace that has just begun to arrive. What that proves counts, and devices are
+    /// asked again: the next proof may come soon.
+    pub(super) fn label_of(&mut self, devices: &mut Devices, nsid: u32) -> Option<Label> {
+        let queue = self.queue.as_ref().filter(|_| self.has_labels())?;
+        let (pulse, entries) = (&queue.controller.pulse, queue.size);
+        let ends = self.labels.round.received(pulse);
+        let is_proven = self.labels.prove(pulse);
+        if ends || is_proven {
+            self.ask_labels(devices);
         }
+        if let (true, Some(queue)) = (ends, &self.queue) {
+            self.labels.round.begin(&queue.controller.pulse, entries);
+        }
+        self.labels.of(nsid)
+    }
+
+    /// A command was answered, or will never be.
+    pub(super) fn count_answer(&mut self) {
+        self.labels.round.answered();
     }
 
     /// Asks devices for labels. They count once the host is known to have used the association afterwards.
@@ -89,12 +115,12 @@ impl Connection {
         let Some(queue) = &self.queue else { return };
         let pulse = &queue.controller.pulse;
         let labels = &mut self.labels;
+        // What is proven already must not be forgotten for what is not.
+        labels.prove(pulse);
         each_label(queue, devices, |at, label| {
             // Read behind the label, which is then older than what proves it.
             let asked = pulse.now();
             if let Some(one) = labels.by_namespace.get_mut(at) {
-                // What is proven already must not be forgotten for what is not.
-                labels.lacks_proof &= !one.prove(pulse);
                 one.heard(label, asked);
             }
         });
@@ -152,9 +178,7 @@ impl Connection {
             return false;
         };
         let labels = &mut self.labels;
-        for one in &mut labels.by_namespace {
-            labels.lacks_proof &= !one.prove(&queue.controller.pulse);
-        }
+        labels.prove(&queue.controller.pulse);
         labels.lacks_proof &= labels.by_namespace.iter().any(|one| one.next.is_some());
         if !labels.lacks_proof {
             labels.lacking = None;

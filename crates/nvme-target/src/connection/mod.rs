@@ -616,6 +616,7 @@ impl Connection {
     fn release(&mut self, index: u16) {
         self.unreserve(index);
         self.slots.release(index);
+        self.count_answer();
     }
 
     /// A buffer of `bytes` for slot `index`, within the connection's share less `spare`, and its host's.

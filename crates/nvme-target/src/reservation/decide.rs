@@ -20,6 +20,9 @@ pub enum Wants {
     Persist(bool),
     /// Reservation Report.
     Report,
+    /// What the host has sent by another of its associations, and given up, is not to take effect any more
+    /// (Cross-Controller Reset). That association may be another target's.
+    Succeed,
 }
 
 /// A host's command on reservations.
@@ -141,6 +144,8 @@ impl Table {
     pub fn decide(&mut self, host: Registrant, wants: Wants) -> Verdict {
         let report = match wants {
             Wants::Report => self.status().to_page(),
+            // It is who decides that sees to it.
+            Wants::Succeed => Vec::new(),
             Wants::Persist(persists) => {
                 self.persist(persists);
                 Vec::new()

@@ -26,7 +26,6 @@ fn world() -> (World, Disk) {
             controller_ids: 1..=100,
             state: AnaState::Optimized,
             portals: Vec::new(),
-            is_fenced: true,
             core: Some(0),
             quiesce: Duration::ZERO,
         }),
@@ -182,6 +181,30 @@ fn a_proof_is_not_forgotten_for_what_devices_say_afterwards() {
     }
     call(&mut world, &mut io, 0);
     assert_eq!(known(&disk.take_provenances()), [7]);
+}
+
+/// Two associations of a host that write by turns prove themselves: labels stay young, and none is younger than what a
+/// queue may have had under way.
+#[test]
+fn a_queue_that_goes_round_is_proof() {
+    const ENTRIES: usize = 16;
+    let (mut world, disk) = world();
+    let (_admin, cntlid) = Host::admin(&mut world, Digests::NONE);
+    let mut io = Host::io(&mut world, cntlid, 1, ENTRIES as u16, Digests::NONE);
+    let (_other_admin, mut other) = Host::pair(&mut world);
+    for slba in 0..10 * ENTRIES as u64 {
+        call(&mut world, &mut io, slba);
+        call(&mut world, &mut other, slba);
+    }
+    let labels = known(&disk.take_provenances());
+    let ages = labels
+        .iter()
+        .enumerate()
+        .map(|(at, known)| at - *known as usize);
+    let ages: Vec<usize> = ages.step_by(2).skip(3 * ENTRIES).collect();
+    let (youngest, oldest) = (ages.iter().min(), ages.iter().max());
+    let may_be = |age: &usize| (2 * ENTRIES..=4 * ENTRIES + 4).contains(age);
+    assert!(ages.iter().all(may_be), "{youngest:?} to {oldest:?}");
 }
 
 #[test]

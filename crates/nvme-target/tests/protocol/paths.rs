@@ -1,5 +1,6 @@
 //! Paths of a subsystem that several targets serve: ANA states, its log page, its event, its statuses.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ashlar_block::ErrorKind;
@@ -10,20 +11,24 @@ use ashlar_nvme::identify::{IdentifyController, IdentifyNamespace, cmic, cns};
 use ashlar_nvme::log::{AnaLog, AnaState, lid};
 use ashlar_nvme::pdu::Digests;
 use ashlar_nvme::{Command, Status};
-use ashlar_nvme_target::{Notice, Shared};
+use ashlar_nvme_target::{
+    Answer, DecidedReservations, Notice, Petition, ReservationDecider, Reservations, Shared,
+    Verdict, Wants,
+};
 
 use crate::disk::Disk;
 use crate::host::{Host, pattern, read, write_in, write_out};
+use crate::succession::{name, reset};
 use crate::world::{NQN, Plan, World};
 use ashlar_block::BlockSize;
 
 const FIRST_ID: u16 = 1000;
 
 fn shared(disks: usize, state: AnaState) -> World {
-    shared_and(disks, state, false)
+    shared_and(disks, state, None)
 }
 
-fn shared_and(disks: usize, state: AnaState, is_fenced: bool) -> World {
+fn shared_and(disks: usize, state: AnaState, reservations: Option<Reservations>) -> World {
     let disk = || Disk::plain(BlockSize::B4096, 1024);
     World::new(&Plan {
         disks: (0..disks).map(|_| disk()).collect(),
@@ -32,10 +37,10 @@ fn shared_and(disks: usize, state: AnaState, is_fenced: bool) -> World {
             controller_ids: FIRST_ID..=FIRST_ID + 2,
             state,
             portals: Vec::new(),
-            is_fenced,
             core: None,
             quiesce: Duration::from_millis(1500),
         }),
+        reservations,
         ..Plan::default()
     })
 }
@@ -279,25 +284,75 @@ fn hosts_that_are_sent_away_may_come_again() {
     );
 }
 
-#[test]
-fn the_end_of_another_targets_controller_is_told_only_where_something_sees_to_it() {
-    for (is_fenced, elsewhere) in [
-        (false, Status::INVALID_CONTROLLER_ID),
-        (true, Status::SUCCESS),
-    ] {
-        let mut world = shared_and(1, AnaState::Optimized, is_fenced);
-        let (mut admin, _) = Host::admin(&mut world, Digests::NONE);
-        let mut reset = |id: u16| {
-            let mut command = Command::new(0x38, 0);
-            command.cdw10.set(u32::from(id) | 1 << 16);
-            let reply = admin.call(&mut world, command, &[]);
-            (reply.status(), reply.dw0())
-        };
-        assert_eq!(
-            reset(FIRST_ID + 1),
-            (Status::SUCCESS, 1),
-            "it would be known here"
-        );
-        assert_eq!(reset(7).0, elsewhere);
+/// A reset of a controller that another target may have made.
+fn reset_of(id: u16) -> Command {
+    let mut command = Command::new(0x38, 0);
+    command.cdw10.set(u32::from(id) | 1 << 16);
+    command
+}
+
+/// Keeps what it is to decide.
+#[derive(Default)]
+struct Desk(Mutex<Vec<(Petition, Answer)>>);
+
+impl ReservationDecider for Desk {
+    fn decide(&self, petition: Petition, answer: Answer) {
+        self.0.lock().expect("whole").push((petition, answer));
     }
+}
+
+#[test]
+fn nothing_is_told_of_another_targets_controller_where_none_decides_for_all() {
+    let mut world = shared(1, AnaState::Optimized);
+    let (mut admin, _) = Host::admin(&mut world, Digests::NONE);
+    let reply = admin.call(&mut world, reset_of(FIRST_ID + 1), &[]);
+    let told = (reply.status(), reply.dw0());
+    assert_eq!(told, (Status::SUCCESS, 1), "it would be known here");
+    let reply = admin.call(&mut world, reset_of(7), &[]);
+    assert_eq!(reply.status(), Status::INVALID_CONTROLLER_ID);
+}
+
+#[test]
+fn a_lost_controller_has_ended_when_who_decides_says_so() {
+    const IN_PROGRESS: Status = Status::new(1, 0x3f);
+    let desk = Arc::new(Desk::default());
+    let decided = DecidedReservations::new(desk.clone());
+    let mut world = shared_and(1, AnaState::Optimized, Some(Reservations::Decided(decided)));
+    let (mut lost, id) = Host::admin(&mut world, Digests::NONE);
+    let of_one_here = reset(name(&mut world, &mut lost, id));
+    let (mut admin, _) = Host::admin(&mut world, Digests::NONE);
+    let of_other = reset_of(7);
+    let verdicts = [
+        // It knows no owner, it has lost it, it has gone.
+        (of_other, Some(Status::ANA_INACCESSIBLE), IN_PROGRESS),
+        (of_other, Some(Status::ANA_TRANSITION), IN_PROGRESS),
+        (of_other, None, IN_PROGRESS),
+        (
+            of_other,
+            Some(Status::INTERNAL_ERROR),
+            Status::INTERNAL_ERROR,
+        ),
+        (of_other, Some(Status::SUCCESS), Status::SUCCESS),
+        // What one of this target's has passed on may be on its way, too: while it is there, and afterwards.
+        (of_one_here, Some(Status::ANA_INACCESSIBLE), IN_PROGRESS),
+        (of_one_here, Some(Status::SUCCESS), Status::SUCCESS),
+    ];
+    for (command, verdict, told) in verdicts {
+        let cid = admin.send(&mut world, command, &[]);
+        world.pass(Duration::from_millis(100));
+        admin.settle(&mut world);
+        assert!(!admin.replies.contains_key(&cid), "it is not decided");
+        let (petition, answer) = desk.0.lock().expect("whole").remove(0);
+        assert_eq!(petition.wants, Wants::Succeed);
+        match verdict {
+            Some(status) => answer.give(Verdict::of(status)),
+            None => drop(answer),
+        }
+        world.pass(Duration::from_millis(100));
+        admin.settle(&mut world);
+        let reply = admin.replies.remove(&cid).expect("it is decided");
+        assert_eq!(reply.status(), told);
+        assert_eq!(reply.dw0() & 1 == 1, told.is_success());
+    }
+    assert!(world.wires[lost.wire].is_closed());
 }

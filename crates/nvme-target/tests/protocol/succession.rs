@@ -13,9 +13,9 @@ use crate::world::{NQN, Plan, World};
 
 /// What a host knows of a controller: its id, CIU and CIRN.
 #[derive(Clone, Copy)]
-struct Name(u16, u8, u64);
+pub struct Name(u16, u8, u64);
 
-fn name(world: &mut World, admin: &mut Host, cntlid: u16) -> Name {
+pub fn name(world: &mut World, admin: &mut Host, cntlid: u16) -> Name {
     let parameters = Identify {
         cns: cns::CONTROLLER,
         ..Identify::default()
@@ -28,7 +28,7 @@ fn name(world: &mut World, admin: &mut Host, cntlid: u16) -> Name {
     Name(cntlid, page[135], number)
 }
 
-fn reset(Name(id, uniquifier, number): Name) -> Command {
+pub fn reset(Name(id, uniquifier, number): Name) -> Command {
     let mut command = Command::new(0x38, 0);
     command
         .cdw10

@@ -39,7 +39,7 @@ use crate::canary::Canary;
 use crate::candidate::Stored;
 use crate::event::{At, Effect, Growth, HostOperation, Outcome, ReadMode, Turn, Wish};
 use crate::extent::{Extent, ExtentSet};
-use crate::fence::{Fence, Origin};
+use crate::fence::{Fence, Intent, Origin};
 use crate::ids::{
     Ask, CommandId, CopyId, Epoch, FetchId, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
     SessionId, Token,
@@ -325,6 +325,7 @@ impl Owner {
         ) {
             self.pacing.host(command, turn.now);
         }
+        let is_of_rights = matches!(operation, HostOperation::SetRegister { .. });
         let shape = self.shape(turn.at());
         let extent = match operation {
             HostOperation::Write { extent, .. } | HostOperation::Read { extent } => {
@@ -354,7 +355,12 @@ impl Owner {
                 origin,
                 label,
             } => {
-                if !self.fence.admits(origin, label) {
+                let intent = Intent {
+                    extent,
+                    is_of_rights,
+                    at: turn.now,
+                };
+                if !self.fence.admits(origin, label, intent) {
                     return turn.answer(command, Outcome::Stale);
                 }
                 self.line.join(extent, Work::Write { command, content });

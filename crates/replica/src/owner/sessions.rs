@@ -23,6 +23,7 @@ impl Owner {
         if turn.is_store_stuck() && self.is_serving() && self.leave_hung_store(turn) {
             return;
         }
+        self.fence.tick(turn.now);
         self.look_at_peers(turn);
         self.begin_sessions(turn);
         if self

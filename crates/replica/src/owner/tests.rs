@@ -408,6 +408,16 @@ fn a_second_attach_ends_the_session_and_its_copies_leave_their_ranges() {
     assert_eq!(written.count() as u64, GRANULES - 1);
 }
 
+#[test]
+fn an_owner_forgets_where_a_host_that_writes_no_more_has_written() {
+    let mut rig = Rig::new();
+    let remembers = |rig: &Rig| rig.replica.owner().map(|owner| owner.fence.remembers());
+    rig.write(0);
+    assert_eq!(remembers(&rig), Some(1));
+    rig.pass(Duration::from_secs(4));
+    assert_eq!(remembers(&rig), Some(0));
+}
+
 impl Rig {
     /// The other copy takes what it is given, and says what it is asked, for a while.
     fn obey(&mut self, time: Duration) {

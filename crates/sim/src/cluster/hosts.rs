@@ -67,6 +67,8 @@ pub(crate) struct Hosts {
     /// Of a thousand commands, those that change or read the register; drawn aside from the world's chances.
     register_commands: u32,
     aside: Chance,
+    /// Where two writers each are one host, that writes by two associations at once: how old their labels are.
+    ages: Option<Chance>,
     think: Duration,
     /// How long a host waits for an answer.
     timeout: Duration,
@@ -91,6 +93,7 @@ impl Hosts {
             shape,
             register_commands: aside.pick(&[30, 30, 200]),
             aside,
+            ages: None,
             think: lasts * 2 / commands.max(1) as u32,
             timeout: Duration::from_millis(chance.between(150, 1500)),
         }
@@ -98,6 +101,18 @@ impl Hosts {
 
     pub(crate) const fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Two writers each are one host.
+    pub(crate) fn pair_up(&mut self, ages: Chance) {
+        self.ages = Some(ages);
+    }
+
+    /// Whether a writer takes the newest label: where two write by turns, what is proven is older.
+    pub(crate) fn takes_label(&mut self, writer: usize) -> bool {
+        let is_first = self.writers[writer].label.is_none();
+        let ages = self.ages.as_mut();
+        is_first || ages.is_none_or(|ages| ages.happens(300))
     }
 
     /// The volume has become larger.
@@ -163,10 +178,11 @@ impl Hosts {
         self.writers[writer].label.is_none() && self.aside.happens(900)
     }
 
-    /// By which association of which host a writer's commands come. Each writer is a host of its own.
+    /// By which association of which host a writer's commands come.
     pub(crate) fn origin(&self, writer: usize) -> Origin {
+        let writers_of_one = if self.ages.is_some() { 2 } else { 1 };
         Origin {
-            host: HostId(writer as u64),
+            host: HostId((writer / writers_of_one) as u64),
             association: self.writers[writer].association,
         }
     }

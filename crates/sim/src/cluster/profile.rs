@@ -42,6 +42,8 @@ pub struct Profile {
     pub reseats: u32,
     /// Of a thousand worlds, those in which an operator makes the volume larger.
     pub grows: u32,
+    /// Of a thousand worlds, those in which two writers each are one host, which writes by two associations at once.
+    pub pairs: u32,
     /// A store takes long for a while, or all it does.
     pub slow: u32,
     /// A clock jumps, or stops for a while: reads are confirmed in these worlds.
@@ -85,6 +87,7 @@ impl Profile {
         moves: 3,
         reseats: 300,
         grows: 300,
+        pairs: 300,
         slow: 2,
         clocks: 0,
         proofs: 600,

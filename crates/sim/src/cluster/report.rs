@@ -13,6 +13,8 @@ pub struct Summary {
     pub forwarded: u64,
     /// Attempts that hosts made again.
     pub retries: u64,
+    /// Of them, because a label was too old.
+    pub stale: u64,
     /// Faults that befell it.
     pub faults: u64,
     /// Whether it came to the part in which nothing fails but one member.
@@ -51,7 +53,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} writes, {} reads, {} forwarded, {} retries, {} faults, {} epochs served, {} adds, {} replaced, {} growths, {} leaves proven, \
+            "{} nodes, {} writes, {} reads, {} forwarded, {} retries ({} of old labels), {} faults, {} epochs served, {} adds, {} replaced, {} growths, {} leaves proven, \
              {} messages, \
              {} ms in {} events",
             self.nodes,
@@ -59,6 +61,7 @@ impl fmt::Display for Summary {
             self.reads,
             self.forwarded,
             self.retries,
+            self.stale,
             self.faults,
             self.epochs,
             self.adds,

@@ -248,7 +248,6 @@ impl PoolManager {
             controller_ids: first..=first + CONTROLLERS - 1,
             state: AnaState::Inaccessible,
             portals: replication.others_portals(members),
-            is_fenced: true,
             core: Some(super::serve::CORE),
             quiesce: Duration::ZERO,
         }

@@ -292,6 +292,42 @@ fn a_node_that_served_before_refuses_nobody_by_what_it_knew() {
     assert!(!owner.lets(Registrant([2; 16]), true), "which refuses them");
 }
 
+/// A host that takes over from an association has written by the other, as far as late commands are concerned.
+#[test]
+fn who_succeeds_an_association_has_written_by_another() {
+    let mut owner = node();
+    owner.learn(&[0; GRANULE]).expect("a table");
+    let mut other = node();
+    let (answer, taken) = ashlar_nvme_target::answer_to();
+    let event = other.take(petition(1, Wants::Succeed), Asker::Here(answer));
+    let Some(Event::Host {
+        command: sent,
+        operation: HostOperation::Consult { question, .. },
+        ..
+    }) = event
+    else {
+        panic!("it is sent, with a label or without one");
+    };
+    let wants = words::to_wants(&question).expect("what was said");
+    let (answer, decided) = ashlar_nvme_target::answer_to();
+    owner.take(petition(1, wants), Asker::Here(answer));
+    let Some(Event::Host {
+        command,
+        operation: HostOperation::SetRegister { label, .. },
+        ..
+    }) = owner.next(|_| Some(LABEL))
+    else {
+        panic!("it is written");
+    };
+    assert_eq!(label, LABEL, "its admin queue has none");
+    assert!(decided().is_none(), "not before it is committed");
+    owner.answered(command, &Outcome::Written);
+    let verdict = decided().expect("it is committed");
+    assert!(verdict.status.is_success());
+    other.answered(sent, &Outcome::Advice(words::of_verdict(&verdict).into()));
+    assert!(taken().expect("a verdict").status.is_success());
+}
+
 /// An older command of a host must not take effect after a newer one that was told to have succeeded: so that counts
 /// among the host's writes, though it changes nothing.
 #[test]

@@ -103,7 +103,11 @@ impl<'a> World<'a> {
         let revision = quorum.put(VOLUME, key.encode());
         let lasts = Duration::from_millis(500 * profile.faults + chance.below(2000));
         let commands = chance.between(profile.commands / 3, profile.commands);
-        let hosts = Hosts::draw(&mut chance, shape, commands, lasts);
+        let mut hosts = Hosts::draw(&mut chance, shape, commands, lasts);
+        let mut ages = chance.aside();
+        if ages.happens(profile.pairs) {
+            hosts.pair_up(ages);
+        }
         let millis = |millis: u64| Duration::from_millis(millis);
         let quorum_time = chance.pick(&[millis(8), millis(8), millis(60), millis(400)]);
         let usual = chance.pick(&[millis(1), millis(1), millis(5), millis(40)]);

@@ -584,7 +584,9 @@ impl World<'_> {
         let replica = self.nodes[node].replica.as_ref().filter(|_| is_seen);
         if let Some(replica) = replica {
             // The host has used its association until now.
-            self.hosts.writers[writer].label = replica.label(origin);
+            if self.hosts.takes_label(writer) {
+                self.hosts.writers[writer].label = replica.label(origin);
+            }
             if replica.forwards() {
                 self.at(Duration::ZERO, Happening::LabelWanted { node, origin });
                 if self.hosts.waits_for_label(writer) {
@@ -646,6 +648,7 @@ impl World<'_> {
                 }
             }
             Outcome::NotOwner | Outcome::PathGone | Outcome::Failed | Outcome::Stale => {
+                self.summary.stale += u64::from(outcome == Outcome::Stale);
                 self.try_again(writer, Duration::from_millis(2));
                 return Ok(());
             }
