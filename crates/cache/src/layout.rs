@@ -141,6 +141,8 @@ pub struct Header {
     pub head_crc: Option<u32>,
     /// The mark as it was put; `None` while there is none.
     pub marked: Option<MarkSums>,
+    /// A flush of the backing device has failed over writes that went around, and no host was told yet.
+    pub is_untold: bool,
     /// What tells the backing device from others; `None` in the header of an older program.
     pub identity: Option<Identity>,
     /// The backing device, as an operator named it.
@@ -219,6 +221,7 @@ impl Header {
                 place.copy_from_slice(&sum.to_le_bytes());
             }
         }
+        bytes[62] = u8::from(self.is_untold);
         if let Some(identity) = &self.identity {
             bytes[61] = 1 + u8::from(identity.name.is_some());
             let name = identity.name.as_deref().unwrap_or_default().as_bytes();
@@ -280,6 +283,7 @@ impl Header {
             head_crc: (bytes[50] == 1).then(|| u32_at(bytes, 52)),
             marked: (bytes[60] == 1)
                 .then(|| MarkSums::from_words(|sector| u32_at(bytes, SUMS_AT + 4 * sector))),
+            is_untold: bytes[62] == 1,
             identity: decode_identity(bytes)?,
             backing: text_at(bytes, 56, 64..64 + NAME_BYTES)?,
         })
@@ -335,6 +339,7 @@ mod tests {
             mark: Mark::Restoring,
             head_crc: Some(9),
             marked: Some(MarkSums::of(&[5; HEAD_BYTES])),
+            is_untold: true,
             identity: Some(Identity::new(3, Some("ä".repeat(800)))),
             backing: "/dev/sdx".to_owned(),
         };

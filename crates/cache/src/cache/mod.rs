@@ -6,6 +6,7 @@ mod compare;
 mod evict;
 mod flush;
 mod leaving;
+mod loss;
 mod open;
 mod pages;
 mod piece;
@@ -76,6 +77,12 @@ pub enum Defect {
     FillOverNewer,
     /// What a killed life has written past the cache counts as flushed, and what is read of it as clean.
     KilledLifeWasFlushed,
+    /// A flush of the backing device is sent while another is under way.
+    FlushesCross,
+    /// What goes around and was on its way when a flush failed counts as there.
+    LostOnItsWay,
+    /// What was lost, and no host was told of, is known in memory alone.
+    LossIsForgotten,
 }
 
 /// How a cache is.
@@ -144,8 +151,10 @@ enum Owner {
     Open,
     /// What is compared, by its place.
     Compare(usize),
-    /// The flush of the backing device.
-    Flush,
+    /// A flush of the backing device.
+    Flush(usize),
+    /// The header that says whether something is lost.
+    Loss,
 }
 
 /// What an operation hears.
@@ -202,6 +211,7 @@ pub struct Cache {
     evicting: usize,
     around: flush::Around,
     flushes: flush::Flushes,
+    loss: loss::LossRecord,
     /// When something that may go is looked for again.
     look_again: Moment,
     dirty: u64,
@@ -270,6 +280,7 @@ impl Cache {
             evicting: 0,
             around: flush::Around::default(),
             flushes: flush::Flushes::default(),
+            loss: loss::LossRecord::default(),
             look_again: now,
             dirty: 0,
             cached: 0,
@@ -418,7 +429,8 @@ impl Cache {
                 let done = self.read_to_compare(at, buffer, result);
                 self.or_fail(done);
             }
-            Owner::Flush => self.flush_is_over(&result),
+            Owner::Flush(flush) => self.flush_is_over(flush, &result),
+            Owner::Loss => self.loss_is_recorded(&result),
         }
     }
 
@@ -441,6 +453,7 @@ impl Cache {
                 self.feed();
                 self.write_back();
                 self.settle();
+                self.record_loss();
                 // Behind those: a barrier that follows another at once would leave them no turn.
                 self.advance_barrier();
             }
@@ -473,7 +486,8 @@ impl Cache {
         let waits = [self.yield_deadline(), self.room_deadline()];
         let waits = waits
             .into_iter()
-            .chain([self.pages_deadline(), self.barrier_deadline()]);
+            .chain([self.pages_deadline(), self.barrier_deadline()])
+            .chain([self.loss_deadline()]);
         let all = idle.into_iter().chain(waits.flatten());
         all.chain(self.settle_deadline()).min()
     }

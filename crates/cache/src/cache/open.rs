@@ -227,6 +227,9 @@ impl Cache {
                 header.blocks, self.blocks
             ));
         }
+        if header.is_untold {
+            self.around.may_have_lost();
+        }
         self.header = Some(header);
         self.check_identity()?;
         self.opening_at(Step::Backing);

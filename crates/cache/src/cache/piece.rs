@@ -698,8 +698,11 @@ impl Cache {
     /// Written through: the host has its answer, and a copy may be kept.
     fn was_written_around(&mut self, op: usize) {
         self.cleaning.unflushed = true;
+        let now = self.around.losses();
+        let is_there = self.sings(Defect::LostOnItsWay);
         if let Some(Op::Piece(piece)) = self.ops.get(op) {
-            self.around.wrote(piece.durability, piece.losses);
+            let losses = if is_there { now } else { piece.losses };
+            self.around.wrote(piece.durability, losses);
         }
         let mode = self.header.as_ref().map(|header| header.mode);
         let range = self.range_of(op);

@@ -273,6 +273,7 @@ impl PoolManager {
             mark: Mark::Off,
             head_crc: None,
             marked: None,
+            is_untold: false,
             identity: Some(identity(backing.as_ref(), &request.backing)),
             backing: request.backing.clone(),
         };

@@ -336,6 +336,7 @@ impl Cached {
                     mark: Mark::Off,
                     head_crc: None,
                     marked: None,
+                    is_untold: false,
                     identity: Some(identity),
                     backing: name,
                 };
