@@ -7,9 +7,7 @@ use ashlar_block::{BlockSize, Durability, Geometry, IoBuffer, IoError, Moment};
 use super::compare::Comparing;
 use super::{BLOCK, Cache, Defect, Owner, Side};
 use crate::identity::{Identity, Other};
-use crate::layout::{
-    GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page, encode_page,
-};
+use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page};
 use crate::mark::{self, MarkSums};
 use crate::policy::S3Fifo;
 
@@ -383,7 +381,7 @@ impl Cache {
         };
         // What belongs to the head goes back with the mark.
         self.dirty += page.believe(if number == 0 { HEAD as usize } else { 0 });
-        let bytes = encode_page(number, &page.cached, &page.newer);
+        let bytes = page.encode(number);
         self.opening_at(Step::Believing(number));
         let how = (Side::Fast, Durability::Durable);
         self.write(how, Owner::Open, self.layout.page_at(number), &bytes)
@@ -423,10 +421,11 @@ impl Cache {
 
     fn pages_read(&mut self, first: u64, bytes: &[u8]) -> Result<(), IoError> {
         for (page, bytes) in (first..).zip(bytes.chunks_exact(GRANULE)) {
-            if let Some((cached, newer)) = decode_page(page, bytes)? {
-                self.cached += cached.count();
-                self.dirty += newer.count();
-                self.pages.insert(page, super::Page::found(cached, newer));
+            if let Some(said) = decode_page(page, bytes)? {
+                self.cached += said.cached.count();
+                self.dirty += said.newer.count();
+                self.flushes_were(said.lately.turn());
+                self.pages.insert(page, super::Page::found(said));
             }
         }
         self.read_pages(first + (bytes.len() / GRANULE) as u64)

@@ -467,9 +467,12 @@ impl Cache {
             return self.end_in_order(op, Ok(()));
         }
         let range = self.range_of(op);
+        let is_written = self.piece(op).is_some_and(|piece| !piece.is_read);
         for granule in range.clone() {
             if !self.is_present(granule) {
                 self.put(granule, (true, false));
+                let (page, at) = self.page_of(granule);
+                page.written.set(at, is_written);
             }
         }
         self.comes_to_be_clean(range);
