@@ -325,3 +325,21 @@ fn a_loss_is_in_the_header_beside_a_mark() {
         world.check_backing();
     }
 }
+
+/// A mark that is being read for holds up what hosts ask, but for flushes: each is over after a failure that came after it.
+#[test]
+fn a_flush_beside_a_mark_fails_with_what_was_lost_before_its_end() {
+    let mut world = World::new(23, Shape::of(Mode::WriteBack), None);
+    write_around(&mut world);
+    world.flush();
+    hangs(&mut world);
+    world.submit(Operation::Flush, 0, 0);
+    world.turn(0);
+    world.submit(Operation::Write(Durability::Durable), 300, 2);
+    world.turns(3);
+    world.submit(Operation::Flush, 0, 0);
+    world.turns(3);
+    loses_the_first(&mut world, false);
+    assert_eq!(world.failed.len(), 2);
+    assert!(hosts_flush(&mut world));
+}

@@ -588,7 +588,10 @@ impl Cache {
             let Some(request) = self.waiting.pop_front() else {
                 break;
             };
-            if request.op.modifies() && (holds || !all) {
+            if request.op == Operation::Flush && self.opening.is_none() {
+                // It waits for nothing but the device, and what was lost before it came is told before it is over.
+                self.begin(request);
+            } else if request.op.modifies() && (holds || !all) {
                 self.held.push_back(request);
             } else if all {
                 self.begin(request);
