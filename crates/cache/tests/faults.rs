@@ -492,3 +492,22 @@ fn a_device_that_fails_its_mark_now_and_then_loses_nothing() {
         world.check_backing();
     }
 }
+
+/// What was zeroed and recorded is zeroes, whether or not the fast device gives the space of it back.
+#[test]
+fn space_that_does_not_come_back_fails_no_zeroes() {
+    let mut world = World::with_room(200, 7, Shape::of(Mode::WriteBack), None);
+    world.submit(Operation::Write(Durability::Durable), 300, 2);
+    world.quiet();
+    world.fast.bad = 300..302;
+    let zeroes = Operation::WriteZeroes {
+        durability: Durability::Durable,
+        deallocate: true,
+    };
+    world.submit(zeroes, 300, 2);
+    world.quiet();
+    world.fast.bad = 0..0;
+    world.read_all();
+    world.flush();
+    world.check_backing();
+}

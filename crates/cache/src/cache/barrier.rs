@@ -382,6 +382,11 @@ impl Cache {
             // Space that does not come back is not lost.
             return self.go_without_mark();
         }
+        // Nor is that of what became zeroes.
+        let result = result.or_else(|error| match step {
+            Step::GivingBack => Ok(()),
+            _ => Err(error),
+        });
         if let Err(error) = result {
             return self.barrier_failed(&error);
         }
