@@ -272,7 +272,7 @@ fn a_loss_that_no_host_was_told_of_is_told_after_a_crash() {
         own_flush_loses(&mut world);
         world.turns(10);
         killed(&mut world);
-        // And again, while nobody asks.
+        // And again, while no host asks.
         killed(&mut world);
         assert!(world.cache().status().is_untold);
         assert!(!hosts_flush(&mut world), "{mode:?}");
@@ -342,4 +342,37 @@ fn a_flush_beside_a_mark_fails_with_what_was_lost_before_its_end() {
     loses_the_first(&mut world, false);
     assert_eq!(world.failed.len(), 2);
     assert!(hosts_flush(&mut world));
+}
+
+/// A flush that is submitted before a failure comes begins before it is told to another.
+#[test]
+fn a_flush_submitted_beside_an_answer_fails_with_what_that_lost() {
+    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+    write_around(&mut world);
+    world.submit(Operation::Flush, 0, 0);
+    world.turn(0);
+    let lost = loses(&mut world);
+    world.submit(Operation::Flush, 0, 0);
+    world.cache().completed(Side::Backing, lost);
+    world.tolerates = true;
+    world.quiet();
+    assert_eq!(world.failed.len(), 2);
+    assert!(hosts_flush(&mut world));
+}
+
+/// It is its own flush that lost something, and its answer may not have reached the host.
+#[test]
+fn a_crash_right_after_a_hosts_flush_has_lost_something_has_that_told_again() {
+    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+    write_around(&mut world);
+    world.backing.flushes = Flushes::Lose;
+    assert!(!hosts_flush(&mut world));
+    world.backing.flushes = Flushes::Served;
+    world.turns(10);
+    killed(&mut world);
+    assert!(!hosts_flush(&mut world));
+    world.now = world.now + Duration::from_secs(2);
+    world.turns(10);
+    killed(&mut world);
+    assert!(hosts_flush(&mut world), "the header says it no more");
 }

@@ -421,7 +421,7 @@ impl Cache {
         if let Err(error) = result {
             return self.flush_fails(&error);
         }
-        self.cleaning.turn += 1;
+        self.cleaning.turn = self.cleaning.turn.saturating_add(1);
         let turn = self.cleaning.turn;
         for number in std::mem::take(&mut self.cleaning.settling) {
             let page = self.pages.get_mut(&number);

@@ -154,6 +154,9 @@ impl Cache {
     }
 
     fn hosts_flush_is_over(&mut self, whole: usize, told: u64, result: Result<(), IoError>) {
+        if self.around.is_untold() {
+            self.loss.is_told(self.now);
+        }
         let is_whole = self.around.ended(told);
         let result = result.and_then(|()| match is_whole {
             true => Ok(()),

@@ -381,6 +381,10 @@ impl Cache {
     /// Takes a request; [`advance`](Self::advance) must follow.
     pub fn submit(&mut self, request: Request) {
         self.asked = self.now;
+        if request.op == Operation::Flush && self.opening.is_none() {
+            // It waits for nothing but the device, and has to tell what hosts were not told of by now.
+            return self.begin(request);
+        }
         self.waiting.push_back(request);
     }
 
@@ -589,7 +593,7 @@ impl Cache {
                 break;
             };
             if request.op == Operation::Flush && self.opening.is_none() {
-                // It waits for nothing but the device, and what was lost before it came is told before it is over.
+                // It came while the cache was taken up.
                 self.begin(request);
             } else if request.op.modifies() && (holds || !all) {
                 self.held.push_back(request);
