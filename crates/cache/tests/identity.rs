@@ -320,10 +320,10 @@ fn a_device_that_reads_nothing_but_its_head_is_taken_up() {
     assert!(world.cache().is_open(), "{:?}", world.cache().status());
 }
 
-#[test]
-fn a_marked_device_that_was_harmed_is_taken_up_on_purpose_with_what_is_cached() {
+/// A cache over a device that is called so, has the mark, and has other data at one place.
+fn harmed(found: Identity) -> World {
     let mut world = World::with_room(400, 9, Shape::of(Mode::WriteBack), None);
-    world.found = named("WWN 1");
+    world.found = found;
     read_and_reopen(&mut world, [700]);
     world.submit(WRITE, 300, 2);
     world.quiet();
@@ -333,14 +333,40 @@ fn a_marked_device_that_was_harmed_is_taken_up_on_purpose_with_what_is_cached() 
         .backing
         .lasting
         .insert(701, Rc::new(stamped(99, GRANULE)));
-    is_refused(&mut world, &["at byte", "harmed", "--other-device"]);
-    world.other = Other::TakenUp;
+    world
+}
+
+fn is_taken_up_with_what_is_cached(world: &mut World) {
     world.reopen();
     world.quiet();
     world.read_all();
     // The device has it again, so that nothing reverts when it leaves the cache.
     world.flush();
     world.check_backing();
+}
+
+#[test]
+fn a_marked_device_that_was_harmed_is_taken_up_on_purpose_with_what_is_cached() {
+    let mut world = harmed(named("WWN 1"));
+    is_refused(&mut world, &["at byte", "harmed", "--other-device"]);
+    world.other = Other::TakenUp;
+    is_taken_up_with_what_is_cached(&mut world);
+}
+
+/// Nothing tells it from an older image of it: that takes a word more.
+#[test]
+fn a_marked_device_that_nothing_names_is_believed_if_that_is_said() {
+    let mut world = harmed(Identity::new(BYTES, None));
+    let way = ["at byte", "--other-device --accept-data-loss"];
+    is_refused(&mut world, &way);
+    world.other = Other::TakenUp;
+    is_refused(&mut world, &way);
+    world.other = Other::Believed;
+    is_taken_up_with_what_is_cached(&mut world);
+    // It is not for another one.
+    let mut world = harmed(named("WWN 1"));
+    (world.found, world.other) = (named("WWN 2"), Other::Believed);
+    is_refused(&mut world, &[CHANGED, "no whole copy"]);
 }
 
 /// Hosts write some single granules of what is cached, and these are on the device for good.
