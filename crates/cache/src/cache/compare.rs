@@ -1,7 +1,7 @@
 //! Whether the backing device still has what is cached of it and clean: both devices have that, and whatever writes to the
 //! one behind the cache's back changes the one alone. All of it that begins the device is compared, and of the rest some that
 //! is drawn: what has changed a hundredth of what is cached is missed once in thirteen times. A copy from before lacks what
-//! was written last, which may be next to nothing of what is cached: so that is compared, too, as far as it is there.
+//! was written last, which may be next to nothing of what is cached: so some of that is compared, too, as far as it is there.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use ashlar_block::{IoBuffer, IoError};
 use super::{Cache, Owner, Side};
 use crate::layout::{HEAD, PAGE};
 
-/// Granules that are drawn, and others that were written last; and how many are read at a time.
+/// Granules that are drawn, and at most so many of those written last, a few of each page; and how many are read at a time.
 const DRAWN: u64 = 256;
 const LATELY: usize = 256;
 const AT_A_TIME: usize = 32;

@@ -84,7 +84,7 @@ impl Pages {
         }
     }
 
-    /// A cached write was done, and whoever asked for it is told so.
+    /// A cached write was done, and the one that asked for it is told so.
     pub(crate) fn acknowledge(&mut self, write: u64) {
         self.acknowledged.insert(write);
     }

@@ -183,7 +183,7 @@ impl<S: Subject> World<'_, S> {
     /// An operator wants the volume gone.
     pub(super) fn leave_for(&mut self, volume: usize, what: CacheFate) {
         let again = matches!(what, CacheFate::Again);
-        // From a device that is gone nobody gets away, and without hosts the crash may not come that has it back.
+        // A volume of a device that is gone is not left, and without hosts the crash may not come that has it back.
         let is_dead = |one: &Cached| one.device.borrow().is_dead();
         let is_gone = self.caches.get(volume).is_some_and(is_dead);
         if self.volumes.made().contains(&volume) && !is_gone {
@@ -256,7 +256,7 @@ impl<S: Subject> World<'_, S> {
         };
         self.caches.tally.of(&life.cache);
         self.caches.tally.left += 1;
-        // Its hosts are gone, and an operator was told.
+        // Its hosts are gone; an operator is warned of what they were not told of.
         self.model.forgive(volume);
         one.go_on(Step::Left);
         let Some(leaving) = &one.leaving else {
