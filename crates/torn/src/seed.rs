@@ -90,9 +90,9 @@ pub(super) fn make(
     let block = format!("size={FILE_SYSTEM_BLOCK}");
     let name = image.display().to_string();
     tool("mkfs.xfs", &["-q", "-b", &block, "-s", "size=4096", &name])?;
-    let _mounted = LoopMount::new(image, mount)?;
+    let mounted = LoopMount::new(image, mount)?;
     let server = server_at(mount)?;
-    let _ended = KilledAtEnd(&server);
+    let ended = KilledAtEnd(&server);
     server.start(Some(settings(true)))?;
     server.stop()?;
     server.enable_checksums()?;
@@ -117,7 +117,8 @@ pub(super) fn make(
         database.execute(&sql)?;
     }
     server.stop()?;
-    Ok(())
+    drop(ended);
+    mounted.end()
 }
 
 /// What a namespace says that it writes whole, even when the power fails, in bytes.

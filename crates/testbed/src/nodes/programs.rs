@@ -98,8 +98,8 @@ impl Nodes {
         let errors = errors.map_err(|error| LabError::caused(log.display(), error))?;
         let mut all = self.network.entered(seat);
         if rustix::process::geteuid().is_root() {
-            // What a node mounts is mounted there only.
-            let own = ["unshare", "--mount", "--propagation", "private", "--"];
+            // What a node mounts is mounted there only; what others unmount is not kept mounted by it.
+            let own = ["unshare", "--mount", "--propagation", "slave", "--"];
             all.extend(own.map(str::to_owned));
         }
         all.extend_from_slice(words);
