@@ -34,6 +34,17 @@ impl LabError {
         Self::Environment(format!("{thing}: {cause}"))
     }
 
+    /// The same with more lines.
+    pub(crate) fn and(self, more: &[String]) -> Self {
+        let with = |text: String| std::iter::once(text).chain(more.iter().cloned());
+        let with = |text| with(text).collect::<Vec<_>>().join("\n");
+        match self {
+            Self::Check(text) => Self::Check(with(text)),
+            Self::Usage(text) => Self::Usage(with(text)),
+            Self::Environment(text) => Self::Environment(with(text)),
+        }
+    }
+
     /// The process's exit code for this error: 1, 2 or 3.
     pub const fn exit_code(&self) -> i32 {
         match self {

@@ -72,6 +72,8 @@ pub enum Canary {
     NoRestore,
     /// The owner serves on after it has handed off.
     HandoffServes,
+    /// Ownership is given away while the quorum does not answer, and no other copy can take it.
+    HandoffUnasked,
     /// A host's write is taken whatever its label says.
     FenceOff,
     /// A label of another epoch is taken.
@@ -118,7 +120,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 52] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -150,6 +152,7 @@ impl Canary {
         Self::CopyNoMark,
         Self::NoRestore,
         Self::HandoffServes,
+        Self::HandoffUnasked,
         Self::FenceOff,
         Self::FenceWithoutEpoch,
         Self::FenceByNode,

@@ -420,6 +420,14 @@ pub enum Alarm {
         /// Where.
         leaf: Leaf,
     },
+    /// What a copy is to be given cannot be read here, and no other copy has it: that copy is not in sync before it was
+    /// written. There may be more of it.
+    Unreadable {
+        /// Which copy.
+        position: Position,
+        /// Where.
+        extent: Extent,
+    },
     /// The local store cannot read or write what it should, or does not answer: this node stops serving.
     LocalFailed,
     /// This copy is an old image: it takes no part until it was copied in full.
@@ -711,9 +719,23 @@ impl Turn<'_> {
 
     /// Whether the local store has owed an answer for so long that it counts as hung.
     pub(crate) fn is_store_stuck(&self) -> bool {
+        self.owed() > SLOW_AFTER || self.does_nothing_for() > STUCK_AFTER
+    }
+
+    /// Whether it has done nothing for so long that it is not waited for, whatever becomes of the volume.
+    pub(crate) fn is_store_dead(&self) -> bool {
+        self.does_nothing_for() > SLOW_AFTER
+    }
+
+    /// How long the oldest answer is owed.
+    fn owed(&self) -> Duration {
         let oldest = self.names.open.first_key_value();
-        let owed = oldest.map_or(Duration::ZERO, |(_, &since)| self.now - since);
-        owed > SLOW_AFTER || owed.min(self.names.idle_for(self.now)) > STUCK_AFTER
+        oldest.map_or(Duration::ZERO, |(_, &since)| self.now - since)
+    }
+
+    /// How long an answer is owed, and nothing was made durable.
+    fn does_nothing_for(&self) -> Duration {
+        self.owed().min(self.names.idle_for(self.now))
     }
 
     pub(crate) fn ask(&mut self, question: Question) -> Ask {

@@ -1,5 +1,6 @@
 //! Ranges of granules, and sets of them.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 /// A run of granules (4 KiB each), at least one.
@@ -84,7 +85,7 @@ impl fmt::Display for Extent {
 /// A set of granules, as runs in order that neither touch nor overlap.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct ExtentSet {
-    runs: Vec<Run>,
+    runs: VecDeque<Run>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,7 +97,9 @@ struct Run {
 impl ExtentSet {
     /// Nothing.
     pub const fn new() -> Self {
-        Self { runs: Vec::new() }
+        Self {
+            runs: VecDeque::new(),
+        }
     }
 
     /// Whether nothing is in it.
@@ -143,11 +146,17 @@ impl ExtentSet {
             first: extent.first(),
             end: extent.end(),
         };
-        for old in &self.runs[from..to] {
+        for old in self.runs.range(from..to) {
             run.first = run.first.min(old.first);
             run.end = run.end.max(old.end);
         }
-        self.runs.splice(from..to, [run]);
+        match from < to {
+            true => {
+                self.runs[from] = run;
+                self.runs.drain(from + 1..to);
+            }
+            false => self.runs.insert(from, run),
+        }
     }
 
     /// Takes a run out.
@@ -155,24 +164,26 @@ impl ExtentSet {
         let from = self.runs.partition_point(|run| run.end <= extent.first());
         let to = self.runs.partition_point(|run| run.first < extent.end());
         let mut rest = Vec::new();
-        for old in &self.runs[from..to] {
+        for old in self.runs.drain(from..to) {
             if old.first < extent.first() {
                 let end = extent.first();
-                rest.push(Run { end, ..*old });
+                rest.push(Run { end, ..old });
             }
             if old.end > extent.end() {
                 let first = extent.end();
-                rest.push(Run { first, ..*old });
+                rest.push(Run { first, ..old });
             }
         }
-        self.runs.splice(from..to, rest);
+        for (n, run) in rest.into_iter().enumerate() {
+            self.runs.insert(from + n, run);
+        }
     }
 
     /// Takes out everything from `end` on.
     pub fn clip(&mut self, end: u64) {
         let stays = self.runs.partition_point(|run| run.first < end);
         self.runs.truncate(stays);
-        if let Some(last) = self.runs.last_mut() {
+        if let Some(last) = self.runs.back_mut() {
             last.end = last.end.min(end);
         }
     }
@@ -182,10 +193,21 @@ impl ExtentSet {
         other.iter().for_each(|extent| self.insert(extent));
     }
 
-    /// The first piece of at most `most` granules.
-    pub fn front(&self, most: u32) -> Option<Extent> {
-        let run = self.runs.first()?;
-        Extent::between(run.first, run.end.min(run.first + u64::from(most.max(1))))
+    /// The first piece of at most `most` granules that are not before `from`.
+    pub fn front_from(&self, from: u64, most: u32) -> Option<Extent> {
+        let at = self.runs.partition_point(|run| run.end <= from);
+        let run = self.runs.get(at)?;
+        let first = run.first.max(from);
+        Extent::between(first, run.end.min(first + u64::from(most.max(1))))
+    }
+
+    /// What `extent` begins with that is not in it. An error is where what it begins with ends, that is in it.
+    pub(crate) fn apart_from(&self, extent: Extent) -> Result<Extent, u64> {
+        let at = self.runs.partition_point(|run| run.end <= extent.first());
+        let Some(run) = self.runs.get(at) else {
+            return Ok(extent);
+        };
+        Extent::between(extent.first(), run.first.min(extent.end())).ok_or(run.end)
     }
 
     /// The same or more, in at most `most` runs: the closest neighbours become one. What is uncertain may
@@ -196,15 +218,15 @@ impl ExtentSet {
         if self.runs.len() <= most {
             return self.clone();
         }
-        let gap = |pair: &[Run]| pair[1].first - pair[0].end;
-        let mut gaps: Vec<u64> = self.runs.windows(2).map(gap).collect();
+        let pairs = self.runs.iter().zip(self.runs.iter().skip(1));
+        let mut gaps: Vec<u64> = pairs.map(|(one, next)| next.first - one.end).collect();
         let spare = self.runs.len() - most;
         let (_, &mut largest, _) = gaps.select_nth_unstable(spare - 1);
-        let mut coarse: Vec<Run> = Vec::with_capacity(most);
+        let mut coarse: VecDeque<Run> = VecDeque::with_capacity(most);
         for run in &self.runs {
-            match coarse.last_mut() {
+            match coarse.back_mut() {
                 Some(last) if run.first - last.end <= largest => last.end = run.end,
-                _ => coarse.push(*run),
+                _ => coarse.push_back(*run),
             }
         }
         Self { runs: coarse }
@@ -261,7 +283,7 @@ mod tests {
                 prop_assert!((0..80).all(|granule| set.has(granule) == model.contains(&granule)));
                 let touches = extent.granules().any(|granule| model.contains(&granule));
                 prop_assert_eq!(set.overlaps(extent), touches);
-                prop_assert!(set.runs.windows(2).all(|pair| pair[0].end < pair[1].first));
+                prop_assert!(set.runs.iter().zip(set.runs.iter().skip(1)).all(|(one, next)| one.end < next.first));
             }
             let mut clipped = set.clone();
             clipped.clip(30);
@@ -269,6 +291,23 @@ mod tests {
             let coarse = set.coarsened(most);
             prop_assert!(coarse.runs() <= most.max(1));
             prop_assert!(model.iter().all(|&granule| coarse.has(granule)));
+            for from in 0..70 {
+                let next = model.range(from..).next();
+                let piece = set.front_from(from, 3);
+                prop_assert_eq!(piece.map(Extent::first), next.copied());
+                prop_assert!(piece.iter().flat_map(|it| it.granules()).all(|it| model.contains(&it)));
+                let extent = Extent::new(from, 5).expect("an extent");
+                match set.apart_from(extent) {
+                    Ok(apart) => prop_assert!(
+                        apart.first() == from
+                            && apart.granules().all(|it| !model.contains(&it))
+                            && (apart == extent || model.contains(&apart.end()))
+                    ),
+                    Err(end) => prop_assert!(
+                        !model.contains(&end) && (from..end).all(|it| model.contains(&it))
+                    ),
+                }
+            }
         }
     }
 

@@ -31,6 +31,16 @@ fn who_is_slow_stays_and_who_is_dead_does_not() {
     assert!(matches!(steady, Ok(20..)), "{steady:?}");
 }
 
+/// While the quorum is away, a copy or a link that was away and is back, or a store that hung, costs hosts nothing more.
+#[test]
+fn without_a_quorum_hosts_are_served_while_all_copies_are_there() {
+    let lived = (0..40).map(|seed| run(seed, &Profile::QUORUM_AWAY));
+    let lived: Result<Vec<_>, _> = lived.collect();
+    let lived = lived.map_err(|failure| failure.to_string());
+    let trials = lived.map(|all| all.iter().map(|one| one.trials).sum::<u64>());
+    assert!(matches!(trials, Ok(60..)), "{trials:?}");
+}
+
 /// Drives that come back as they were before neither serve nor count before they were copied in full.
 #[test]
 fn old_images_count_for_nothing() {
@@ -302,6 +312,7 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             lures: const { &[lure(Occasion::Message("HANDOFF"), Blow::Isolate, true)] },
             ..Profile::CRASH
         },
+        Canary::HandoffUnasked => Profile::QUORUM_AWAY,
         Canary::PauseIsSilence | Canary::SlowIsStuck => Profile::STEADY,
         Canary::OldImageCounts => Profile::OLD_IMAGE,
         Canary::HealUnlocked | Canary::HealUnmatched => Profile {

@@ -65,7 +65,10 @@ fn members_may_fail_beside_an_owner() {
 
 #[test]
 fn the_quorum_may_lose_a_member_a_majority_and_everything() {
-    endures("etcd-member,etcd-majority,etcd", &["--etcd", "3"]);
+    endures(
+        "etcd-member,etcd-majority,etcd-pauses,etcd",
+        &["--etcd", "3"],
+    );
 }
 
 #[test]

@@ -18,6 +18,10 @@ use crate::OpenError;
 const AFTERLIFE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// The kernel lists no lock of a process that has no number here, nor, within a container, of one that has ended.
+const UNSEEN: &str = "a process that is not seen from here (in another container or outside of this one, or one that \
+                      has ended and whose last I/O goes on)";
+
 /// Takes the lock for the life of the open file, all its duplicates included. Waits for a process
 /// that is gone already, whose last writes may still be on their way; never for one that lives.
 pub(super) fn take(fd: impl AsFd, stat: &Stat, name: &str, share: bool) -> Result<(), OpenError> {
@@ -49,8 +53,7 @@ fn take_within(
         // None is seen when it has let go since.
         let holder = holder(stat);
         if holder.is_some_and(|holder| holder.lives) || begun.elapsed() >= patience {
-            let who =
-                holder.map_or_else(|| "another process".into(), |holder| describe(holder.pid));
+            let who = holder.map_or_else(|| UNSEEN.into(), |holder| describe(holder.pid));
             let why = format!("is in use by {who} (if that is meant, both need share=on)");
             let error = OpenError::environment(name, why);
             return Err(match is_other(holder) {
@@ -161,6 +164,21 @@ mod tests {
         let lock = || flock(&file, FlockOperation::NonBlockingLockExclusive);
         let refused = take_within(Duration::from_millis(200), lock, &stat, "it");
         refused.expect_err("it is locked").is_taken()
+    }
+
+    #[test]
+    fn a_holder_that_the_kernel_does_not_list_is_another_that_may_live() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = File::create(dir.path().join("drive")).expect("a file");
+        let stat = rustix::fs::fstat(&file).expect("its state");
+        let refused = take_within(PAUSE, || Err(Errno::WOULDBLOCK), &stat, "it");
+        let refused = refused.expect_err("it is locked");
+        assert!(refused.is_taken());
+        let said = refused.to_string();
+        assert!(
+            said.contains("not seen from here (in another container"),
+            "{said}"
+        );
     }
 
     #[test]

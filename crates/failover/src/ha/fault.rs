@@ -60,13 +60,20 @@ impl HaFault {
     pub(super) const fn needs_switches(self) -> bool {
         matches!(
             self,
-            Self::DrivesDie | Self::DrivesHang | Self::DrivesDieMember | Self::DrivesHangMember
+            Self::DrivesDie
+                | Self::DrivesHang
+                | Self::DrivesDieMember
+                | Self::DrivesHangMember
+                | Self::EtcdPauses
         )
     }
 
     /// Whether etcd must have three members.
     pub(super) const fn needs_members(self) -> bool {
-        matches!(self, Self::EtcdMember | Self::EtcdMajority)
+        matches!(
+            self,
+            Self::EtcdMember | Self::EtcdMajority | Self::EtcdPauses
+        )
     }
 
     /// How long it lasts at least: longer than what decides about it.
@@ -74,6 +81,7 @@ impl HaFault {
         Duration::from_secs(match self {
             Self::DrivesHangMember => 5,
             Self::EtcdMajority => 60,
+            Self::EtcdPauses => 4,
             Self::OldImage => 5,
             _ => 3,
         })
@@ -123,6 +131,7 @@ impl HaFault {
             Self::DrivesHang => "2-4 s",
             Self::DrivesDieMember => "0",
             Self::DrivesHangMember => "2 s",
+            Self::EtcdPauses => "4 s",
             Self::Etcd | Self::EtcdMember | Self::EtcdMajority | Self::Copies => "0",
             Self::Move => "0.02-0.05 s",
             Self::KillAll | Self::OldImage | Self::Power => "the restart",
@@ -163,7 +172,7 @@ impl HaFault {
                 .iter()
                 .try_for_each(|one| nodes.kill(one)),
             Self::EtcdMember => nodes.kill(&Seat::Etcd(0)),
-            Self::EtcdMajority => {
+            Self::EtcdMajority | Self::EtcdPauses => {
                 let all = nodes.etcd_seats();
                 all.iter().skip(1).try_for_each(|one| nodes.kill(one))
             }
@@ -205,7 +214,9 @@ impl HaFault {
                 nodes.start_node(node)
             }
             Self::DrivesHang | Self::DrivesHangMember => nodes.set_drives(node, None),
-            Self::Etcd | Self::EtcdMember | Self::EtcdMajority => nodes.start_etcd(),
+            Self::Etcd | Self::EtcdMember | Self::EtcdMajority | Self::EtcdPauses => {
+                nodes.start_etcd()
+            }
             Self::KillAll | Self::OldImage => nodes.start_nodes(),
             // Machines do not wait for each other either.
             Self::Power => nodes.start_nodes().and_then(|()| nodes.start_etcd()),

@@ -73,6 +73,8 @@ faults! {
         "One member of etcd is killed, and started again"
     EtcdMajority "etcd-majority"
         "All members of etcd but one are killed, and started again a minute later"
+    EtcdPauses "etcd-pauses"
+        "The same; meanwhile the owner's drives do not answer for 4 s, then a member is stopped for as long"
     Move "move"
         "The volume is moved to another node"
     Copies "copies"

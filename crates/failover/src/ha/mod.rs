@@ -1,5 +1,6 @@
 //! A replicated volume on nodes that fail, under a load that checks everything.
 
+mod account;
 mod fault;
 mod kinds;
 mod result;

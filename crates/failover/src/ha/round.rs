@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress, Pulse};
 use ashlar_node::model::{FailoverCause, MoveVolume, ReplicateVolume, VolumeName, VolumeStatus};
-use ashlar_testbed::nodes::Nodes;
+use ashlar_oltp::processes::Sign;
+use ashlar_testbed::nodes::{DriveTrouble, Nodes, Seat};
 use serde::Serialize;
 
 use super::kinds::HaFault;
@@ -89,7 +90,11 @@ impl Scene<'_> {
             self.progress.go_on()?;
             let round = self.play(fault, pulse);
             let round = round.map_err(|error| {
-                LabError::check(format!("fault {}, {}: {error}", number + 1, fault.word()))
+                let (number, word) = (number + 1, fault.word());
+                LabError::check(format!(
+                    "fault {number}, {word}: {error}\n{}",
+                    self.account()
+                ))
             })?;
             self.progress.say(&format!("fault {}: {round}", number + 1));
             Ok(round)
@@ -100,14 +105,16 @@ impl Scene<'_> {
     /// One fault.
     pub(super) fn play(&self, fault: HaFault, pulse: &Pulse) -> Result<Round, LabError> {
         let before = self.await_in_sync(&mut 0)?;
-        self.await_answers(pulse)?;
+        self.await_answers(pulse, "before it")?;
         self.take_gap(pulse);
         let owner = owner_of(&before);
         let member = before.replication.iter().flat_map(|known| &known.replicas);
         let member = member.map(|one| &one.node).find(|node| **node != owner);
         let member = member.cloned().unwrap_or_default();
         let node = match fault {
-            HaFault::Etcd | HaFault::EtcdMember | HaFault::EtcdMajority => "etcd".to_owned(),
+            HaFault::Etcd | HaFault::EtcdMember | HaFault::EtcdMajority | HaFault::EtcdPauses => {
+                "etcd".to_owned()
+            }
             HaFault::KillAll | HaFault::Power | HaFault::Upgrade => "all".to_owned(),
             _ if fault.takes_member() => member.clone(),
             _ => owner.clone(),
@@ -130,7 +137,7 @@ impl Scene<'_> {
         let mut most = 0;
         let after = self.await_in_sync(&mut most)?;
         let in_sync = mended.elapsed();
-        self.await_answers(pulse)?;
+        self.await_answers(pulse, "when it is mended")?;
         let owner_after = owner_of(&after);
         let failover = after.replication.and_then(|known| known.last_failover);
         Ok(Round {
@@ -165,6 +172,7 @@ impl Scene<'_> {
             HaFault::Copies => self.change_copies(owner)?,
             HaFault::KillAll | HaFault::Power => return Ok(()),
             HaFault::Upgrade => upgrade::roll(self, pulse)?,
+            HaFault::EtcdPauses => self.pause(owner, member, pulse)?,
             HaFault::OldImage => return self.turn_back(member, pulse),
             _ if fault.takes_owner() => {
                 // Only those that do not fail are asked: others may not answer.
@@ -177,7 +185,21 @@ impl Scene<'_> {
             _ if self.is_soak => self.hold(fault.short_hold())?,
             _ => self.hold(fault.hold())?,
         }
-        self.await_answers(pulse)
+        self.await_answers(pulse, "while it lasts")
+    }
+
+    /// What goes on after a while does so without the quorum.
+    fn pause(&self, owner: &str, member: &str, pulse: &Pulse) -> Result<(), LabError> {
+        let lasts = HaFault::EtcdPauses.hold();
+        self.nodes.set_drives(owner, Some(DriveTrouble::Hung))?;
+        self.hold(lasts)?;
+        self.nodes.set_drives(owner, None)?;
+        self.await_answers(pulse, "after the owner's drives hung")?;
+        let member = Seat::node(member);
+        self.nodes.signal(&member, Sign::Stop);
+        self.hold(lasts)?;
+        self.nodes.signal(&member, Sign::Continue);
+        Ok(())
     }
 
     /// Hosts write on; then all lose power, and the member's drives are what they were before.
@@ -185,7 +207,7 @@ impl Scene<'_> {
         self.nodes.await_ready(member, self.progress)?;
         self.await_in_sync(&mut 0)?;
         self.hold(HaFault::OldImage.hold())?;
-        self.await_answers(pulse)?;
+        self.await_answers(pulse, "while it lasts")?;
         HaFault::KillAll.strike(self.nodes, member)?;
         self.nodes.restore_image(member)
     }
@@ -282,15 +304,24 @@ impl Scene<'_> {
     }
 
     /// Waits until the clients have had some more answers.
-    pub(super) fn await_answers(&self, pulse: &Pulse) -> Result<(), LabError> {
+    pub(super) fn await_answers(&self, pulse: &Pulse, when: &str) -> Result<(), LabError> {
         let pulses = self.pulses(pulse);
         let goals: Vec<u64> = pulses
             .iter()
             .map(|pulse| pulse.answers() + ANSWERS)
             .collect();
-        self.eventually("the clients have answers again", |_| {
+        let what = format!("the clients have answers again, {when}");
+        let waited = self.eventually(&what, |_| {
             let mut both = pulses.iter().zip(&goals);
             Ok(both.all(|(pulse, &goal)| pulse.answers() >= goal))
+        });
+        let told = |pulse: &&Pulse| {
+            let silence = pulse.silence().as_secs();
+            format!("{} answers, the last {silence} s ago", pulse.answers())
+        };
+        waited.map_err(|error| {
+            let told: Vec<String> = pulses.iter().map(told).collect();
+            LabError::check(format!("{error} ({})", told.join("; ")))
         })
     }
 

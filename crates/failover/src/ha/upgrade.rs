@@ -71,7 +71,7 @@ pub(super) fn roll(scene: &Scene<'_>, pulse: &Pulse) -> Result<(), LabError> {
             let status = status.map_err(|error| LabError::caused(format!("node {name}"), error))?;
             Ok(!status.connected_hosts.is_empty())
         })?;
-        scene.await_answers(pulse)?;
+        scene.await_answers(pulse, &format!("with the new program at node {name}"))?;
     }
     nodes
         .names

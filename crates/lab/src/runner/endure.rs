@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::crew::Crew;
+use super::crew::{Crew, Outcome};
 use super::pass::Pass;
 use super::setup::{Fill, on_own_thread, pass_options};
 use crate::access::{Access, Distribution};
@@ -105,6 +105,24 @@ pub struct Endured {
     pub problems: Vec<String>,
 }
 
+/// What has failed, and what the load has met: it may be why.
+fn with_load(error: LabError, outcome: Result<&Outcome, &LabError>) -> LabError {
+    let met: Vec<String> = match outcome {
+        Ok(Outcome {
+            measured, losses, ..
+        }) => {
+            let examples = measured.examples.iter();
+            let met = examples.map(|one| format!("the load met {one}"));
+            let ended = losses
+                .iter()
+                .map(|why| format!("a load thread ended: {why}"));
+            met.chain(ended).collect()
+        }
+        Err(why) => vec![format!("the load ended: {why}")],
+    };
+    error.and(&met)
+}
+
 /// A device that is loaded, and what it must hold.
 pub struct Endurance<'a> {
     stacks: &'a dyn Stacks,
@@ -182,7 +200,8 @@ impl<'a> Endurance<'a> {
             let lost = || Err(LabError::environment("a load thread panicked"));
             (told, load.join().unwrap_or_else(|_| lost()))
         });
-        let (told, outcome) = (told?, outcome?);
+        let told = told.map_err(|error| with_load(error, outcome.as_ref()))?;
+        let outcome = outcome?;
         self.tally.merge(outcome.tally);
         let measured = outcome.measured;
         let slowest = measured.reads.max().max(measured.writes.max());
@@ -255,5 +274,32 @@ impl<'a> Endurance<'a> {
             failures: self.tally.failures,
             examples: self.tally.examples.clone(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{Measured, SeriesShape};
+
+    #[test]
+    fn what_fails_beside_a_load_says_what_the_load_has_met() {
+        let failed = || LabError::check("no answers");
+        let ended = LabError::environment("the path is gone");
+        let all = with_load(failed(), Err(&ended));
+        let whole = LabError::check("no answers\nthe load ended: the path is gone");
+        assert_eq!(all, whole);
+        let mut outcome = Outcome {
+            measured: Measured::new(SeriesShape::of(Duration::from_secs(1))).expect("histograms"),
+            tally: Tally::default(),
+            losses: Vec::new(),
+            clients: Vec::new(),
+        };
+        assert_eq!(with_load(failed(), Ok(&outcome)), failed());
+        outcome.measured.examples.push("a failed read".into());
+        outcome.losses.push(ended);
+        let all = with_load(failed(), Ok(&outcome)).to_string();
+        let met = "the load met a failed read\na load thread ended: the path is gone";
+        assert_eq!(all, format!("no answers\n{met}"));
     }
 }

@@ -223,7 +223,14 @@ impl PoolManager {
             known,
             ..Wanted::new(name, id)
         };
-        let pool = self.bring_up(&wanted, self.open_known(&drives))?;
+        let opened = self.open_known(&drives);
+        if opened.is_taken && !request.degraded && self.lacks(&opened).is_some() {
+            return Err(ControlError::conflict(format!(
+                "{}. It may serve the pool: end it for good, then `pool import {name}`. {GO_ON}",
+                opened.missing.join("; ")
+            )));
+        }
+        let pool = self.bring_up(&wanted, opened)?;
         self.expect_no_volumes_of(pool.id);
         let served = new_name.unwrap_or(name);
         self.remember(served, &pool)?;

@@ -28,7 +28,8 @@ const LOOKED_FOR: &str =
     "Its drives are looked for every 2 s: with all of them here it comes into service by itself";
 
 /// What follows where another daemon may serve the pool: while that one is started anew, its drives are free.
-const TAKEN: &str = "What another process has is taken up by order only: it may serve the pool";
+const TAKEN: &str = "What another process has is taken up by order only, and nothing goes on without it: it may serve the \
+                     pool";
 
 /// A pool's drives as far as they can be used.
 pub(super) struct Opened {
@@ -150,6 +151,16 @@ impl PoolManager {
                 thread::sleep(LOOK_EVERY.min(self.drive_wait - waited));
                 continue;
             }
+            if let (Some(lacks), true) = (&lacks, was_taken) {
+                // Who has it may have written there what is not on the others.
+                let unopened = opened.missing.join("; ");
+                let why = if unopened.is_empty() {
+                    lacks
+                } else {
+                    &unopened
+                };
+                return self.fail(start, format!("{why}. {TAKEN}"));
+            }
             if let Some(lacks) = &lacks {
                 warn!(
                     pool = name,
@@ -161,13 +172,12 @@ impl PoolManager {
             let mut kept = self.bring_up(&Wanted::new(name, start.id), opened);
             let cannot = lacks.is_some() && kept.is_err();
             if let (true, Err(error)) = (cannot, &mut kept) {
-                let follows = if was_taken { TAKEN } else { LOOKED_FOR };
-                error.message = format!("{}. {follows}", error.message);
+                error.message = format!("{}. {LOOKED_FOR}", error.message);
             }
             self.keep_started(start, kept);
             drop(alone);
             drop(settled);
-            if cannot && !was_taken {
+            if cannot {
                 self.look_on(start);
             }
             return;
@@ -313,7 +323,7 @@ impl PoolManager {
     }
 
     /// Drives that a pool counts on and that may come yet.
-    fn lacks(&self, opened: &Opened) -> Option<String> {
+    pub(super) fn lacks(&self, opened: &Opened) -> Option<String> {
         let state = self.state.read();
         if opened.drives.is_empty() {
             let none = opened.missing.len() > opened.silent.len();
@@ -449,6 +459,36 @@ mod tests {
         }
         let import = room.manager.import_pool("tank", ImportPool::default());
         assert_eq!(import.expect("free").state, PoolState::Healthy);
+    }
+
+    /// It may serve the pool by that drive, and what is acknowledged there is not on the other.
+    #[test]
+    fn a_pool_does_not_go_on_degraded_beside_a_drive_that_a_living_process_has() {
+        let room = Room::new();
+        room.tank(2);
+        let config = Config::parse("drive_wait_seconds = 0").expect("a configuration");
+        let (drive, mut child) = (room.path("d1"), None);
+        let room = room.again_after(&config, || child = Some(holder(&drive)));
+        let child = child.expect("it has the drive");
+        await_reason(&room, &format!("in use by process {}", child.id()));
+        await_reason(&room, TAKEN);
+        assert_eq!(state(&room), PoolState::Failed);
+        // An order that does not say so does not mean that the pool is to go on without it.
+        let plain = room.manager.import_pool("tank", ImportPool::default());
+        let refused = plain.expect_err("the other may serve it").message;
+        assert!(
+            refused.contains(&format!("in use by process {}", child.id())),
+            "{refused}"
+        );
+        assert_eq!(state(&room), PoolState::Failed);
+        // Who gives this order knows better.
+        let order = ImportPool {
+            degraded: true,
+            ..ImportPool::default()
+        };
+        let import = room.manager.import_pool("tank", order);
+        assert_eq!(import.expect("one is enough").state, PoolState::Degraded);
+        end(child);
     }
 
     #[test]

@@ -37,8 +37,14 @@ impl Room {
 
     /// After a restart of the daemon.
     pub(super) fn again(self, config: &Config) -> Self {
+        self.again_after(config, || ())
+    }
+
+    /// The same; something happens between the two daemons.
+    pub(super) fn again_after(self, config: &Config, meanwhile: impl FnOnce()) -> Self {
         let dir = self.dir.clone();
         drop(self);
+        meanwhile();
         Self::in_folder(dir, config, None)
     }
 

@@ -150,6 +150,9 @@ impl Owner {
             self.looking = None;
             return self.looked(turn, reply);
         }
+        if self.answered_before(turn, ask, reply) {
+            return;
+        }
         let Some(change) = self.change.as_mut() else {
             return;
         };
@@ -221,7 +224,7 @@ impl Owner {
         }
     }
 
-    fn looked(&mut self, turn: &mut Turn<'_>, reply: &Reply) {
+    pub(super) fn looked(&mut self, turn: &mut Turn<'_>, reply: &Reply) {
         let Reply::Holds(Some(held)) = reply else {
             return;
         };

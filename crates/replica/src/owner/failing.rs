@@ -3,8 +3,9 @@
 use ashlar_block::Moment;
 
 use super::Owner;
-use super::peer::Link;
+use super::peer::{Link, Peer};
 use crate::event::{Alarm, Turn};
+use crate::ids::Position;
 use crate::message::Message;
 
 impl Owner {
@@ -32,18 +33,24 @@ impl Owner {
         }
     }
 
+    /// A copy that can take over, and hears of it.
+    pub(super) fn heir(&self) -> Option<Position> {
+        let others = self.stored.key.in_sync.minus(self.removing());
+        let hears =
+            |peer: &&Peer| peer.link == Link::Live && others.has(peer.position) && !peer.has_failed;
+        let found = self.peers.iter().flatten().find(hears);
+        found.map(|peer| peer.position)
+    }
+
     /// Stops, and asks another copy to take over, if one in sync hears it. What is under way is as if this process had
     /// died, but for the grants, which this one does not use any more: so the other need not wait for them to lapse.
     pub(crate) fn hand_over(&mut self, turn: &mut Turn<'_>) -> bool {
         if self.ends || !self.is_serving() {
             return self.ends;
         }
-        let others = self.stored.key.in_sync.minus(self.removing());
         let epoch = self.epoch;
-        let hears = |peer: &&mut super::Peer| {
-            peer.link == Link::Live && others.has(peer.position) && !peer.has_failed
-        };
-        let Some(peer) = self.peers.iter_mut().flatten().find(hears) else {
+        let heir = self.heir();
+        let Some(peer) = heir.and_then(|heir| self.peers[heir.index()].as_mut()) else {
             return false;
         };
         peer.send(turn, epoch, Message::Handoff);

@@ -13,7 +13,7 @@ use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, At, Effect, Turn};
 use crate::extent::Extent;
-use crate::ids::{FetchId, Leaf, Position, Positions};
+use crate::ids::{FetchId, Leaf, Position, Positions, SessionId};
 use crate::message::{Content, Message};
 
 /// What it is for.
@@ -23,6 +23,12 @@ pub(super) enum HealOf {
     Read(Option<Place>),
     /// A piece of the base.
     Base(Place),
+    /// A piece for a learner: with its place, too, which no session that ends gives up meanwhile.
+    Copy {
+        to: Position,
+        session: SessionId,
+        place: Option<Place>,
+    },
 }
 
 /// What another copy is asked for.
@@ -198,7 +204,7 @@ impl Owner {
         if is_done {
             turn.out.push(Effect::Healed(heal.extent));
         }
-        self.heal_ends(turn, fetch, heal.of);
+        self.heal_ends(turn, fetch, (&heal, is_done));
     }
 
     /// A copy could not help: another one is asked.
@@ -206,21 +212,22 @@ impl Owner {
         let Some(heal) = self.heals.remove(&fetch) else {
             return;
         };
-        let of = heal.of;
+        let (of, extent) = (heal.of, heal.extent);
         if !self.ask_healer(turn, fetch, heal) {
-            self.heal_ends(turn, fetch, of);
+            self.heal_ends(turn, fetch, (&Heal::new(extent, of), false));
         }
     }
 
     /// The read is tried again, whatever has come of it; without its base an owner cannot serve.
-    fn heal_ends(&mut self, turn: &mut Turn<'_>, fetch: FetchId, of: HealOf) {
-        match of {
+    fn heal_ends(&mut self, turn: &mut Turn<'_>, fetch: FetchId, (heal, is_done): (&Heal, bool)) {
+        match heal.of {
             HealOf::Base(_) => self.local_failed(turn),
             HealOf::Read(place) => {
                 place.into_iter().for_each(|place| self.line.leave(place));
                 self.read_again(turn, fetch);
                 self.start_work(turn);
             }
+            of @ HealOf::Copy { .. } => self.copy_healed(turn, (heal.extent, is_done), of),
         }
     }
 

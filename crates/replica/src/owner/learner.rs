@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ashlar_block::Moment;
+
 use super::line::Place;
+use super::unreadable::Unreadable;
 use super::walk::{AT_ONCE, Walk};
 use crate::event::{Shape, Turn};
 use crate::extent::{Extent, ExtentSet};
@@ -41,6 +44,10 @@ pub(crate) struct Learner {
     missing: ExtentSet,
     /// Of that, what is on its way.
     claimed: ExtentSet,
+    /// And what cannot be read here.
+    pub(super) unreadable: Unreadable,
+    /// Nothing before this granule is to be claimed.
+    front: u64,
     pub(crate) copies: BTreeMap<CopyId, Copying>,
     pub(crate) waiting_copies: usize,
     sent: BTreeMap<ReplicaSequence, Sent>,
@@ -57,6 +64,8 @@ impl Learner {
         Self {
             missing,
             claimed: ExtentSet::new(),
+            unreadable: Unreadable::new(),
+            front: 0,
             copies: BTreeMap::new(),
             waiting_copies: 0,
             sent: BTreeMap::new(),
@@ -131,7 +140,11 @@ impl Learner {
         let mut clean = ExtentSet::from(done.extent);
         let newer = self.sent.range(record..).map(|(_, sent)| sent.extent);
         newer.for_each(|extent| clean.remove(extent));
-        clean.iter().for_each(|extent| self.missing.remove(extent));
+        for extent in clean.iter() {
+            self.missing.remove(extent);
+            let written = self.unreadable.written(extent);
+            written.iter().for_each(|one| self.claimed.remove(one));
+        }
         clean
     }
 
@@ -139,22 +152,34 @@ impl Learner {
     /// added, it acknowledges the record that restores the range.
     pub(crate) fn failed(&mut self, record: ReplicaSequence) {
         if let Some(sent) = self.sent.remove(&record) {
-            self.missing.insert(sent.extent);
+            self.misses(sent.extent);
         }
     }
 
     /// Digests differ: the leaf is copied again.
     pub(crate) fn differs(&mut self, extent: Extent) {
+        self.misses(extent);
+    }
+
+    fn misses(&mut self, extent: Extent) {
         self.missing.insert(extent);
+        self.front = self.front.min(extent.first());
     }
 
     /// The next piece to copy.
     pub(crate) fn claim(&mut self, most: u32) -> Option<Extent> {
-        let mut open = self.missing.clone();
-        self.claimed.iter().for_each(|extent| open.remove(extent));
-        let piece = open.front(most)?;
-        self.claimed.insert(piece);
-        Some(piece)
+        loop {
+            let piece = self.missing.front_from(self.front, most)?;
+            match self.claimed.apart_from(piece) {
+                Ok(piece) => {
+                    let piece = self.unreadable.cut(piece);
+                    self.front = piece.end();
+                    self.claimed.insert(piece);
+                    return Some(piece);
+                }
+                Err(end) => self.front = end,
+            }
+        }
     }
 
     /// Pieces that are on their way, or wait for their range.
@@ -168,6 +193,26 @@ impl Learner {
         self.claimed.remove(copying.extent);
         self.missing.remove(copying.extent);
         Some(copying)
+    }
+
+    /// A piece could not be read here.
+    pub(super) fn unread(&mut self, copy: CopyId, now: Moment) -> Option<Copying> {
+        let copying = self.copies.remove(&copy)?;
+        if !self.unreadable.add(copying.extent, now) {
+            self.unclaim(copying.extent);
+        }
+        Some(copying)
+    }
+
+    /// What could not be read is tried again, if it is time.
+    pub(super) fn read_again(&mut self, now: Moment) {
+        let again = self.unreadable.again(now);
+        again.iter().for_each(|extent| self.unclaim(extent));
+    }
+
+    fn unclaim(&mut self, extent: Extent) {
+        self.claimed.remove(extent);
+        self.front = self.front.min(extent.first());
     }
 
     /// Whether everything that was missed is there.
@@ -199,5 +244,88 @@ impl Learner {
     /// Whether all that it has not acknowledged is in `open`.
     pub(crate) fn lags_only(&self, open: impl Fn(ReplicaSequence) -> bool) -> bool {
         self.sent.keys().all(|&record| open(record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn extent(first: u64, count: u32) -> Extent {
+        Extent::new(first, count).expect("an extent")
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Claim(u32),
+        /// Of what is on its way, which.
+        Copied(usize),
+        Differs(u64, u32),
+        Written(u64, u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (1u32..6).prop_map(Step::Claim),
+            (0usize..4).prop_map(Step::Copied),
+            (0u64..60, 1u32..9).prop_map(|(first, count)| Step::Differs(first, count)),
+            (0u64..60, 1u32..9).prop_map(|(first, count)| Step::Written(first, count)),
+        ]
+    }
+
+    proptest! {
+        /// The next piece is always the first of what is missed and not on its way.
+        #[test]
+        fn pieces_are_claimed_in_order_and_once(steps in prop::collection::vec(step(), 0..60)) {
+            let mut learner = Learner::new([extent(2, 20), extent(30, 1), extent(40, 12)].into_iter().collect());
+            let mut under_way: Vec<CopyId> = Vec::new();
+            for (n, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Claim(most) => {
+                        let mut open = learner.missing.clone();
+                        learner.claimed.iter().for_each(|one| open.remove(one));
+                        let claimed = learner.claim(most);
+                        prop_assert_eq!(claimed, open.front_from(0, most));
+                        if let Some(extent) = claimed {
+                            let (copy, place) = (learner.number(), None);
+                            learner.copies.insert(copy, Copying { extent, place });
+                            under_way.push(copy);
+                        }
+                    }
+                    Step::Copied(which) => {
+                        if which < under_way.len() {
+                            learner.copied(under_way.remove(which));
+                        }
+                    }
+                    Step::Differs(first, count) => learner.differs(extent(first, count)),
+                    Step::Written(first, count) => {
+                        let record = ReplicaSequence(n as u64);
+                        learner.sent(record, extent(first, count), true);
+                        learner.acknowledged(record);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_of_much_that_is_missed_costs_no_more_than_one_of_little() {
+        const PIECES: u64 = 100_000;
+        let missing = (0..PIECES).map(|n| extent(2 * n, 1)).collect();
+        let mut learner = Learner::new(missing);
+        let began = Instant::now();
+        for _ in 0..PIECES {
+            let extent = learner.claim(64).expect("a piece");
+            let (copy, place) = (learner.number(), None);
+            learner.copies.insert(copy, Copying { extent, place });
+            learner.copied(copy);
+        }
+        assert!(learner.is_clean() && learner.claim(64).is_none());
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
     }
 }

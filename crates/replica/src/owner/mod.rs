@@ -8,6 +8,7 @@ mod audit;
 mod change;
 mod failing;
 mod forwarded;
+mod giving;
 mod grow;
 mod heal;
 mod isolated;
@@ -24,6 +25,7 @@ mod sessions;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 mod walk;
 mod writes;
 
@@ -45,18 +47,20 @@ use crate::ids::{
 use crate::lease::Held;
 use crate::leaves::Leaves;
 use crate::local::Applied;
-use crate::message::{Content, Message, RecordKind};
+use crate::message::{Content, RecordKind};
 
 use audit::{Audit, By};
 use change::Change;
 use forwarded::Forwarded;
 pub(crate) use forwarded::is_forwarded;
+use giving::{Giving, Moving};
 use heal::{Heal, HealOf};
 use line::{Line, Place};
 use ops::Ops;
 use pacing::Pacing;
-use peer::{Link, Peer};
+use peer::Peer;
 use reads::{Arrived, Reading, Whose};
+use unreadable::is_lost;
 
 /// A member that is silent for so long leaves the in-sync set: T_remove.
 pub const REMOVE_AFTER: Duration = Duration::from_millis(500);
@@ -66,8 +70,6 @@ pub const POWER_LOSS_WAIT: Duration = Duration::from_secs(10);
 const COMMIT_EVERY: Duration = Duration::from_millis(100);
 /// An owner looks at the store's key so often.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// A move that takes longer is given up.
-const MOVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How far the owner is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,13 +127,6 @@ enum Job {
     Heal(FetchId),
 }
 
-/// Ownership given away in order.
-#[derive(Clone, Copy, Debug)]
-struct Moving {
-    to: Position,
-    since: Moment,
-}
-
 /// The copy that serves.
 #[derive(Debug)]
 pub(crate) struct Owner {
@@ -171,6 +166,7 @@ pub(crate) struct Owner {
     /// A learner that has all: commits wait for it already, so that it can be added.
     catching: Option<Position>,
     moving: Option<Moving>,
+    giving: Option<Giving>,
     /// Commands that have come by other nodes, and are not answered.
     forwarded: BTreeMap<CommandId, Forwarded>,
     next_forwarded: u64,
@@ -462,6 +458,9 @@ impl Owner {
                     if self
                         .fetch(turn, (&error, extent), HealOf::Base(place))
                         .is_some() => {}
+                (Err(error), Job::Copy { to, session, copy }) if is_lost(&error) => {
+                    self.copy_unreadable(turn, (to, session), (copy, &error));
+                }
                 (Err(_), _) => self.local_failed(turn),
             }
             return;
@@ -538,53 +537,11 @@ impl Owner {
             (Some(Job::Audit(copy)), Ok(digest)) => {
                 self.audited(turn, (copy, By::Us), digest);
             }
+            (Some(Job::Digest { to, session, copy }), Err(error)) if is_lost(&error) => {
+                self.proof_unreadable(turn, (to, session), copy);
+            }
             (Some(_), Err(_)) => self.local_failed(turn),
             _ => {}
-        }
-    }
-
-    /// Hands ownership over, once nothing is in flight.
-    pub(crate) fn give(&mut self, turn: &mut Turn<'_>, to: Position) {
-        let is_member = self.stored.key.in_sync.has(to) && to != turn.config.position;
-        let may = is_member && !self.has_failed(to) && !self.is_unproven();
-        if self.is_serving() && may && self.moving.is_none() {
-            let since = turn.now;
-            self.moving = Some(Moving { to, since });
-            self.hand_off(turn);
-        }
-    }
-
-    /// Whether a copy has said that it cannot go on, or differs.
-    fn has_failed(&self, position: Position) -> bool {
-        let peer = self.peers[position.index()].as_ref();
-        peer.is_some_and(|peer| peer.has_failed)
-    }
-
-    fn hand_off(&mut self, turn: &mut Turn<'_>) {
-        let Some(moving) = self.moving else { return };
-        let stays = self.stored.key.in_sync.has(moving.to) && !self.has_failed(moving.to);
-        if turn.now - moving.since > MOVE_TIMEOUT || !stays {
-            self.moving = None;
-            self.start_work(turn);
-            return self.consider_change(turn);
-        }
-        if !self.ops.is_empty() || !self.is_based() || self.change.is_some() {
-            return;
-        }
-        let (epoch, low) = (self.epoch, self.low());
-        let Some(peer) = self.peers[moving.to.index()].as_mut() else {
-            return;
-        };
-        if peer.link != Link::Live {
-            return;
-        }
-        peer.send(turn, epoch, Message::Commit { low });
-        peer.send(turn, epoch, Message::Handoff);
-        self.moving = None;
-        if turn.sings(Canary::HandoffServes) {
-            self.start_work(turn);
-        } else {
-            self.ends = true;
         }
     }
 

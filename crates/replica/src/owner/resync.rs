@@ -26,6 +26,7 @@ impl Owner {
         if !self.is_serving() || self.moving.is_some() {
             return;
         }
+        self.read_unreadable(turn);
         let copies = |learner: &Learner| !learner.is_clean();
         let any = self.learners().any(copies);
         self.pacing.set(any);

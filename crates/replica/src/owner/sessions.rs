@@ -20,7 +20,7 @@ impl Owner {
         if !matches!(self.stage, super::Stage::Joining | super::Stage::Serving) {
             return;
         }
-        if turn.is_store_stuck() && self.is_serving() && self.hand_over(turn) {
+        if turn.is_store_stuck() && self.is_serving() && self.leave_hung_store(turn) {
             return;
         }
         self.look_at_peers(turn);

@@ -58,6 +58,7 @@ impl Owner {
             copies_next: 0,
             catching: None,
             moving: None,
+            giving: None,
             forwarded: BTreeMap::new(),
             next_forwarded: 0,
             audit: None,

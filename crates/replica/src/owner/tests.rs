@@ -25,9 +25,11 @@ use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
 mod exact;
+mod giving;
 mod heal;
 mod pacing;
 mod runs;
+mod unreadable;
 
 const VOLUME: VolumeId = VolumeId(1);
 const GRANULES: u64 = 64;
@@ -69,6 +71,9 @@ struct Model {
     /// Nothing can be read until it was written without a tag, and what is right.
     is_bad: bool,
     good: Content,
+    /// What cannot be read until it was written, and how often it was tried.
+    lost: ExtentSet,
+    lost_reads: usize,
     /// What a granule takes, if it takes something.
     takes: Duration,
     now: Moment,
@@ -85,6 +90,8 @@ impl Default for Model {
             uncertain: ExtentSet::new(),
             is_bad: false,
             good: Content::Zeroes,
+            lost: ExtentSet::new(),
+            lost_reads: 0,
             takes: Duration::ZERO,
             now: Moment::ORIGIN,
             busy_until: Moment::ORIGIN,
@@ -106,11 +113,14 @@ impl Model {
 impl Local for Model {
     fn apply(&mut self, token: Token, extent: Extent, content: Content, tag: Option<Tag>) {
         self.is_bad &= tag.is_some() || content != self.good;
+        self.lost.remove(extent);
         let result = Ok(());
         self.ends(extent.count(), Event::Applied { token, result });
     }
     fn read(&mut self, token: Token, extent: Extent) {
-        if self.is_bad {
+        let is_lost = self.lost.overlaps(extent);
+        self.lost_reads += usize::from(is_lost);
+        if self.is_bad || is_lost {
             let result = Err(IoError::new(ErrorKind::Corrupt, "a block is lost"));
             return self.ends(extent.count(), Event::Read { token, result });
         }

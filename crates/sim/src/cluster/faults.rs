@@ -47,6 +47,8 @@ pub(crate) enum Fault {
         times: u32,
         lasts: Duration,
     },
+    /// A store does nothing for a while.
+    Hang { node: usize, lasts: Duration },
     /// An operator moves the volume.
     Move { to: usize },
     /// A clock jumps ahead.

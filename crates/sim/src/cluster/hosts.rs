@@ -118,6 +118,20 @@ impl Hosts {
         self.timeout = timeout;
     }
 
+    pub(crate) fn set_think(&mut self, think: Duration) {
+        self.think = think;
+    }
+
+    /// What each writer has still to do.
+    pub(crate) fn left(&self) -> Vec<u64> {
+        self.writers.iter().map(|writer| writer.left).collect()
+    }
+
+    /// Nothing more is begun.
+    pub(crate) fn end(&mut self) {
+        self.writers.iter_mut().for_each(|writer| writer.left = 0);
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }

@@ -81,6 +81,8 @@ pub(crate) struct Node {
     pub(crate) slowness: u32,
     /// What the store does takes this long, one after the other.
     pub(crate) each: Option<Duration>,
+    /// Until then it does nothing of what it is given.
+    pub(crate) hangs_until: Option<Moment>,
     /// Its drives as they were, and whether they come back so.
     pub(crate) image: Option<Backing>,
     pub(crate) comes_back_old: bool,
@@ -109,6 +111,7 @@ impl Node {
             store_time: Duration::from_micros(600),
             slowness: 1,
             each: None,
+            hangs_until: None,
             image: None,
             comes_back_old: false,
             is_old: false,

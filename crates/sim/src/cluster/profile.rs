@@ -56,6 +56,8 @@ pub struct Profile {
     pub old_images: u32,
     /// Nothing fails but one member at last; the others' stores are slow, and the owner is held up.
     pub is_steady: bool,
+    /// The quorum is away for most of the time, while something else goes wrong now and then.
+    pub is_away: bool,
     /// What is broken in that engine on purpose, in builds that can be (feature `canary` of the store).
     pub engine_canary: Option<ashlar_store::Canary>,
     /// What is broken on purpose, in builds that can be (feature `canary` of the replica).
@@ -90,6 +92,7 @@ impl Profile {
         old_images: 0,
         spoils: 0,
         is_steady: false,
+        is_away: false,
         engine_canary: None,
         canary: None,
     };
@@ -144,6 +147,16 @@ impl Profile {
         ..Self::CRASH
     };
 
+    /// The quorum is away for long, and copies are, too, for a while.
+    pub const QUORUM_AWAY: Self = Self {
+        name: "quorum-away",
+        commands: 6000,
+        faults: 106,
+        is_steady: false,
+        is_away: true,
+        ..Self::STEADY
+    };
+
     /// Drives are restored from older copies.
     pub const OLD_IMAGE: Self = Self {
         name: "old-image",
@@ -165,7 +178,12 @@ impl Profile {
     pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
 
     /// Those that are run by their names only.
-    pub const BY_NAME: [Self; 3] = [Self::STEADY, Self::OLD_IMAGE, Self::BAD_BLOCKS];
+    pub const BY_NAME: [Self; 4] = [
+        Self::STEADY,
+        Self::QUORUM_AWAY,
+        Self::OLD_IMAGE,
+        Self::BAD_BLOCKS,
+    ];
 
     /// The profiles of this name: one, or `all`.
     pub fn named(name: &str) -> Option<Vec<Self>> {

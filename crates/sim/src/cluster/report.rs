@@ -17,6 +17,8 @@ pub struct Summary {
     pub faults: u64,
     /// Whether it came to the part in which nothing fails but one member.
     pub steady: u64,
+    /// What went wrong while the quorum was away, and was mended without it.
+    pub trials: u64,
     /// Copies that came back as old images.
     pub old_images: u64,
     /// Blocks that could not be read.

@@ -261,6 +261,7 @@ impl PoolManager {
             return Ok(false);
         }
         let to = heir(&seen).ok_or_else(|| self.no_heir(&seen))?;
+        self.asks_who_decides()?;
         place
             .pool
             .post_to_replica(place.number, ReplicaMail::Move { to });

@@ -446,5 +446,21 @@ impl PoolManager {
             let place = view.members.find(|node| node == to);
             place.ok_or_else(|| ControlError::conflict(format!("{to} has no copy of the volume")))
         })
+        .and_then(|place| self.asks_who_decides().map(|()| place))
+    }
+
+    /// Without the quorum no other node could take over, so an owner keeps what it has.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) fn asks_who_decides(&self) -> Result<(), ControlError> {
+        let quorum = self.replication()?.cluster.status().quorum;
+        match quorum.reachable {
+            true => Ok(()),
+            false => Err(ControlError::environment(
+                "the quorum does not answer, and without it no other node could take the volume over: it stays where \
+                 it is",
+            )),
+        }
     }
 }

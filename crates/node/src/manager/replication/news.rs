@@ -192,6 +192,8 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
         }
         News::InSync(positions) => {
             known.in_sync = *positions;
+            let is_over = |alarm: &mut String| alarm.starts_with(UNREADABLE);
+            known.alarm.take_if(is_over);
             info!(%volume, "volume {volume}: in sync are {}", positions_text(*positions));
             None
         }
@@ -252,6 +254,9 @@ fn positions_text(positions: Positions) -> String {
     names.join(", ")
 }
 
+/// No copy in sync has it.
+const UNREADABLE: &str = "cannot read";
+
 const FROM_BACKUP: &str = "it comes from a backup. Put the newer key back while the owner's daemon runs: this one serves \
                            on and changes nothing; if it ends before, a copy that lacks writes may take over";
 
@@ -285,6 +290,12 @@ fn alarm_text(alarm: &Alarm) -> String {
             "this pool cannot read or write what it should, or does not answer: another copy serves"
                 .into()
         }
+        Alarm::Unreadable { position, extent } => format!(
+            "{UNREADABLE} {} bytes at {} of the copy here, which {position} lacks: it is given all else, and is not in \
+             sync before that was written or can be read",
+            u64::from(extent.count()) * GRANULE,
+            extent.first() * GRANULE
+        ),
         Alarm::OldImage => "this copy is an old image: it is copied in full".into(),
     }
 }

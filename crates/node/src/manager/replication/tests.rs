@@ -19,8 +19,8 @@ use crate::manager::tests::Room;
 use crate::manager::{Ending, Kept};
 use crate::model::{
     AddDrive, ControlError, CreateVolume, DrainNode, ErrorKind, ExportPool, HostChange, ImportPool,
-    LayoutSpec, ReplicaState, ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded, VolumeName,
-    VolumeStatus, WhenDegraded,
+    LayoutSpec, MoveVolume, ReplicaState, ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded,
+    VolumeName, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{ReplicaMail, VolumeOpener};
 use crate::replica::ReplicaView;
@@ -185,6 +185,46 @@ fn a_copy_whose_quorum_was_away_at_import_comes_into_service_when_it_answers() {
     nodes.quorum.set_away(false);
     until("it is in service", || other.is_copy(volume));
     nodes.await_all(&name, 2);
+}
+
+/// No other node could take it over.
+#[test]
+fn a_volume_stays_where_it_is_while_the_quorum_is_away() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    nodes.quorum.set_away(true);
+    let drain = || {
+        let request = DrainNode {
+            node: "n1".into(),
+            drain: true,
+        };
+        nodes.rooms[0].manager.drain_node(&request).expect("heard")
+    };
+    let moved = || {
+        let request = MoveVolume { to: "n2".into() };
+        nodes.rooms[0].manager.move_volume(&name, request)
+    };
+    // It may take a while until it is noticed: nothing is given away even then.
+    let error = moved().expect_err("no other could take it over");
+    assert_eq!(error.kind, ErrorKind::Environment, "{error:?}");
+    let manager = &nodes.rooms[0].manager;
+    let quorum = || manager.cluster_view().expect("a cluster").quorum;
+    until("it is noticed", || !quorum().reachable);
+    let error = moved().expect_err("no other could take it over");
+    assert!(
+        error.message.contains("the quorum does not answer"),
+        "{error:?}"
+    );
+    let kept = drain().kept;
+    assert!(
+        kept[0].reason.contains("the quorum does not answer"),
+        "{kept:?}"
+    );
+    assert_eq!(nodes.owner(&name), 0);
+    nodes.quorum.set_away(false);
+    until("it is noticed", || quorum().reachable);
+    moved().expect("moved");
+    assert_eq!(nodes.owner(&name), 1);
 }
 
 /// What the others lack is marked for all that the key names, though this node was told of fewer.

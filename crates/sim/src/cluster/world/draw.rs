@@ -143,6 +143,7 @@ impl<'a> World<'a> {
             has_healed: false,
             stage: Stage::Lives,
             steady: None,
+            left: None,
             strikes: Vec::new(),
             summary: Summary {
                 nodes: count,
@@ -185,9 +186,12 @@ impl<'a> World<'a> {
         if profile.is_steady {
             self.plan_steady();
         }
+        if profile.is_away {
+            self.plan_away();
+        }
         let faults = match profile.faults {
             0 => 0,
-            _ if profile.is_steady => 0,
+            _ if profile.is_steady || profile.is_away => 0,
             most => self.chance.between(1, most),
         };
         for _ in 0..faults {

@@ -100,6 +100,7 @@ impl World<'_> {
                 self.nodes[node].slowness = times;
                 self.at(lasts, Happening::Over(fault));
             }
+            Fault::Hang { node, lasts } => self.nodes[node].hangs_until = Some(self.now + lasts),
             Fault::Move { to } => {
                 let to = position(to);
                 for node in 0..self.nodes.len() {
@@ -148,6 +149,7 @@ impl World<'_> {
             | Fault::Break { .. }
             | Fault::Spill { .. }
             | Fault::Spoil { .. }
+            | Fault::Hang { .. }
             | Fault::Move { .. }
             | Fault::Jump { .. } => {}
         }

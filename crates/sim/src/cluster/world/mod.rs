@@ -1,5 +1,6 @@
 //! The world: what happens, in which order, and what must hold after it.
 
+mod away;
 mod draw;
 mod epilogue;
 mod growth;
@@ -28,7 +29,7 @@ use crate::chance::Chance;
 use crate::cluster::backing::Backing;
 use crate::cluster::check::{self, Seen};
 use crate::cluster::faults::{self, Ambush, Blow, Fault, Occasion};
-use crate::cluster::hosts::{self, Doing, Hosts, What};
+use crate::cluster::hosts::{self, Doing, Hosts, What, Writer};
 use crate::cluster::model::{Model, Value};
 use crate::cluster::node::{Clock, Node, Waiting};
 use crate::cluster::pool::PoolStore;
@@ -118,6 +119,8 @@ enum Happening {
     },
     /// A world in which nothing fails goes on.
     Steady(Step),
+    /// A world without a quorum goes on.
+    Away(away::Step),
     /// An operator takes a node's copy away.
     Unseat(usize),
     /// An operator looks who has none.
@@ -191,6 +194,8 @@ pub(crate) struct World<'a> {
     stage: Stage,
     /// What must stay as it is.
     steady: Option<Calm>,
+    /// While the quorum is away.
+    left: away::Left,
     /// At which steps processes die, the last first.
     strikes: Vec<Strike>,
     summary: Summary,
@@ -348,6 +353,7 @@ impl World<'_> {
             Happening::Verify(node) => self.handle(node, Event::Verify),
             Happening::Give { node, to } => self.handle(node, Event::Move { to }),
             Happening::Steady(step) => self.steady(step),
+            Happening::Away(step) => self.away(step),
             Happening::Unseat(node) => self.unseat(node),
             Happening::Operate => self.operate(),
             Happening::Grow => self.grow(),
@@ -486,7 +492,7 @@ impl World<'_> {
                     | Alarm::KeyUnreadable(_) => {
                         return Err(format!("node {node}: {alarm:?}"));
                     }
-                    Alarm::LocalFailed | Alarm::OldImage => {}
+                    Alarm::LocalFailed | Alarm::OldImage | Alarm::Unreadable { .. } => {}
                 }
             }
             Effect::Proven(proof) => {
@@ -693,8 +699,13 @@ impl World<'_> {
     }
 
     fn stuck(&self) -> String {
+        format!("{HEALING:?} after faults have ended: {}", self.state())
+    }
+
+    /// What is waited for, and where nodes are.
+    fn state(&self) -> String {
         let mut what = format!(
-            "{HEALING:?} after faults have ended: in sync {:?} of {}, {}",
+            "in sync {:?} of {}, {}",
             self.seen.key.in_sync, self.seen.key.epoch, self.seen.key.owner.node
         );
         for (n, writer) in self.hosts.writers.iter().enumerate() {

@@ -103,7 +103,7 @@ impl World<'_> {
         }
     }
 
-    fn quicken(&mut self) {
+    pub(super) fn quicken(&mut self) {
         self.wires.calm();
         self.quorum_time = Duration::from_millis(8);
         self.hosts.set_timeout(PATIENT);

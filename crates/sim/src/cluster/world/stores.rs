@@ -44,6 +44,9 @@ impl World<'_> {
             if let Some(each) = self.nodes[node].each {
                 takes = self.nodes[node].queue(self.now, each);
             }
+            if let Some(until) = self.nodes[node].hangs_until {
+                takes += until - self.now;
+            }
             if self.chance.happens(300) {
                 let after = takes * self.chance.below(1000) as u32 / 1000;
                 let what = StoreStep::Tear(token);

@@ -1,0 +1,98 @@
+//! Ownership is given away only while the quorum could give it to another.
+
+use super::*;
+
+impl Rig {
+    /// Two copies in sync.
+    fn pair() -> Self {
+        let mut rig = Self::new();
+        rig.obey(LONG);
+        assert_eq!(rig.in_sync(), Positions::first(2));
+        rig
+    }
+
+    fn set_quorum(&mut self, is_there: bool) {
+        self.quorum.set_members_down(usize::from(!is_there));
+    }
+
+    /// The same as [`Rig::obey`], which forgets what was said: whether the volume is handed over meanwhile.
+    fn gives(&mut self, time: Duration) -> bool {
+        let end = self.now + time;
+        let mut is_given = false;
+        while self.now < end {
+            let handoff = |said: &Envelope| matches!(said.message, Message::Handoff);
+            is_given |= self.said.iter().any(handoff);
+            self.obey(TICK);
+        }
+        is_given
+    }
+
+    fn is_written(&mut self, granule: u64) -> bool {
+        self.answers.clear();
+        self.write(granule);
+        self.obey(TICK * 4);
+        self.answers == [Outcome::Written]
+    }
+
+    /// What its store was asked for is not done.
+    fn hang(&mut self) {
+        self.local.takes = Duration::from_secs(3600);
+        self.write(9);
+    }
+
+    fn go_on(&mut self) {
+        self.local.takes = Duration::ZERO;
+        for (_, event) in std::mem::take(&mut self.local.later) {
+            self.handle(event);
+        }
+    }
+}
+
+#[test]
+fn a_move_that_the_quorum_could_not_carry_out_does_not_begin() {
+    let mut rig = Rig::pair();
+    rig.set_quorum(false);
+    rig.handle(Event::Move { to: at(1) });
+    assert!(rig.is_written(1), "hosts do not wait for the quorum");
+    assert!(!rig.gives(LONG));
+    assert!(rig.is_written(2));
+    rig.set_quorum(true);
+    assert!(!rig.gives(LONG), "it is not wanted any more");
+    rig.handle(Event::Move { to: at(1) });
+    assert!(rig.gives(TICK * 8));
+    assert!(!rig.replica.is_serving());
+}
+
+#[test]
+fn an_owner_whose_store_hangs_hands_over_if_the_quorum_answers() {
+    let mut rig = Rig::pair();
+    rig.hang();
+    assert!(!rig.gives(Duration::from_millis(1900)));
+    assert!(rig.gives(Duration::from_millis(400)));
+    assert!(!rig.replica.is_serving());
+}
+
+/// There is no other that could serve, and the store may go on.
+#[test]
+fn an_owner_whose_store_hangs_while_the_quorum_is_away_serves_when_it_goes_on() {
+    let mut rig = Rig::pair();
+    rig.set_quorum(false);
+    rig.hang();
+    assert!(!rig.gives(Duration::from_secs(7)));
+    assert!(rig.replica.is_serving());
+    rig.go_on();
+    assert!(rig.is_written(1));
+    // What was asked meanwhile counts for nothing now.
+    rig.set_quorum(true);
+    assert!(!rig.gives(LONG));
+    assert!(rig.is_written(2));
+}
+
+/// It may answer to the other.
+#[test]
+fn an_owner_whose_store_is_dead_hands_over_even_if_the_quorum_does_not_answer_it() {
+    let mut rig = Rig::pair();
+    rig.set_quorum(false);
+    rig.hang();
+    assert!(rig.gives(Duration::from_secs(9)));
+}

@@ -1,0 +1,140 @@
+//! What a learner is to be given, and its owner cannot read.
+
+use super::*;
+
+const LOST: u64 = 17;
+
+fn lost() -> Extent {
+    Extent::new(LOST, 1).expect("an extent")
+}
+
+fn told() -> Alarm {
+    let (position, extent) = (at(1), lost());
+    Alarm::Unreadable { position, extent }
+}
+
+impl Rig {
+    /// The other copy misses everything, and a granule of it is lost here.
+    fn lacking() -> Self {
+        let mut rig = Self::new();
+        rig.local.lost.insert(lost());
+        rig.obey(LONG);
+        rig
+    }
+}
+
+/// The only copy in sync does not stop for a block of it.
+#[test]
+fn an_owner_that_cannot_read_what_a_learner_lacks_serves_on_and_gives_it_the_rest() {
+    let mut rig = Rig::lacking();
+    assert!(rig.replica.is_serving());
+    assert_eq!(rig.alarms, [told()]);
+    assert_eq!(rig.replica.missing(at(1)), Some(1), "it has all else");
+    assert_eq!(rig.in_sync(), Positions::first(1));
+    let before = rig.local.lost_reads;
+    rig.obey(Duration::from_secs(300));
+    let tries = rig.local.lost_reads - before;
+    assert!((4..12).contains(&tries), "{tries} tries in 5 minutes");
+    assert_eq!(rig.alarms, [told()], "it is told once");
+    rig.write(LOST);
+    rig.obey(LONG);
+    assert_eq!(rig.answers, [Outcome::Written]);
+    assert_eq!(rig.in_sync(), Positions::first(2), "a host wrote it");
+}
+
+#[test]
+fn what_can_be_read_again_is_given() {
+    let mut rig = Rig::lacking();
+    rig.local.lost = ExtentSet::new();
+    rig.obey(LONG * 4);
+    assert_eq!(rig.in_sync(), Positions::first(2));
+}
+
+/// Three copies, of which two are in sync: the last is given what both have.
+fn three() -> Rig {
+    let mut rig = Rig::begin(Plan {
+        copies: 3,
+        in_sync: Positions::first(2),
+        ..Plan::default()
+    });
+    rig.local.lost.insert(lost());
+    rig
+}
+
+/// Passes, in which the other copy in sync answers what it is asked for; how often it is asked.
+fn pass_with(rig: &mut Rig, time: Duration, content: Option<&Content>) -> usize {
+    let mut asked = 0;
+    let until = rig.local.now + time;
+    while rig.local.now < until {
+        rig.pass(TICK);
+        for said in rig.said.clone() {
+            assert!(!matches!(said.message, Message::Handoff), "it serves on");
+            if let Message::Fetch { fetch, extent } = said.message {
+                asked += 1;
+                let content = content.cloned();
+                let fetched = Message::Fetched {
+                    fetch,
+                    extent,
+                    content,
+                };
+                rig.hear_in(&said, fetched);
+            }
+        }
+        rig.other_answers();
+    }
+    asked
+}
+
+#[test]
+fn what_another_copy_in_sync_has_is_taken_from_it() {
+    let mut rig = three();
+    let asked = pass_with(&mut rig, LONG * 4, Some(&Content::Zeroes));
+    assert_eq!(asked, 1);
+    assert_eq!(rig.in_sync(), Positions::first(3));
+    assert_eq!(rig.alarms, []);
+}
+
+/// No other could do better, so the volume is handed to none, however long that lasts.
+#[test]
+fn what_no_copy_has_ends_no_service() {
+    let mut rig = three();
+    let asked = pass_with(&mut rig, Duration::from_secs(300), None);
+    assert!((4..14).contains(&asked), "{asked} questions in 5 minutes");
+    assert!(rig.replica.is_serving());
+    let (position, extent) = (at(2), lost());
+    assert_eq!(rig.alarms, [Alarm::Unreadable { position, extent }]);
+    assert_eq!(rig.replica.missing(at(2)), Some(1), "it has all else");
+    rig.write(LOST);
+    pass_with(&mut rig, LONG, None);
+    assert_eq!(rig.answers, [Outcome::Written]);
+    assert_eq!(rig.in_sync(), Positions::first(3), "a host wrote it");
+}
+
+/// The session ends while the other copy is asked: what hosts write meanwhile is not undone by its answer.
+#[test]
+fn a_piece_that_is_asked_for_is_locked_until_it_is_here() {
+    let mut rig = three();
+    let is_fetch = |said: &&Envelope| matches!(said.message, Message::Fetch { .. });
+    let asked = loop {
+        rig.pass(TICK);
+        if let Some(asked) = rig.said.iter().find(is_fetch).cloned() {
+            break asked;
+        }
+        rig.other_answers();
+    };
+    rig.handle(Event::PeerGone { peer: at(2) });
+    rig.write(LOST);
+    assert_eq!(rig.answers, [], "it waits");
+    let Message::Fetch { fetch, extent } = asked.message else {
+        unreachable!()
+    };
+    let content = Some(Content::Zeroes);
+    let fetched = Message::Fetched {
+        fetch,
+        extent,
+        content,
+    };
+    rig.hear_in(&asked, fetched);
+    rig.obey(LONG);
+    assert_eq!(rig.answers, [Outcome::Written]);
+}
