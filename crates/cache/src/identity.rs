@@ -49,4 +49,7 @@ pub enum Other {
     Refused,
     /// It is, and what is cached is forgotten.
     TakenUp,
+    /// The same. And one with the mark, of which no name says whether it is the one that is known, is taken for that though it
+    /// has other data somewhere: what is cached is believed.
+    Believed,
 }

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::bits::{Bits, WORDS};
 use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::lately::{LATELY_BYTES, Lately};
 use crate::mark::{MarkSums, SECTORS};
 
 /// Bytes of a granule, the unit of what is cached and what is dirty.
@@ -32,6 +33,10 @@ pub(crate) const NAME_BYTES: usize = 1024;
 const SUMS_AT: usize = 2048;
 /// Where it says what tells its backing device from others: bytes, length of the name, the name.
 const IDENTITY_AT: usize = SUMS_AT + 4 * SECTORS;
+/// Where a page says what was written lately, and where its bits are.
+const LATELY_AT: usize = 24;
+const BITS_AT: usize = LATELY_AT + LATELY_BYTES;
+const _: () = assert!(BITS_AT == 64 && PAGE <= u16::MAX as u64);
 const _: () = assert!(64 + NAME_BYTES <= SUMS_AT && IDENTITY_AT + 12 + IDENTITY_BYTES <= GRANULE);
 
 /// Where what is, in granules of the fast device.
@@ -77,8 +82,8 @@ impl Layout {
     /// One that does not verify.
     pub fn newer_in(page: u64, bytes: &[u8]) -> Result<Vec<(u64, u64)>, IoError> {
         let mut ranges = Vec::new();
-        if let Some((_, newer)) = decode_page(page, bytes)? {
-            for at in newer.iter() {
+        if let Some(found) = decode_page(page, bytes)? {
+            for at in found.newer.iter() {
                 append_granule(&mut ranges, page * PAGE + at as u64);
             }
         }
@@ -141,6 +146,8 @@ pub struct Header {
     pub head_crc: Option<u32>,
     /// The mark as it was put; `None` while there is none.
     pub marked: Option<MarkSums>,
+    /// A flush of the backing device has failed over writes that went around, and no host was told yet.
+    pub is_untold: bool,
     /// What tells the backing device from others; `None` in the header of an older program.
     pub identity: Option<Identity>,
     /// The backing device, as an operator named it.
@@ -219,6 +226,7 @@ impl Header {
                 place.copy_from_slice(&sum.to_le_bytes());
             }
         }
+        bytes[62] = u8::from(self.is_untold);
         if let Some(identity) = &self.identity {
             bytes[61] = 1 + u8::from(identity.name.is_some());
             let name = identity.name.as_deref().unwrap_or_default().as_bytes();
@@ -280,20 +288,31 @@ impl Header {
             head_crc: (bytes[50] == 1).then(|| u32_at(bytes, 52)),
             marked: (bytes[60] == 1)
                 .then(|| MarkSums::from_words(|sector| u32_at(bytes, SUMS_AT + 4 * sector))),
+            is_untold: bytes[62] == 1,
             identity: decode_identity(bytes)?,
             backing: text_at(bytes, 56, 64..64 + NAME_BYTES)?,
         })
     }
 }
 
-/// The bits of a page: which granules are cached, and which of those are newer than the backing device.
-pub(crate) fn encode_page(page: u64, cached: &Bits, dirty: &Bits) -> Vec<u8> {
+/// What a page says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// Granules that are cached.
+    pub(crate) cached: Bits,
+    /// Those of them that are newer than the backing device.
+    pub(crate) newer: Bits,
+    pub(crate) lately: Lately,
+}
+
+pub(crate) fn encode_page(page: u64, cached: &Bits, newer: &Bits, lately: &Lately) -> Vec<u8> {
     let mut bytes = vec![0; GRANULE];
     bytes[..8].copy_from_slice(&PAGE_MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
     bytes[16..24].copy_from_slice(&page.to_le_bytes());
-    for (half, bits) in [cached, dirty].into_iter().enumerate() {
-        let from = 64 + half * WORDS * 8;
+    lately.encode(&mut bytes[LATELY_AT..BITS_AT]);
+    for (half, bits) in [cached, newer].into_iter().enumerate() {
+        let from = BITS_AT + half * WORDS * 8;
         for (place, word) in bytes[from..from + WORDS * 8]
             .chunks_mut(8)
             .zip(bits.words())
@@ -306,7 +325,7 @@ pub(crate) fn encode_page(page: u64, cached: &Bits, dirty: &Bits) -> Vec<u8> {
 }
 
 /// The same again; `None` for one that was never written.
-pub(crate) fn decode_page(page: u64, bytes: &[u8]) -> Result<Option<(Bits, Bits)>, IoError> {
+pub(crate) fn decode_page(page: u64, bytes: &[u8]) -> Result<Option<Said>, IoError> {
     if bytes.iter().all(|&byte| byte == 0) {
         return Ok(None);
     }
@@ -314,10 +333,14 @@ pub(crate) fn decode_page(page: u64, bytes: &[u8]) -> Result<Option<(Bits, Bits)
         return Err(bad(&format!("page {page} does not verify")));
     }
     let bits = |half: usize| {
-        let from = 64 + half * WORDS * 8;
+        let from = BITS_AT + half * WORDS * 8;
         Bits::from_words(|word| u64_at(bytes, from + word * 8))
     };
-    Ok(Some((bits(0), bits(1))))
+    Ok(Some(Said {
+        cached: bits(0),
+        newer: bits(1),
+        lately: Lately::decode(&bytes[LATELY_AT..BITS_AT]),
+    }))
 }
 
 #[cfg(test)]
@@ -335,6 +358,7 @@ mod tests {
             mark: Mark::Restoring,
             head_crc: Some(9),
             marked: Some(MarkSums::of(&[5; HEAD_BYTES])),
+            is_untold: true,
             identity: Some(Identity::new(3, Some("ä".repeat(800)))),
             backing: "/dev/sdx".to_owned(),
         };
@@ -345,14 +369,12 @@ mod tests {
             harmed[at] ^= 1;
             assert!(Header::decode(&harmed).is_err(), "{at}");
         }
-        let (mut cached, mut dirty) = (Bits::default(), Bits::default());
-        cached.set(8191, true);
-        dirty.set(3, true);
-        let bytes = encode_page(5, &cached, &dirty);
-        assert_eq!(
-            decode_page(5, &bytes).expect("sound"),
-            Some((cached, dirty))
-        );
+        let mut said = Said::default();
+        said.cached.set(8191, true);
+        said.newer.set(3, true);
+        said.lately.add(7, &said.cached);
+        let bytes = encode_page(5, &said.cached, &said.newer, &said.lately);
+        assert_eq!(decode_page(5, &bytes).expect("sound"), Some(said));
         assert!(decode_page(6, &bytes).is_err());
         let at = (5 * PAGE + 3) * GRANULE as u64;
         let newer = Layout::newer_in(5, &bytes).expect("sound");

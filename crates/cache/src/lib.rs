@@ -28,6 +28,7 @@ mod bits;
 mod blocks;
 mod cache;
 mod identity;
+mod lately;
 mod layout;
 mod locks;
 pub mod mark;

@@ -6,8 +6,8 @@ mod world;
 
 use std::time::Duration;
 
-use ashlar_block::{Completion, Durability, IoError, Operation, Request};
-use ashlar_cache::{Layout, Mark, Mode, Side};
+use ashlar_block::{Durability, IoError, Operation};
+use ashlar_cache::{Layout, Mark, Mode};
 
 use world::{Flushes, GRANULES, Shape, World};
 
@@ -165,53 +165,6 @@ fn a_flush_of_a_cache_without_a_mark_may_fail_and_be_ordered_again() {
     world.backing.flushes = Flushes::Served;
     world.flush();
     world.check_backing();
-}
-
-/// The backing device is asked for flushes and answers none. The first loses what was to last, and those that it has beside
-/// that find nothing to do; they are answered in this order, or the other way round.
-fn loses_the_first(world: &mut World, is_last: bool) {
-    hangs(world);
-    let mut answers = vec![loses(world)];
-    let is_flush = |request: &Request| request.op == Operation::Flush;
-    while world.backing.pending.iter().any(is_flush) {
-        answers.push(takes(world, Operation::Flush));
-    }
-    if is_last {
-        answers.reverse();
-    }
-    for completion in answers {
-        world.cache().completed(Side::Backing, completion);
-    }
-    world.backing.hangs = false;
-    world.tolerates = true;
-    world.quiet();
-    world.tolerates = false;
-}
-
-#[test]
-fn what_a_hosts_flush_has_lost_is_clean_by_no_other() {
-    for is_last in [false, true] {
-        let mut world = World::with_room(700, 23, Shape::of(Mode::WriteBack), None);
-        world.submit(Operation::Write(Durability::Durable), 300, 2);
-        world.quiet();
-        // The first flush of a host goes to the device.
-        world.reopen();
-        world.quiet();
-        world.now = world.now + Duration::from_secs(3);
-        for turn in 0.. {
-            assert!(turn < 1000, "nothing goes back");
-            if world.cache().status().written_back_bytes > 0 {
-                break;
-            }
-            world.turn(1);
-        }
-        world.submit(Operation::Flush, 0, 0);
-        loses_the_first(&mut world, is_last);
-        assert_eq!(world.failed.len(), 1);
-        world.turns(40);
-        world.flush();
-        world.check_backing();
-    }
 }
 
 #[test]
@@ -540,186 +493,21 @@ fn a_device_that_fails_its_mark_now_and_then_loses_nothing() {
     }
 }
 
-/// Writes some again and again that go around, at least in part.
-fn write_around(world: &mut World) {
-    for place in 0..120 {
-        world.submit(Operation::Write(Durability::Cached), 300 + 4 * place, 2);
-    }
-    world.quiet();
-    assert!(world.cache().status().written_around > 0);
-}
-
-/// A host's flush; whether it succeeds.
-fn hosts_flush(world: &mut World) -> bool {
-    world.tolerates = true;
-    world.failed.clear();
-    world.submit(Operation::Flush, 0, 0);
-    world.quiet();
-    world.tolerates = false;
-    world.failed.is_empty()
-}
-
-/// A flush that no host has asked for loses what hosts have written around the cache.
+/// What was zeroed and recorded is zeroes, whether or not the fast device gives the space of it back.
 #[test]
-fn a_hosts_flush_says_that_a_flush_before_has_lost_its_writes() {
-    for mode in [Mode::WriteThrough, Mode::WriteAround, Mode::WriteBack] {
-        let mut world = World::new(23, Shape::of(mode), None);
-        write_around(&mut world);
-        // Something comes in that is to be recorded after a flush.
-        world.submit(Operation::Read, 2000, 4);
-        world.quiet();
-        world.backing.flushes = Flushes::Lose;
-        let before = world.cache().status().backing_errors;
-        for turn in 0.. {
-            assert!(turn < 1000, "no flush");
-            if world.cache().status().backing_errors > before {
-                break;
-            }
-            world.now = world.now + Duration::from_millis(100);
-            world.turn(8);
-        }
-        world.backing.flushes = Flushes::Served;
-        assert!(world.cache().status().is_untold);
-        // Who mends a device opens the cache again.
-        world.reopen();
-        world.quiet();
-        assert!(!hosts_flush(&mut world), "{mode:?}");
-        // It is told once, and the host writes all of it again.
-        write_around(&mut world);
-        assert!(hosts_flush(&mut world), "{mode:?}");
-        world.crash();
-        world.quiet();
-        world.read_all();
-        world.flush();
-        world.check_backing();
-    }
-}
-
-/// What came in is not what the device has when that has lost it: it is not cached, or the next start finds the one to
-/// differ from the other.
-#[test]
-fn what_a_flush_has_lost_is_not_cached() {
-    for fills_late in [false, true] {
-        let mut world = World::with_room(700, 23, Shape::of(Mode::WriteThrough), None);
-        world.quiet();
-        for place in 0..20 {
-            world.submit(Operation::Write(Durability::Cached), 300 + 20 * place, 2);
-        }
-        while fills_late && world.fast.pending.is_empty() {
-            world.turn(1);
-        }
-        world.fast.hangs = fills_late;
-        world.quiet();
-        world.backing.flushes = Flushes::Lose;
-        assert!(!hosts_flush(&mut world));
-        world.backing.flushes = Flushes::Served;
-        world.fast.hangs = false;
-        for _ in 0..400 {
-            world.turn(8);
-        }
-        world.now = world.now + Duration::from_secs(5);
-        world.turns(50);
-        world.reopen();
-        world.quiet();
-        assert!(world.cache().is_open());
-    }
-}
-
-#[test]
-fn a_flush_that_fails_beside_another_fails_that_too() {
-    for is_last in [false, true] {
-        let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
-        write_around(&mut world);
-        world.submit(Operation::Flush, 0, 0);
-        world.turn(0);
-        world.submit(Operation::Flush, 0, 0);
-        loses_the_first(&mut world, is_last);
-        assert_eq!(world.failed.len(), 2);
-        assert!(hosts_flush(&mut world));
-    }
-}
-
-/// A write of the life before may be in the device's cache yet.
-#[test]
-fn the_first_flush_after_a_start_goes_to_the_device() {
-    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
-    write_around(&mut world);
-    world.reopen();
-    world.quiet();
-    world.backing.flushes = Flushes::Fail;
-    assert!(!hosts_flush(&mut world), "it was asked");
-    world.backing.flushes = Flushes::Served;
-    assert!(hosts_flush(&mut world));
-}
-
-/// The backing device answers nothing for some seconds.
-fn hangs(world: &mut World) {
-    world.backing.hangs = true;
-    world.now = world.now + Duration::from_secs(3);
-    for _ in 0..100 {
-        world.turn(8);
-    }
-}
-
-/// It does the oldest of these that it was asked for.
-fn takes(world: &mut World, op: Operation) -> Completion {
-    let mut pending = world.backing.pending.iter();
-    let at = pending.position(|request| request.op == op).unwrap();
-    let request = world.backing.pending.remove(at);
-    world.backing.serve(request)
-}
-
-/// That is a flush, which fails, and what was to last is lost.
-fn loses(world: &mut World) -> Completion {
-    world.backing.flushes = Flushes::Lose;
-    let flushed = takes(world, Operation::Flush);
-    world.backing.flushes = Flushes::Served;
-    flushed
-}
-
-/// The device has what is on its way back, a flush of it fails and loses that, and only then it says that it was written.
-#[test]
-fn what_is_on_its_way_back_when_a_flush_fails_goes_once_more() {
-    let mut world = World::with_room(700, 23, Shape::of(Mode::WriteBack), None);
+fn space_that_does_not_come_back_fails_no_zeroes() {
+    let mut world = World::with_room(200, 7, Shape::of(Mode::WriteBack), None);
     world.submit(Operation::Write(Durability::Durable), 300, 2);
     world.quiet();
-    // Something comes in that is to be recorded after a flush.
-    world.submit(Operation::Read, 2000, 4);
+    world.fast.bad = 300..302;
+    let zeroes = Operation::WriteZeroes {
+        durability: Durability::Durable,
+        deallocate: true,
+    };
+    world.submit(zeroes, 300, 2);
     world.quiet();
-    hangs(&mut world);
-    let written = takes(&mut world, Operation::Write(Durability::Cached));
-    let flushed = loses(&mut world);
-    for completion in [flushed, written] {
-        world.cache().completed(Side::Backing, completion);
-    }
-    world.backing.hangs = false;
-    for _ in 0..40 {
-        world.now = world.now + Duration::from_millis(500);
-        world.turns(10);
-    }
+    world.fast.bad = 0..0;
+    world.read_all();
     world.flush();
     world.check_backing();
-}
-
-/// The device has what a host writes around the cache, a flush that no host has asked for loses it, and only then it says that
-/// it was written.
-#[test]
-fn a_hosts_flush_says_that_a_write_on_its_way_was_lost() {
-    for mode in [Mode::WriteThrough, Mode::WriteAround] {
-        let mut world = World::new(23, Shape::of(mode), None);
-        write_around(&mut world);
-        assert!(hosts_flush(&mut world));
-        world.submit(Operation::Read, 2000, 4);
-        world.quiet();
-        world.submit(Operation::Write(Durability::Cached), 300, 2);
-        hangs(&mut world);
-        let written = takes(&mut world, Operation::Write(Durability::Cached));
-        let flushed = loses(&mut world);
-        for completion in [flushed, written] {
-            world.cache().completed(Side::Backing, completion);
-        }
-        world.backing.hangs = false;
-        assert!(!hosts_flush(&mut world), "{mode:?}");
-        assert!(hosts_flush(&mut world), "it is told once");
-    }
 }

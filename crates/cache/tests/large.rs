@@ -22,6 +22,7 @@ fn cache(granules: u64, cache_bytes: u64) -> Cache {
         mark: Mark::Off,
         head_crc: None,
         marked: None,
+        is_untold: false,
         identity: None,
         backing: "disk".to_owned(),
     };

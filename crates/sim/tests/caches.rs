@@ -44,10 +44,10 @@ fn caches_have_hits_and_write_back_and_are_left() {
     );
 }
 
-/// What is broken must be noticed within two hundred seeds.
+/// What is broken must be noticed within three hundred seeds.
 fn sings(defect: Defect, profile: Profile) {
-    let noticed = first_failure(0..200, profile.with_defect(defect));
-    assert!(noticed.is_some(), "{defect:?} goes unnoticed in 200 seeds");
+    let noticed = first_failure(0..300, profile.with_defect(defect));
+    assert!(noticed.is_some(), "{defect:?} goes unnoticed in 300 seeds");
 }
 
 #[test]
@@ -105,8 +105,24 @@ fn what_a_killed_life_has_not_flushed_is_not_clean() {
     sings(Defect::KilledLifeWasFlushed, CACHED);
 }
 
+/// A host is told that what a flush has lost is there, or what was lost is taken for clean.
+#[test]
+fn flushes_that_cross_are_noticed() {
+    sings(Defect::FlushesCross, CACHED);
+}
+
+#[test]
+fn what_was_on_its_way_when_a_flush_failed_is_not_taken_for_there() {
+    sings(Defect::LostOnItsWay, CACHED);
+}
+
+#[test]
+fn a_loss_that_is_forgotten_in_a_crash_is_noticed() {
+    sings(Defect::LossIsForgotten, CACHED);
+}
+
 #[test]
 fn slots_of_a_deleted_cache_that_are_revived_are_noticed() {
-    let noticed = first_failure(0..200, CACHED.with_canary(Canary::NumberInUse));
-    assert!(noticed.is_some(), "they go unnoticed in 200 seeds");
+    let noticed = first_failure(0..300, CACHED.with_canary(Canary::NumberInUse));
+    assert!(noticed.is_some(), "they go unnoticed in 300 seeds");
 }

@@ -192,6 +192,7 @@ impl Rig {
             mark: Mark::Off,
             head_crc: None,
             marked: None,
+            is_untold: false,
             identity: None,
             backing: "disk".to_owned(),
         };

@@ -180,7 +180,13 @@ impl Cache {
 
     fn is_settled_for_tasks(&self) -> bool {
         let none = self.ops.len() == self.passing;
-        none && !self.is_flushing()
+        none && !self.is_flushing() && !self.loss.is_on_its_way()
+    }
+
+    /// Whether a task is far enough to write the header, or has that written.
+    pub(super) fn has_header(&self) -> bool {
+        let barrier = self.barrier.as_ref();
+        barrier.is_some_and(|barrier| barrier.step != Step::Quiet)
     }
 
     fn give_up_tasks(&mut self) {
@@ -376,6 +382,11 @@ impl Cache {
             // Space that does not come back is not lost.
             return self.go_without_mark();
         }
+        // Nor is that of what became zeroes.
+        let result = result.or_else(|error| match step {
+            Step::GivingBack => Ok(()),
+            _ => Err(error),
+        });
         if let Err(error) = result {
             return self.barrier_failed(&error);
         }

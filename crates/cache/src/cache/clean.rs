@@ -12,7 +12,6 @@ use ashlar_block::{Durability, IoError, Moment, Request};
 
 use super::flush::For;
 use super::leaving::Leaving;
-use super::pages::Page;
 use super::refused::Refused;
 use super::{BLOCK, Cache, Defect, IDLE, News, Op, Owner, Side};
 use crate::layout::{GRANULE, HEAD, Mark, PAGE, UNIT};
@@ -79,6 +78,8 @@ pub(super) struct Cleaning {
     written: u64,
     written_runs: usize,
     flushing: bool,
+    /// Flushes that have made something clean, in all lives.
+    turn: u64,
     /// Hosts use the backing device until then.
     hosts_until: Option<Moment>,
     /// When the next run may begin beside them.
@@ -420,12 +421,20 @@ impl Cache {
         if let Err(error) = result {
             return self.flush_fails(&error);
         }
+        self.cleaning.turn = self.cleaning.turn.saturating_add(1);
+        let turn = self.cleaning.turn;
         for number in std::mem::take(&mut self.cleaning.settling) {
-            if let Some(newer) = self.pages.get_mut(&number).and_then(Page::settled) {
+            let page = self.pages.get_mut(&number);
+            if let Some(newer) = page.and_then(|page| page.settled(turn)) {
                 self.dirty -= newer;
                 self.changed(number);
             }
         }
+    }
+
+    /// In lives before there were at least so many flushes that have made something clean.
+    pub(super) fn flushes_were(&mut self, turns: u64) {
+        self.cleaning.turn = self.cleaning.turn.max(turns);
     }
 
     /// The backing device does what it is asked for.

@@ -1,16 +1,19 @@
 //! Whether the backing device still has what is cached of it and clean: both devices have that, and whatever writes to the
 //! one behind the cache's back changes the one alone. All of it that begins the device is compared, and of the rest some that
-//! is drawn: what has changed a hundredth of what is cached is missed once in thirteen times.
+//! is drawn: what has changed a hundredth of what is cached is missed once in thirteen times. A copy from before lacks what
+//! was written last, which may be next to nothing of what is cached: so some of that is compared, too, as far as it is there.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ashlar_block::{IoBuffer, IoError};
 
 use super::{Cache, Owner, Side};
 use crate::layout::{HEAD, PAGE};
 
-/// Granules that are drawn, and how many are read at a time.
+/// Granules that are drawn, and at most so many of those written last, a few of each page; and how many are read at a time.
 const DRAWN: u64 = 256;
+const LATELY: usize = 256;
 const AT_A_TIME: usize = 32;
 
 /// How far it is.
@@ -52,6 +55,24 @@ impl Cache {
 
     /// Clean granules, in order of address.
     fn to_compare(&self) -> Vec<u64> {
+        let mut granules = self.drawn();
+        granules.extend(self.written_lately());
+        granules.into_iter().collect()
+    }
+
+    /// Of what is clean, what was written last.
+    fn written_lately(&self) -> impl Iterator<Item = u64> {
+        let mut pages: Vec<_> = self.pages.iter().collect();
+        pages.sort_unstable_by_key(|(_, page)| Reverse(page.lately()));
+        let granules = pages.into_iter().flat_map(|(number, page)| {
+            let places = page.written_lately();
+            places.map(move |at| number * PAGE + at as u64)
+        });
+        granules.take(LATELY)
+    }
+
+    /// Some that is drawn, and all of the head.
+    fn drawn(&self) -> BTreeSet<u64> {
         let cache = self
             .header
             .as_ref()
@@ -65,7 +86,7 @@ impl Cache {
         };
         places.sort_unstable();
         let mut places = places.into_iter().peekable();
-        let (mut granules, mut before) = (Vec::new(), 0);
+        let (mut granules, mut before) = (BTreeSet::new(), 0);
         for (&page, bits) in &self.pages {
             let count = bits.cached.count().saturating_sub(bits.newer.count());
             if page > 0 && places.peek().is_none_or(|&place| place >= before + count) {
@@ -78,7 +99,7 @@ impl Cache {
                 let is_drawn = places.peek() == Some(&before);
                 while places.next_if_eq(&before).is_some() {}
                 if is_drawn || granule < HEAD {
-                    granules.push(granule);
+                    granules.insert(granule);
                 }
                 before += 1;
             }

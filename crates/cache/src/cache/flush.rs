@@ -8,9 +8,10 @@
 //! had nothing of what that has lost, and would say that it is durable.
 
 use ashlar_block::{Durability, ErrorKind, IoError, Request};
+use slab::Slab;
 
 use super::barrier::again;
-use super::{Cache, Owner, Side};
+use super::{Cache, Defect, Owner, Side};
 
 /// Writes that went around.
 #[derive(Debug, Default)]
@@ -39,8 +40,14 @@ pub(super) enum For {
 /// Flushes of the backing device: who asks while one is under way shares the next.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
-    under_way: Vec<For>,
+    under_way: Slab<UnderWay>,
     next: Vec<For>,
+}
+
+/// A flush of the backing device.
+#[derive(Debug)]
+struct UnderWay {
+    whom: Vec<For>,
     /// Writes around that had been answered when it began.
     covers: u64,
 }
@@ -110,23 +117,32 @@ impl Cache {
     }
 
     fn begin_next_flush(&mut self) {
-        if !self.flushes.under_way.is_empty() || self.flushes.next.is_empty() {
+        let waits = !self.flushes.under_way.is_empty() && !self.sings(Defect::FlushesCross);
+        if waits || self.flushes.next.is_empty() {
             return;
         }
-        self.flushes.under_way = std::mem::take(&mut self.flushes.next);
-        self.flushes.covers = self.around.written;
-        self.send(Side::Backing, Owner::Flush, Request::flush(0));
+        let flush = self.flushes.under_way.insert(UnderWay {
+            whom: std::mem::take(&mut self.flushes.next),
+            covers: self.around.written,
+        });
+        self.send(Side::Backing, Owner::Flush(flush), Request::flush(0));
     }
 
     /// The flush under way is over. What its failure may have lost is known before any of those for whom it was goes on.
-    pub(super) fn flush_is_over(&mut self, result: &Result<(), IoError>) {
-        let whom = std::mem::take(&mut self.flushes.under_way);
+    pub(super) fn flush_is_over(&mut self, flush: usize, result: &Result<(), IoError>) {
+        let Some(over) = self.flushes.under_way.try_remove(flush) else {
+            return;
+        };
+        let is_hosts = |one: &For| matches!(one, For::Host { .. });
         if let Err(error) = result {
             self.flush_failed(error);
         } else {
             self.was_flushed();
+            if over.whom.iter().any(is_hosts) {
+                self.around.flushed = over.covers;
+            }
         }
-        for one in whom {
+        for one in over.whom {
             let result = result.as_ref().copied().map_err(again);
             match one {
                 For::Host { whole, told } => self.hosts_flush_is_over(whole, told, result),
@@ -138,10 +154,10 @@ impl Cache {
     }
 
     fn hosts_flush_is_over(&mut self, whole: usize, told: u64, result: Result<(), IoError>) {
-        let is_whole = self.around.ended(told);
-        if result.is_ok() {
-            self.around.flushed = self.flushes.covers;
+        if self.around.is_untold() {
+            self.loss.is_told(self.now);
         }
+        let is_whole = self.around.ended(told);
         let result = result.and_then(|()| match is_whole {
             true => Ok(()),
             false => Err(IoError::new(

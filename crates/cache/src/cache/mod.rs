@@ -6,6 +6,7 @@ mod compare;
 mod evict;
 mod flush;
 mod leaving;
+mod loss;
 mod open;
 mod pages;
 mod piece;
@@ -76,6 +77,12 @@ pub enum Defect {
     FillOverNewer,
     /// What a killed life has written past the cache counts as flushed, and what is read of it as clean.
     KilledLifeWasFlushed,
+    /// A flush of the backing device is sent while another is under way.
+    FlushesCross,
+    /// What goes around and was on its way when a flush failed counts as there.
+    LostOnItsWay,
+    /// What was lost, and no host was told of, is known in memory alone.
+    LossIsForgotten,
 }
 
 /// How a cache is.
@@ -144,8 +151,10 @@ enum Owner {
     Open,
     /// What is compared, by its place.
     Compare(usize),
-    /// The flush of the backing device.
-    Flush,
+    /// A flush of the backing device.
+    Flush(usize),
+    /// The header that says whether something is lost.
+    Loss,
 }
 
 /// What an operation hears.
@@ -202,6 +211,7 @@ pub struct Cache {
     evicting: usize,
     around: flush::Around,
     flushes: flush::Flushes,
+    loss: loss::LossRecord,
     /// When something that may go is looked for again.
     look_again: Moment,
     dirty: u64,
@@ -270,6 +280,7 @@ impl Cache {
             evicting: 0,
             around: flush::Around::default(),
             flushes: flush::Flushes::default(),
+            loss: loss::LossRecord::default(),
             look_again: now,
             dirty: 0,
             cached: 0,
@@ -370,6 +381,10 @@ impl Cache {
     /// Takes a request; [`advance`](Self::advance) must follow.
     pub fn submit(&mut self, request: Request) {
         self.asked = self.now;
+        if request.op == Operation::Flush && self.opening.is_none() {
+            // It waits for nothing but the device, and has to tell what hosts were not told of by now.
+            return self.begin(request);
+        }
         self.waiting.push_back(request);
     }
 
@@ -418,7 +433,8 @@ impl Cache {
                 let done = self.read_to_compare(at, buffer, result);
                 self.or_fail(done);
             }
-            Owner::Flush => self.flush_is_over(&result),
+            Owner::Flush(flush) => self.flush_is_over(flush, &result),
+            Owner::Loss => self.loss_is_recorded(&result),
         }
     }
 
@@ -441,6 +457,7 @@ impl Cache {
                 self.feed();
                 self.write_back();
                 self.settle();
+                self.record_loss();
                 // Behind those: a barrier that follows another at once would leave them no turn.
                 self.advance_barrier();
             }
@@ -473,7 +490,8 @@ impl Cache {
         let waits = [self.yield_deadline(), self.room_deadline()];
         let waits = waits
             .into_iter()
-            .chain([self.pages_deadline(), self.barrier_deadline()]);
+            .chain([self.pages_deadline(), self.barrier_deadline()])
+            .chain([self.loss_deadline()]);
         let all = idle.into_iter().chain(waits.flatten());
         all.chain(self.settle_deadline()).min()
     }
@@ -574,7 +592,10 @@ impl Cache {
             let Some(request) = self.waiting.pop_front() else {
                 break;
             };
-            if request.op.modifies() && (holds || !all) {
+            if request.op == Operation::Flush && self.opening.is_none() {
+                // It came while the cache was taken up.
+                self.begin(request);
+            } else if request.op.modifies() && (holds || !all) {
                 self.held.push_back(request);
             } else if all {
                 self.begin(request);

@@ -7,9 +7,7 @@ use ashlar_block::{BlockSize, Durability, Geometry, IoBuffer, IoError, Moment};
 use super::compare::Comparing;
 use super::{BLOCK, Cache, Defect, Owner, Side};
 use crate::identity::{Identity, Other};
-use crate::layout::{
-    GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page, encode_page,
-};
+use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page};
 use crate::mark::{self, MarkSums};
 use crate::policy::S3Fifo;
 
@@ -26,13 +24,23 @@ pub(super) struct Opening {
     /// What is said of the backing device.
     found: Option<Identity>,
     other: Other,
-    /// It is by its name the one that is known, not another one that is taken up.
-    is_known: bool,
+    same: Same,
     /// It is another one, or has changed: what is cached is forgotten.
     forgets: bool,
     pub(super) comparing: Comparing,
     /// The header must say something else from now on.
     says_more: bool,
+}
+
+/// Whether the backing device is the one that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Same {
+    /// By its name.
+    Yes,
+    /// Nothing names the one or the other, and nothing says otherwise.
+    Perhaps,
+    /// It is another one, that is taken up; or nothing is said of it.
+    No,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +154,7 @@ impl Cache {
             head: Vec::new(),
             found: None,
             other: Other::Refused,
-            is_known: false,
+            same: Same::No,
             forgets: false,
             comparing: Comparing::default(),
             says_more: false,
@@ -227,6 +235,9 @@ impl Cache {
                 header.blocks, self.blocks
             ));
         }
+        if header.is_untold {
+            self.around.may_have_lost();
+        }
         self.header = Some(header);
         self.check_identity()?;
         self.opening_at(Step::Backing);
@@ -242,7 +253,11 @@ impl Cache {
             return Ok(());
         };
         let known = header.identity.as_ref();
-        opening.is_known = found.name.is_some() && known.is_some_and(|known| known.is(found));
+        opening.same = match known.map(|known| known.is(found)) {
+            Some(true) if found.name.is_some() => Same::Yes,
+            Some(true) | None => Same::Perhaps,
+            Some(false) => Same::No,
+        };
         if known == Some(found) {
             return Ok(());
         }
@@ -298,7 +313,7 @@ impl Cache {
                 match checked {
                     Err(_)
                         if opening.forgets
-                            || opening.other == Other::TakenUp && header.mark == Mark::Off =>
+                            || opening.other != Other::Refused && header.mark == Mark::Off =>
                     {
                         opening.forgets = true;
                     }
@@ -339,11 +354,16 @@ impl Cache {
         };
         if let Some(granule) = differs_at {
             let is_marked = header.mark != Mark::Off;
-            if opening.other == Other::TakenUp && !is_marked {
+            if opening.other != Other::Refused && !is_marked {
                 opening.forgets = true;
                 return self.forget_next();
             }
-            if opening.other == Other::TakenUp && opening.is_known {
+            let is_believed = match opening.same {
+                Same::Yes => opening.other != Other::Refused,
+                Same::Perhaps => opening.other == Other::Believed,
+                Same::No => false,
+            };
+            if is_believed {
                 return self.believe_next(0);
             }
             let what = format!(
@@ -351,10 +371,11 @@ impl Cache {
                 granule * GRANULE as u64
             );
             let error = not_as_left(header, &header.backing, &what);
-            let way = match (is_marked, opening.is_known) {
+            let way = match (is_marked, opening.same) {
                 (false, _) => IF_TAKEN_UP,
-                (true, true) => IF_HARMED,
-                (true, false) => "",
+                (true, Same::Yes) => IF_HARMED,
+                (true, Same::Perhaps) => IF_NOT_NAMED,
+                (true, Same::No) => IF_NOT_WHOLE,
             };
             let why = format!("{}{way}", error.context());
             return Err(IoError::new(error.kind(), why));
@@ -380,7 +401,7 @@ impl Cache {
         };
         // What belongs to the head goes back with the mark.
         self.dirty += page.believe(if number == 0 { HEAD as usize } else { 0 });
-        let bytes = encode_page(number, &page.cached, &page.newer);
+        let bytes = page.encode(number);
         self.opening_at(Step::Believing(number));
         let how = (Side::Fast, Durability::Durable);
         self.write(how, Owner::Open, self.layout.page_at(number), &bytes)
@@ -420,10 +441,11 @@ impl Cache {
 
     fn pages_read(&mut self, first: u64, bytes: &[u8]) -> Result<(), IoError> {
         for (page, bytes) in (first..).zip(bytes.chunks_exact(GRANULE)) {
-            if let Some((cached, newer)) = decode_page(page, bytes)? {
-                self.cached += cached.count();
-                self.dirty += newer.count();
-                self.pages.insert(page, super::Page::found(cached, newer));
+            if let Some(said) = decode_page(page, bytes)? {
+                self.cached += said.cached.count();
+                self.dirty += said.newer.count();
+                self.flushes_were(said.lately.turn());
+                self.pages.insert(page, super::Page::found(said));
             }
         }
         self.read_pages(first + (bytes.len() / GRANULE) as u64)
@@ -524,6 +546,10 @@ fn check_head(header: &Header, name: &str, head: &[u8]) -> Result<(), IoError> {
 
 const CHANGED: &str = "has changed since it was left";
 const IF_HARMED: &str = ". If that is no older image of it but was harmed there, `volume reopen --other-device` takes it up with what is cached";
+const IF_NOT_NAMED: &str = ". Nothing names it, so that nothing tells it from an older image, which must not be taken up. If it is \
+                            the device itself, `volume reopen --other-device --accept-data-loss` takes it up with what is cached, \
+                            and what it has lost besides is lost";
+const IF_NOT_WHOLE: &str = ". It is no whole copy: only the device itself can be taken up";
 const IF_TAKEN_UP: &str = ". If it is to be cached as it is now, `volume reopen --other-device` takes it up with nothing cached";
 
 /// Whether the backing device of a cache without a mark begins as it did when that was taken away, or the cache was made.

@@ -13,7 +13,8 @@ use ashlar_block::{Durability, ErrorKind, IoError, Moment};
 
 use super::{Cache, News, Owner, Side};
 use crate::bits::Bits;
-use crate::layout::{PAGE, encode_page};
+use crate::lately::Lately;
+use crate::layout::{PAGE, Said, encode_page};
 
 /// Pages that are written at a time: 1 MiB of the memory for requests.
 const MOST_ON_THEIR_WAY: usize = 256;
@@ -92,14 +93,16 @@ pub(super) struct Page {
     /// Of these, on their way back; and of those, written by a host meanwhile.
     pub(super) returning: Bits,
     pub(super) overtaken: Bits,
-    /// Of these, written back, and not flushed there yet.
+    /// Of these, written back, and not flushed there yet; and what was written through, is clean, and no page says so yet.
     pub(super) written: Bits,
     /// To be recorded as clean when the flush under way is done.
     pub(super) settling: Bits,
     /// As the page says, or will once it is written: cached, and newer.
     pub(super) cached: Bits,
     pub(super) newer: Bits,
-    /// Counts changes of the two.
+    /// What of it was written last of what is clean.
+    lately: Lately,
+    /// Counts changes of the three.
     version: u64,
     durable: u64,
     writing: Option<u64>,
@@ -110,15 +113,32 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn found(cached: Bits, newer: Bits) -> Self {
+    pub(super) fn found(said: Said) -> Self {
         Self {
-            present: cached.clone(),
-            dirty: newer.clone(),
-            cached,
-            newer,
+            present: said.cached.clone(),
+            dirty: said.newer.clone(),
+            cached: said.cached,
+            newer: said.newer,
+            lately: said.lately,
             is_stored: true,
             ..Self::default()
         }
+    }
+
+    /// Its bytes, as it is to be found.
+    pub(super) fn encode(&self, number: u64) -> Vec<u8> {
+        encode_page(number, &self.cached, &self.newer, &self.lately)
+    }
+
+    /// The flush after which something of it became clean that was written; 0 if that is not known.
+    pub(super) const fn lately(&self) -> u64 {
+        self.lately.turn()
+    }
+
+    /// Of what is clean, what was written last.
+    pub(super) fn written_lately(&self) -> impl Iterator<Item = usize> {
+        let clean = |&at: &usize| self.cached.get(at) && !self.newer.get(at);
+        self.lately.places().filter(clean)
     }
 
     /// All that is cached from a place on is newer than the backing device; how much was not.
@@ -199,13 +219,14 @@ impl Page {
         fresh.count()
     }
 
-    /// That flush is done: what was newer, and whether anything has changed.
-    pub(super) fn settled(&mut self) -> Option<u64> {
+    /// That flush is done, the cache's so many'th: what was newer, and whether anything has changed.
+    pub(super) fn settled(&mut self, turn: u64) -> Option<u64> {
         let settling = std::mem::take(&mut self.settling);
         if settling.is_empty() {
             return None;
         }
         let newer = self.dirty.common(&settling).count();
+        self.lately.add(turn, &self.written.common(&settling));
         for bits in [&mut self.dirty, &mut self.written, &mut self.newer] {
             bits.remove(&settling);
         }
@@ -332,7 +353,7 @@ impl Cache {
                 self.page_is_durable(number);
                 continue;
             }
-            let (version, bytes) = (page.version, encode_page(number, &page.cached, &page.newer));
+            let (version, bytes) = (page.version, page.encode(number));
             let how = (Side::Fast, Durability::Durable);
             let at = self.layout.page_at(number);
             if self.write(how, Owner::Page(number), at, &bytes).is_err() {

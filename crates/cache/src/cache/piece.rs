@@ -467,9 +467,12 @@ impl Cache {
             return self.end_in_order(op, Ok(()));
         }
         let range = self.range_of(op);
+        let is_written = self.piece(op).is_some_and(|piece| !piece.is_read);
         for granule in range.clone() {
             if !self.is_present(granule) {
                 self.put(granule, (true, false));
+                let (page, at) = self.page_of(granule);
+                page.written.set(at, is_written);
             }
         }
         self.comes_to_be_clean(range);
@@ -698,8 +701,11 @@ impl Cache {
     /// Written through: the host has its answer, and a copy may be kept.
     fn was_written_around(&mut self, op: usize) {
         self.cleaning.unflushed = true;
+        let now = self.around.losses();
+        let is_there = self.sings(Defect::LostOnItsWay);
         if let Some(Op::Piece(piece)) = self.ops.get(op) {
-            self.around.wrote(piece.durability, piece.losses);
+            let losses = if is_there { now } else { piece.losses };
+            self.around.wrote(piece.durability, losses);
         }
         let mode = self.header.as_ref().map(|header| header.mode);
         let range = self.range_of(op);

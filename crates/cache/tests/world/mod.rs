@@ -396,6 +396,7 @@ impl World {
             mark: Mark::Off,
             head_crc: None,
             marked: None,
+            is_untold: false,
             identity: None,
             backing: "disk".to_owned(),
         };

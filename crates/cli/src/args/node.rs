@@ -414,6 +414,10 @@ pub(crate) enum VolumeCommand {
         /// the device has the mark of a write-back cache, it has to be a whole copy of it, and nothing is forgotten
         #[arg(long)]
         other_device: bool,
+        /// A device with the mark, of which no name says whether it is the one that is cached, is taken for that though it
+        /// has other data somewhere: what is cached goes there again, and what it lacks besides is lost
+        #[arg(long, requires = "other_device")]
+        accept_data_loss: bool,
         #[command(flatten)]
         api: ApiOptions,
     },

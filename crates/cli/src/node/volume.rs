@@ -159,6 +159,7 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
             volume,
             backing,
             other_device,
+            accept_data_loss,
             api,
         } => {
             let api = Api::new(api)?;
@@ -166,6 +167,7 @@ pub(crate) fn run(command: &VolumeCommand) -> Result<(), Failure> {
             let request = ReopenCache {
                 backing: backing.transpose()?,
                 other_device: *other_device,
+                accept_data_loss: *accept_data_loss,
             };
             api.show(&api.client.reopen_volume(volume, &request)?, show)
         }

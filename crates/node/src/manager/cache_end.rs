@@ -314,5 +314,12 @@ fn warnings(
             header.backing
         ));
     }
+    if now.is_some_and(|view| view.status.is_untold) {
+        warnings.push(format!(
+            "a flush of backing device {} has failed, and what hosts wrote around the cache may be lost: no host was told yet. \
+             The next flush of one fails for that; after a deletion nothing says so any more",
+            header.backing
+        ));
+    }
     warnings
 }

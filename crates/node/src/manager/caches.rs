@@ -273,6 +273,7 @@ impl PoolManager {
             mark: Mark::Off,
             head_crc: None,
             marked: None,
+            is_untold: false,
             identity: Some(identity(backing.as_ref(), &request.backing)),
             backing: request.backing.clone(),
         };
@@ -420,9 +421,10 @@ impl PoolManager {
             backing: text.to_owned(),
             identity: identity(backing.as_ref(), text),
             is_untold: volume.is_untold,
-            other: match request.other_device {
-                true => Other::TakenUp,
-                false => Other::Refused,
+            other: match (request.other_device, request.accept_data_loss) {
+                (true, true) => Other::Believed,
+                (true, false) => Other::TakenUp,
+                (false, _) => Other::Refused,
             },
         };
         self.settle_cache(link, volume, start, backing)

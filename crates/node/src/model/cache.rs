@@ -114,6 +114,10 @@ pub struct ReopenCache {
     /// with a mark it is a whole copy, and nothing is forgotten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub other_device: bool,
+    /// With that: one with a mark, of which no name says whether it is the one that is cached, is taken for that though it has
+    /// other data somewhere. What is cached goes there again; what it lacks besides is lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_data_loss: bool,
 }
 
 impl Check for ReopenCache {

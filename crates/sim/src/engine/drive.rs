@@ -56,6 +56,8 @@ struct Pending {
     covered: Option<Covered>,
     effect: Effect,
     failed: bool,
+    /// What of it was done by then is lost.
+    lost: bool,
 }
 
 impl Pending {
@@ -85,10 +87,30 @@ pub(crate) struct Drive {
     hung: Option<Hang>,
     /// While it is short, a flush may fail, and then what it was to make durable is lost.
     pub(crate) loses_at_flush: bool,
-    /// That has happened since it was last asked.
-    has_lost: bool,
+    /// What that has done since it was last asked.
+    loss: Loss,
+    /// Of a thousand answers, those that come late, and so behind others.
+    pub(crate) late_per_mille: u32,
+    late: Vec<Late>,
     pending: Vec<Pending>,
     handles: usize,
+}
+
+/// What a drive has lost of its cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Loss {
+    /// Something may be lost.
+    pub(crate) any: bool,
+    /// Something that was acknowledged, or is now.
+    pub(crate) acknowledged: bool,
+}
+
+/// What is done, and not answered yet.
+struct Late {
+    at: Moment,
+    cached: Option<u64>,
+    lost: bool,
+    completion: Completion,
 }
 
 /// How long a drive hangs.
@@ -126,7 +148,9 @@ impl Drive {
             short_until: Moment::ORIGIN,
             hung: None,
             loses_at_flush: false,
-            has_lost: false,
+            loss: Loss::default(),
+            late_per_mille: 0,
+            late: Vec::new(),
             pending: Vec::new(),
             handles: 0,
         }))
@@ -153,14 +177,14 @@ impl Drive {
         self.geometry
     }
 
-    /// Whether a flush has lost something since this was last asked.
-    pub(crate) fn takes_loss(&mut self) -> bool {
-        std::mem::take(&mut self.has_lost)
+    /// What a flush has lost since this was last asked.
+    pub(crate) fn takes_loss(&mut self) -> Loss {
+        std::mem::take(&mut self.loss)
     }
 
     /// Whether nothing is on its way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.is_empty()
+        self.pending.is_empty() && self.late.is_empty()
     }
 
     /// Whether it is dead.
@@ -195,11 +219,23 @@ impl Drive {
                     .pick(&[ErrorKind::NoSpace, ErrorKind::Exhausted]),
             ),
             Operation::Flush if self.loses_at_flush => {
-                self.pages.lose_cache(&mut self.chance);
-                self.has_lost = true;
+                self.lose_at_flush();
                 Some(ErrorKind::Media)
             }
             _ => None,
+        }
+    }
+
+    fn lose_at_flush(&mut self) {
+        self.loss.any = true;
+        self.loss.acknowledged |= self.pages.may_lose_acknowledged();
+        self.pages.lose_cache(&mut self.chance);
+        // What of these was done is lost, and they are answered all the same.
+        for one in &mut self.pending {
+            one.lost |= one.cached.is_some() && one.started && one.first > 0;
+        }
+        for one in &mut self.late {
+            one.lost |= one.cached.is_some();
         }
     }
 
@@ -225,9 +261,10 @@ impl Drive {
     /// When something happens next.
     pub(crate) fn next(&self) -> Option<Moment> {
         if self.dead || self.rig.is_off() {
-            return (!self.pending.is_empty()).then(|| self.rig.now());
+            return (!self.is_idle()).then(|| self.rig.now());
         }
-        let due = self.pending.iter().map(Pending::due).min();
+        let late = self.late.iter().map(|one| one.at);
+        let due = self.pending.iter().map(Pending::due).chain(late).min();
         let due = due.map(|due| due.max(self.stalled_until));
         match self.hung {
             Some(Hang::Forever) => None,
@@ -241,6 +278,9 @@ impl Drive {
     pub(crate) fn crash(&mut self, power_lost: bool) {
         self.lose_pending();
         self.pending.clear();
+        self.late.clear();
+        // Nothing has heard of that.
+        self.loss.acknowledged = false;
         self.stalled_until = Moment::ORIGIN;
         self.end_shortage();
         // A drive that hangs may need more than that.
@@ -267,6 +307,11 @@ impl Drive {
             }
         }
         self.pending = pending;
+        for one in &mut self.late {
+            if let Some(write) = one.cached.take() {
+                self.pages.complete(write);
+            }
+        }
     }
 
     /// Some units of a write happen, in no order.
@@ -337,6 +382,7 @@ impl Drive {
             covered: (request.op == Operation::Flush).then(|| self.pages.begin_flush()),
             effect: self.effect(&request),
             failed: false,
+            lost: false,
             request,
         }
     }
@@ -420,6 +466,9 @@ impl Drive {
                 self.start(at);
             }
         }
+        if !stands && !self.is_gone() {
+            self.answer_late(done);
+        }
         if self.rig.is_off() || self.dead {
             self.lose_pending();
         }
@@ -489,18 +538,51 @@ impl Drive {
         } else if !self.fetch(&mut one, from..bytes) {
             result = Err(self.media_error(one.request.range));
         }
+        let late = Late {
+            at: self.rig.now(),
+            cached: one.cached,
+            lost: one.lost,
+            completion: one.request.complete(result),
+        };
+        if self.late_per_mille > 0 && self.chance.happens(self.late_per_mille) {
+            let most = match self.chance.happens(300) {
+                true => Duration::from_millis(100),
+                false => self.pace.slow * 4,
+            };
+            let at = late.at + self.chance.time(most) + self.pace.time;
+            self.late.push(Late { at, ..late });
+            return None;
+        }
+        Some(self.answer(late))
+    }
+
+    /// What is done is answered.
+    fn answer(&mut self, one: Late) -> Completion {
+        let is_done = one.completion.result.is_ok();
         if let Some(write) = one.cached {
             self.pages.complete(write);
+            if is_done {
+                self.pages.acknowledge(write);
+            }
         }
+        self.loss.acknowledged |= one.lost && is_done;
         self.rig.note(|| {
-            let how = if result.is_ok() {
-                "done"
-            } else {
-                "media error"
-            };
-            format!("  drive {} > {:x} {how}", self.index, one.request.tag)
+            let how = if is_done { "done" } else { "media error" };
+            format!("  drive {} > {:x} {how}", self.index, one.completion.tag)
         });
-        Some(one.request.complete(result))
+        one.completion
+    }
+
+    fn answer_late(&mut self, done: &mut Vec<Completion>) {
+        let now = self.rig.now();
+        let due: Vec<Late> = self.late.extract_if(.., |one| one.at <= now).collect();
+        for one in due {
+            done.push(self.answer(one));
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.dead || self.rig.is_off()
     }
 
     fn media_error(&self, range: BlockRange) -> IoError {
@@ -512,7 +594,12 @@ impl Drive {
 
     /// Answers what has failed.
     fn fail(&mut self, done: &mut Vec<Completion>) {
-        let gone = self.dead || self.rig.is_off();
+        let gone = self.is_gone();
+        for mut late in self.late.extract_if(.., |_| gone) {
+            let context = format!("simulated drive {} is gone", self.index);
+            late.completion.result = Err(IoError::new(ErrorKind::Disconnected, context));
+            done.push(late.completion);
+        }
         for one in self.pending.extract_if(.., |one| one.failed) {
             let kind = if gone {
                 ErrorKind::Disconnected

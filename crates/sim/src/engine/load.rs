@@ -205,6 +205,16 @@ impl Load {
         self.ops.values().any(|op| op.volume == volume)
     }
 
+    /// Volumes that are being zeroed.
+    pub(crate) fn zeroes(&self) -> Vec<usize> {
+        let zeroes = |op: &&Op| {
+            let op = op.op;
+            op.modifies() && !matches!(op, Operation::Write(_))
+        };
+        let all = self.ops.values().filter(zeroes);
+        all.map(|op| op.volume).collect()
+    }
+
     /// Whether everything that was to be asked was answered.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0 && self.is_idle()
@@ -426,8 +436,10 @@ impl Load {
             model.read_over(reading);
             checked.map_err(|why| format!("{why} (command {tag}: {})", op.name()))?;
         }
-        if let Some(flushing) = op.flushing.filter(|_| result.is_ok()) {
-            model.flushed(&flushing);
+        match (&op.flushing, &result) {
+            (Some(flushing), Ok(())) => model.flushed(flushing)?,
+            (Some(flushing), Err(_)) => model.flush_failed(flushing),
+            (None, _) => {}
         }
         let error = result.err();
         let kind = error.as_ref().map(IoError::kind);

@@ -111,6 +111,9 @@ struct Volume {
     granules: Vec<Vec<Entry>>,
     size: u64,
     raw: bool,
+    /// Losses of what was acknowledged and not flushed, and how many of them hosts were told by a flush that failed.
+    losses: u64,
+    told: u64,
 }
 
 /// The model of all volumes.
@@ -135,6 +138,8 @@ impl Model {
             granules: vec![vec![Entry::new(0)]; granules as usize],
             size: granules,
             raw,
+            losses: 0,
+            told: 0,
         };
         let first = Write {
             volume: 0,

@@ -37,6 +37,8 @@ pub(crate) struct Pages {
     older: BTreeMap<usize, Vec<Older>>,
     /// Cached writes whose completion was not seen.
     open: BTreeSet<u64>,
+    /// Cached writes that were acknowledged.
+    acknowledged: BTreeSet<u64>,
     next_write: u64,
     /// Units that cannot be read until they are written.
     bad: BTreeSet<u64>,
@@ -50,6 +52,7 @@ impl Pages {
             live,
             older: BTreeMap::new(),
             open: BTreeSet::new(),
+            acknowledged: BTreeSet::new(),
             next_write: 0,
             bad: BTreeSet::new(),
         }
@@ -81,8 +84,22 @@ impl Pages {
         }
     }
 
+    /// A cached write was done, and the one that asked for it is told so.
+    pub(crate) fn acknowledge(&mut self, write: u64) {
+        self.acknowledged.insert(write);
+    }
+
+    /// Whether the cache holds something that was acknowledged.
+    pub(crate) fn may_lose_acknowledged(&self) -> bool {
+        let mut older = self.older.values().flatten();
+        older.any(|one| self.acknowledged.contains(&one.write))
+    }
+
     /// A flush ends.
     pub(crate) fn flush(&mut self, covered: &Covered) {
+        if self.open.is_empty() {
+            self.acknowledged.retain(|&write| write >= covered.below);
+        }
         self.older.retain(|_, older| {
             let keep_from = older.iter().rposition(|one| covered.has(one.write));
             older.drain(..keep_from.map_or(0, |at| at + 1));
@@ -181,6 +198,7 @@ impl Pages {
             self.live[index] = Some(page);
         }
         self.open.clear();
+        self.acknowledged.clear();
     }
 
     /// A random page of those that hold something.

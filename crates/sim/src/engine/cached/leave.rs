@@ -183,7 +183,10 @@ impl<S: Subject> World<'_, S> {
     /// An operator wants the volume gone.
     pub(super) fn leave_for(&mut self, volume: usize, what: CacheFate) {
         let again = matches!(what, CacheFate::Again);
-        if self.volumes.made().contains(&volume) {
+        // A volume of a device that is gone is not left, and without hosts the crash may not come that has it back.
+        let is_dead = |one: &Cached| one.device.borrow().is_dead();
+        let is_gone = self.caches.get(volume).is_some_and(is_dead);
+        if self.volumes.made().contains(&volume) && !is_gone {
             self.leave(volume, Then::Delete { again }, !again);
         }
     }
@@ -253,6 +256,8 @@ impl<S: Subject> World<'_, S> {
         };
         self.caches.tally.of(&life.cache);
         self.caches.tally.left += 1;
+        // Its hosts are gone; an operator is warned of what they were not told of.
+        self.model.forgive(volume);
         one.go_on(Step::Left);
         let Some(leaving) = &one.leaving else {
             return Ok(false);

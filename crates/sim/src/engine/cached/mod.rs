@@ -13,17 +13,17 @@ mod leave;
 mod plan;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use ashlar_block::{BlockDevice, BlockSize, Completion, IoError, Moment, Request};
+use ashlar_block::{BlockDevice, BlockSize, Completion, IoError, Moment, Operation, Request};
 use ashlar_cache::{
     Cache, Defect, GRANULE, HEAD_BYTES, Header, Identity, Layout, Mark, Mode, Other, Side,
 };
 use uuid::Uuid;
 
-use super::drive::{Drive, Handle, Shared};
+use super::drive::{Drive, Handle, Loss, Shared};
 use super::plan::Plan;
 use super::rig::Rig;
 use crate::chance::Chance;
@@ -75,6 +75,8 @@ pub(crate) struct Cached {
     is_troubled: bool,
     /// Sectors of it cannot be read.
     is_spoiled: bool,
+    /// Something has befallen the device.
+    is_touched: bool,
     leaving: Option<Leaving>,
     /// What only the cache had was given up: nothing is known of the device.
     is_given_up: bool,
@@ -91,6 +93,8 @@ struct Life {
     /// What the pool calls the volume.
     volume: u32,
     flying: u32,
+    /// Flushes of the device, and headers, that are on their way.
+    telling: BTreeSet<u64>,
     answers: Vec<Completion>,
     was_open: bool,
     /// It asks for nothing more.
@@ -109,8 +113,8 @@ pub(crate) struct Turned {
     pub(crate) opens: bool,
     /// It could not be made: the pool has no room for it.
     pub(crate) is_unmade: bool,
-    /// The device has lost what it had acknowledged.
-    pub(crate) lost: bool,
+    /// What the device has lost.
+    pub(crate) loss: Loss,
     pub(crate) is_busy: bool,
 }
 
@@ -122,6 +126,7 @@ impl Caches {
             let size = (wish.sectors, granules * GRANULE as u64);
             let device = Drive::new(rig, 100 + volume, size, plan.pace, chance.fork());
             device.borrow_mut().loses_at_flush = true;
+            device.borrow_mut().late_per_mille = wish.late;
             (volume, Cached::new(volume, wish, (granules, device)))
         });
         Self {
@@ -199,6 +204,14 @@ impl Caches {
         lost
     }
 
+    /// Volumes whose caches may not have recorded yet that something is lost.
+    pub(crate) fn may_forget(&self) -> Vec<usize> {
+        let waits = |life: &Life| !life.telling.is_empty() || life.rests || !life.cache.is_open();
+        let all = self.all.iter();
+        let some = all.filter(|(_, one)| one.life.as_ref().is_some_and(waits));
+        some.map(|(&volume, _)| volume).collect()
+    }
+
     /// A volume of the pool is there: its cache is made, or taken up.
     pub(crate) fn begin(&mut self, volume: usize, number: u32, now: Moment) -> Result<(), String> {
         self.lives += 1;
@@ -213,6 +226,7 @@ impl Caches {
             number: lives & 0xf_ffff,
             volume: number,
             flying: 0,
+            telling: BTreeSet::new(),
             answers: Vec::new(),
             was_open: false,
             rests: false,
@@ -295,6 +309,7 @@ impl Cached {
             awaits_name: false,
             is_troubled: false,
             is_spoiled: false,
+            is_touched: false,
             leaving: None,
             is_given_up: false,
             excluded: None,
@@ -336,6 +351,7 @@ impl Cached {
                     mark: Mark::Off,
                     head_crc: None,
                     marked: None,
+                    is_untold: false,
                     identity: Some(identity),
                     backing: name,
                 };
@@ -367,13 +383,14 @@ impl Cached {
         if rig.is_off() {
             return false;
         }
-        turned.lost = self.device.borrow_mut().takes_loss();
+        turned.loss = self.device.borrow_mut().takes_loss();
         let pool = life.answers.drain(..).map(|answer| (Side::Fast, answer));
         let device = done.drain(..).map(|answer| (Side::Backing, answer));
         for (side, mut answer) in pool.chain(device).collect::<Vec<_>>() {
             turned.is_busy = true;
             life.flying -= 1;
             answer.tag &= u64::from(u32::MAX);
+            life.telling.remove(&answer.tag);
             life.cache.completed(side, answer);
         }
         if life.again_at.is_some() && life.flying > 0 {
@@ -384,12 +401,20 @@ impl Cached {
         life.cache.take(&mut io, &mut turned.done);
         turned.answers = life.cache.take_answers();
         turned.is_busy |= !turned.done.is_empty() || !turned.answers.is_empty();
+        let header = Layout {
+            granules: self.granules,
+        };
+        let header = Layout::header_of(header.fast_granules());
         for (side, mut request) in io {
             if life.rests {
                 continue;
             }
             turned.is_busy = true;
             life.flying += 1;
+            let is_header = side == Side::Fast && request.range.start.0 == header;
+            if is_header || side == Side::Backing && request.op == Operation::Flush {
+                life.telling.insert(request.tag);
+            }
             match side {
                 Side::Backing => life.handle.submit(request),
                 Side::Fast => {

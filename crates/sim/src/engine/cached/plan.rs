@@ -6,7 +6,7 @@ use ashlar_block::BlockSize;
 use ashlar_cache::Mode;
 use ashlar_store::{Grain, Layout};
 
-use super::HEAD;
+use super::{HEAD, is_always_newest};
 use crate::chance::Chance;
 use crate::engine::layouts::{Facts, SLOT};
 use crate::engine::plan::{Fate, Plan, Spread, Wish};
@@ -28,6 +28,8 @@ pub(crate) struct CacheWish {
     pub(crate) sectors: BlockSize,
     /// Of a thousand runs of granules of the device, those that hold something already.
     pub(crate) filled: u32,
+    /// Of a thousand answers of the device, those that come late, behind others.
+    pub(crate) late: u32,
 }
 
 /// What befalls a device that a volume caches, or its cache.
@@ -51,6 +53,16 @@ pub(crate) enum CacheFate {
     Again,
     /// An operator gives up what only the cache has.
     GiveUp,
+}
+
+impl CacheFate {
+    /// Whether it is the device that it befalls.
+    pub(crate) const fn is_of_the_device(self) -> bool {
+        matches!(
+            self,
+            Self::Stall(_) | Self::Short(_) | Self::Die | Self::Spoil { .. }
+        )
+    }
 }
 
 impl Plan {
@@ -121,8 +133,36 @@ impl Plan {
                 ));
             }
         }
-        if chance.happens(300) {
+        let mode = self.wishes[volume].cache.map(|wish| wish.mode);
+        if mode.is_some_and(is_always_newest) {
+            self.draw_losses(volume, chance);
+        }
+        // A cache flushes its device after seconds: hosts are there for as long, and flush, too.
+        if chance.happens(500) {
             self.habits.pause = Duration::from_millis(chance.pick(&[5, 30]));
+            self.habits.flushes = self.habits.flushes.max(chance.pick(&[0, 100, 300]));
+        }
+    }
+}
+
+impl Plan {
+    /// What hosts have written around a cache is lost with flushes that fail, of theirs and others; and perhaps the node
+    /// fails before a host was told.
+    fn draw_losses(&mut self, volume: usize, chance: &mut Chance) {
+        for _ in 0..chance.below(6) {
+            let at = chance.below(self.habits.commands);
+            let most = Duration::from_millis(chance.pick(&[3, 30, 300]));
+            let what = CacheFate::Short(chance.time(most));
+            self.fates.push((at, Fate::Cache { volume, what }));
+            if chance.happens(500) {
+                let what = CacheFate::Flush;
+                self.fates.push((at + 1, Fate::Cache { volume, what }));
+            }
+            if chance.happens(300) {
+                let power = chance.happens(300);
+                let soon = at + chance.pick(&[3, 6, 20]);
+                self.fates.push((soon, Fate::Crash { power }));
+            }
         }
     }
 }
@@ -147,5 +187,6 @@ fn make_cache(wish: &mut Wish, chance: &mut Chance) {
         bytes: (wish.granules / part).max(1) * 4096,
         sectors: chance.pick(&[BlockSize::B512, BlockSize::B4096]),
         filled: chance.pick(&[0, 300, 1000]),
+        late: chance.pick(&[0, 50, 500, 800]),
     });
 }

@@ -1,12 +1,14 @@
 //! Caches in the world: they take their turns, are taken up with the volumes of the pool, and things befall them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ashlar_block::{BlockRange, Completion, ErrorKind, Moment};
 use ashlar_cache::GRANULE;
 
-use super::{CacheFate, Cached, Caches, HEAD};
+use super::{CacheFate, Cached, Caches, HEAD, is_always_newest};
 use crate::content;
+use crate::engine::drive::Loss;
 use crate::engine::load::key;
 use crate::engine::model::Effect;
 use crate::engine::node::News;
@@ -73,12 +75,7 @@ impl<S: Subject> World<'_, S> {
                 return Ok(true);
             }
             busy |= turned.is_busy;
-            if turned.lost {
-                self.rig.note(|| {
-                    format!("the device of volume {volume} has lost what was not flushed")
-                });
-                self.model.lose_cache_of(volume);
-            }
+            self.has_lost(volume, turned.loss);
             if turned.is_unmade {
                 // As the daemon does, which says so.
                 self.unmake(volume);
@@ -108,6 +105,19 @@ impl<S: Subject> World<'_, S> {
             self.make_anew(volume);
         }
         Ok(busy)
+    }
+
+    /// A device has lost something of its cache. What a cache that writes around it has acknowledged was a host's.
+    fn has_lost(&mut self, volume: usize, loss: Loss) {
+        if loss.any {
+            self.rig
+                .note(|| format!("the device of volume {volume} has lost what was not flushed"));
+            self.model.lose_cache_of(volume);
+        }
+        let one = self.caches.get(volume);
+        if loss.acknowledged && one.is_some_and(|one| is_always_newest(one.wish.mode)) {
+            self.model.is_to_be_told(volume);
+        }
     }
 
     fn unmake(&mut self, volume: usize) {
@@ -156,6 +166,7 @@ impl<S: Subject> World<'_, S> {
         let Some(one) = self.caches.all.get_mut(&volume) else {
             return;
         };
+        one.is_touched |= what.is_of_the_device();
         let mut device = one.device.borrow_mut();
         match what {
             CacheFate::Stall(time) => device.stall(now + time),
@@ -202,15 +213,28 @@ impl<S: Subject> World<'_, S> {
             self.crash(false)?;
         }
         // What could not be taken up is, now.
-        self.until("caches are taken up", |w| w.caches.are_taken_up())
+        self.until("caches are taken up", |w| w.caches.are_taken_up())?;
+        // From now on hosts hear of no fault, but for sectors that cannot be read.
+        self.load.excuses.cached = self.caches.spoiled();
+        Ok(())
     }
 
     /// Waits until caches that no host uses have nothing to do, if they come to that.
     pub(crate) fn await_caches(&mut self) -> Result<(), String> {
         let until = self.rig.now() + COMES_TO_REST;
         self.until("caches come to rest", |w| {
-            w.caches.are_at_rest() || w.rig.now() > until
-        })
+            let is_made = w.volumes.is_idle() && w.caches.is_idle();
+            is_made && w.caches.are_at_rest() || w.rig.now() > until
+        })?;
+        let restless = self.caches.restless();
+        // One may wait for a pool that has no room, or has lost drives.
+        let waits = self.load.excuses.full || self.load.excuses.lost;
+        match restless.first().filter(|_| !waits) {
+            Some(volume) => Err(format!(
+                "the cache of volume {volume} does not come to rest"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// The same, and notes how warm they are.
@@ -252,6 +276,19 @@ impl Caches {
     fn are_taken_up(&self) -> bool {
         let mut lives = self.all.values().filter_map(|one| one.life.as_ref());
         lives.all(|life| life.was_open && life.cache.is_open())
+    }
+
+    /// Those of which sectors cannot be read.
+    fn spoiled(&self) -> BTreeSet<usize> {
+        let all = self.all.iter().filter(|(_, one)| one.is_spoiled);
+        all.map(|(&volume, _)| volume).collect()
+    }
+
+    /// Those that have something to do, though their devices have always done what they were asked.
+    fn restless(&self) -> Vec<usize> {
+        let all = self.all.iter();
+        let restless = all.filter(|(_, one)| !one.is_touched && !one.is_at_rest());
+        restless.map(|(&volume, _)| volume).collect()
     }
 
     /// Whether none has anything to do.

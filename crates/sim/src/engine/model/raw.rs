@@ -8,6 +8,8 @@ use super::{Entry, Gone, Model, Reading, Seq};
 pub(crate) struct Flushing {
     volume: usize,
     begun: Seq,
+    /// Losses that were told by then.
+    told: u64,
 }
 
 impl Model {
@@ -19,14 +21,28 @@ impl Model {
     /// A flush begins.
     pub(crate) fn flush(&mut self, volume: usize) -> Flushing {
         let begun = self.tick();
-        Flushing { volume, begun }
+        let told = self.volumes[volume].told;
+        Flushing {
+            volume,
+            begun,
+            told,
+        }
     }
 
     /// A flush was acknowledged: what was acknowledged before it began is on the medium.
-    pub(crate) fn flushed(&mut self, flushing: &Flushing) {
+    ///
+    /// # Errors
+    /// Something of that was lost, and no flush has said so before this one began.
+    pub(crate) fn flushed(&mut self, flushing: &Flushing) -> Result<(), String> {
         let volume = &mut self.volumes[flushing.volume];
         if !volume.raw {
-            return;
+            return Ok(());
+        }
+        if flushing.told != volume.losses {
+            let volume = flushing.volume;
+            return Err(format!(
+                "untold: volume {volume} has lost what was acknowledged, and a flush says that all is there"
+            ));
         }
         let covered = |entry: &Entry| match entry.gone {
             Some((at, Gone::Overwritten(_))) => at < flushing.begun,
@@ -35,6 +51,23 @@ impl Model {
         for entry in volume.granules.iter_mut().flatten() {
             entry.buried |= covered(entry);
         }
+        Ok(())
+    }
+
+    /// A flush has failed: what was lost by now is told.
+    pub(crate) fn flush_failed(&mut self, flushing: &Flushing) {
+        self.forgive(flushing.volume);
+    }
+
+    /// Something that was acknowledged is lost: a flush has to say so.
+    pub(crate) fn is_to_be_told(&mut self, volume: usize) {
+        self.volumes[volume].losses += 1;
+    }
+
+    /// What was lost by now need not be told any more.
+    pub(crate) fn forgive(&mut self, volume: usize) {
+        let volume = &mut self.volumes[volume];
+        volume.told = volume.losses;
     }
 
     /// Caches are gone: what was there before unflushed writes may be there again.
@@ -112,7 +145,7 @@ mod tests {
         let a = acknowledged(&mut model, DATA);
         let flushing = model.flush(0);
         let b = acknowledged(&mut model, DATA);
-        model.flushed(&flushing);
+        model.flushed(&flushing).expect("nothing is lost");
         assert!(may_hold(&mut model, &[b]) && !may_hold(&mut model, &[a]));
         model.crash();
         assert!(!may_hold(&mut model, &[a]), "the power is still there");
@@ -121,6 +154,21 @@ mod tests {
         let c = acknowledged(&mut model, Effect::Data { forced: true });
         model.lose_caches();
         assert!(may_hold(&mut model, &[c]) && !may_hold(&mut model, &[c, b]));
+    }
+
+    #[test]
+    fn a_loss_is_told_by_the_first_flush_that_ends_after_it() {
+        let mut model = model();
+        let before = model.flush(0);
+        model.is_to_be_told(0);
+        let after = model.flush(0);
+        for flushing in [before, after] {
+            assert!(model.flushed(&flushing).is_err());
+        }
+        model.flush_failed(&after);
+        assert!(model.flushed(&before).is_err(), "it began before that");
+        let last = model.flush(0);
+        assert!(model.flushed(&last).is_ok());
     }
 
     #[test]
