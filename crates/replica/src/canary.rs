@@ -122,7 +122,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
