@@ -13,7 +13,7 @@
 //! parts/idle   nobody, or idle hosts ─▶ ashlar serve                server CPU
 //! parts/cores  1 or 2 connections ─▶ ashlar serve, 1 or 2 cores     server CPU a command
 //! parts/hoarders   a writer ─▶ ashlar serve ◀─ 64 queues that owe data   IOPS, longest wait
-//! parts/replicas   ashlar lab sweep: a volume of one copy | of two    IOPS, latency
+//! parts/replicas   ashlar lab sweep: a volume of one copy | of two    IOPS, latency, by where hosts are
 //! engine/cost      load ─▶ engine ─▶ drives that count              device bytes a user byte
 //! engine/recovery  crash ─▶ import                                  seconds, memory
 //! engine/reads     load ─▶ engine ─▶ files | the same files         IOPS

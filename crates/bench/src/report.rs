@@ -1,6 +1,8 @@
 //! Tables for people, `bench.json` for programs. `docs/bench.md` documents the latter, key by key;
 //! the two change together.
 
+mod replicas;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -157,32 +159,6 @@ impl Report {
         }
         print(&table.text("Remote / local, one file (IOPS)"))?;
         self.results.local = Some(cells);
-        self.save()
-    }
-
-    /// Two copies against one.
-    pub(crate) fn replicas(
-        &mut self,
-        (cells, notes): (Vec<Copies>, Vec<String>),
-    ) -> Result<(), Failure> {
-        self.results.flags.extend(notes);
-        let mut table = Table::new(&["load", "two / one", "goal", "one, us", "two, us"]);
-        for cell in &cells {
-            let goal = match cell.goal_at_least {
-                Some(goal) => format!("≥ {goal}{}", mark(cell.ratio.median >= goal)),
-                None => "-".into(),
-            };
-            let latency = |us: f64| format!("{us:.0}");
-            table.row([
-                load_name(cell.pattern.name(), cell.block_bytes, cell.depth),
-                range(&cell.ratio, 2),
-                goal,
-                latency(cell.one_us),
-                latency(cell.two_us),
-            ]);
-        }
-        print(&table.text("Two copies / one, at the owner (IOPS; mean latency)"))?;
-        self.results.replicas = Some(cells);
         self.save()
     }
 

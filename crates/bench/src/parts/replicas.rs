@@ -1,12 +1,14 @@
 //! What a second copy costs: a volume of one copy and one of two, on the same node of a cluster on this machine, where
-//! the other node's work counts, too.
+//! the other node's work counts, too. Hosts are at the owner, at the other node, and at both.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use ashlar_lab::Pattern;
 use ashlar_lab::result::CellResult;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+mod pieces;
 
 use super::Bench;
 use super::sweep::Sweep;
@@ -22,18 +24,11 @@ const VOLUME_SIZE: &str = "256MiB";
 /// Each node's drives hold less than this.
 const DRIVE_SIZE: &str = "1GiB";
 
-/// A cell, two copies against one.
+/// Two copies against one, by one way to them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Copies {
-    pub(crate) pattern: Pattern,
-    /// Bytes of an access.
-    pub(crate) block_bytes: u32,
-    /// Accesses in flight.
-    pub(crate) depth: u32,
+pub(crate) struct Against {
     /// IOPS, two copies / one, pair by pair.
     pub(crate) ratio: Spread,
-    /// What it is hoped to reach; none for one write at a time, which waits for a network that is not here.
-    pub(crate) goal_at_least: Option<f64>,
     /// Accesses a second.
     pub(crate) one_iops: Spread,
     pub(crate) two_iops: Spread,
@@ -42,19 +37,59 @@ pub(crate) struct Copies {
     pub(crate) two_us: f64,
 }
 
-impl Copies {
+impl Against {
     fn of((one, two): &(CellResult, CellResult)) -> Self {
         let (single, double) = one.pairs(two);
         Self {
-            pattern: one.pattern,
-            block_bytes: one.block_bytes,
-            depth: one.depth,
             ratio: Spread::of_ratios(&double, &single),
-            goal_at_least: goal(one.pattern, one.depth),
             one_iops: Spread::of(&single),
             two_iops: Spread::of(&double),
             one_us: one.latency_us.mean,
             two_us: two.latency_us.mean,
+        }
+    }
+}
+
+/// A cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Copies {
+    pub(crate) pattern: Pattern,
+    /// Bytes of an access.
+    pub(crate) block_bytes: u32,
+    /// Accesses in flight.
+    pub(crate) depth: u32,
+    /// What the owner's ratio is hoped to reach; none for one write at a time, which has a rule of its own.
+    pub(crate) goal_at_least: Option<f64>,
+    /// At the node that owns the volume.
+    #[serde(flatten)]
+    pub(crate) owner: Against,
+    /// At the other one, which forwards.
+    pub(crate) other: Against,
+    /// Half of it at each.
+    pub(crate) spread: Against,
+    /// Of one write at a time.
+    pub(crate) one_at_a_time: Option<OneAtATime>,
+}
+
+/// What one write at a time is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct OneAtATime {
+    /// As much as is written over a connection of this machine, and 64 bytes back.
+    pub(crate) round_trip_us: f64,
+    /// As much appended to a file beside the nodes' drives, durably.
+    pub(crate) append_us: f64,
+    /// Mean latency of two copies, of one copy's and both of these.
+    pub(crate) ratio: f64,
+    pub(crate) goal_at_most: f64,
+}
+
+impl OneAtATime {
+    fn of(owner: &Against, round_trip_us: f64, append_us: f64) -> Self {
+        Self {
+            round_trip_us,
+            append_us,
+            ratio: owner.two_us / (owner.one_us + round_trip_us + append_us),
+            goal_at_most: 1.2,
         }
     }
 }
@@ -70,23 +105,75 @@ fn goal(pattern: Pattern, depth: u32) -> Option<f64> {
 /// The cells, and what is to be said about them.
 pub(super) fn measure(bench: &Bench<'_>) -> Result<(Vec<Copies>, Vec<String>), Failure> {
     let place = volume::place(bench.options, 2)?;
-    let cluster = Cluster::up(bench, place.dir)?;
-    let one = cluster.volume("tank/one", &[])?;
+    let cluster = Cluster::up(bench, place.dir.clone())?;
+    let one = cluster.volume("tank/one", &[])?.by(None);
     let two = cluster.volume("tank/two", &["--replicas", "2", "--nodes", "a,b"])?;
+    let (owner, other) = (two.by(None), two.by(Some(&cluster.portal("b")?)));
+    let both = format!("stripe:[{owner}],[{other}]");
+    let ways = [("owner", &owner), ("other", &other), ("spread", &both)];
     let (mut cells, mut notes) = (Vec::new(), Vec::from_iter(place.note));
     for (pattern, blocks) in LOADS {
-        let sweep = Sweep {
-            part: "replicas",
-            pattern,
-            blocks,
-            depths: DEPTHS,
-            sides: [("one", &one), ("two", &two)],
+        let mut by_way = Vec::new();
+        for (way, two) in ways {
+            let sweep = Sweep {
+                part: &format!("replicas-{way}"),
+                pattern,
+                blocks,
+                depths: DEPTHS,
+                sides: [("one", &one), ("two", two)],
+            };
+            let swept = sweep.measure(bench)?;
+            by_way.push(swept.pairs);
+            notes.extend(swept.notes);
+        }
+        let [owner, other, spread] = &by_way[..] else {
+            return Err(Failure::environment("a way was not swept"));
         };
-        let swept = sweep.measure(bench)?;
-        cells.extend(swept.pairs.iter().map(Copies::of));
-        notes.extend(swept.notes);
+        for ((owner, other), spread) in owner.iter().zip(other).zip(spread) {
+            let cell = &owner.0;
+            let owner = Against::of(owner);
+            let is_rule = cell.pattern == Pattern::RandWrite && cell.depth == 1;
+            let one_at_a_time = match is_rule {
+                true => Some(OneAtATime::of(
+                    &owner,
+                    pieces::round_trip_us(cell.block_bytes)?,
+                    pieces::append_us(&place.dir, cell.block_bytes)?,
+                )),
+                false => None,
+            };
+            cells.push(Copies {
+                pattern: cell.pattern,
+                block_bytes: cell.block_bytes,
+                depth: cell.depth,
+                goal_at_least: goal(cell.pattern, cell.depth),
+                owner,
+                other: Against::of(other),
+                spread: Against::of(spread),
+                one_at_a_time,
+            });
+        }
     }
     Ok((cells, notes))
+}
+
+impl Created {
+    /// The device, by the node that has made it or at this portal.
+    fn by(&self, portal: Option<&str>) -> String {
+        let portal = portal.unwrap_or(&self.address);
+        format!("nvme-tcp://{portal}/{}?ns=1", self.nqn)
+    }
+}
+
+/// What is read of `lab cluster status --json`.
+#[derive(Deserialize)]
+struct Nodes {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    name: String,
+    portal: String,
 }
 
 /// Two nodes on this machine, ended with this.
@@ -113,8 +200,17 @@ impl<'a> Cluster<'a> {
         args
     }
 
-    /// Makes a volume at node `a`: its device.
-    fn volume(&self, name: &str, more: &[&str]) -> Result<String, Failure> {
+    /// Where a node serves hosts.
+    fn portal(&self, name: &str) -> Result<String, Failure> {
+        let told = self.order("cluster-status", self.lab("status", &["--json"]))?;
+        let told: Nodes = serde_json::from_str(&told).map_err(Failure::doing("status"))?;
+        let node = told.nodes.into_iter().find(|node| node.name == name);
+        let node = node.ok_or_else(|| Failure::environment(format!("there is no node {name}")))?;
+        Ok(node.portal)
+    }
+
+    /// Makes a volume at node `a`.
+    fn volume(&self, name: &str, more: &[&str]) -> Result<Created, Failure> {
         let mut args = words(["volume", "create", name, "--json", "--allow-any-host"]);
         args.extend(words(["--size", VOLUME_SIZE, "--layout", LAYOUT]));
         args.extend(words(more));
@@ -123,8 +219,7 @@ impl<'a> Cluster<'a> {
             self.dir.join("a/state/api.sock").as_os_str(),
         ]));
         let told = self.order("volume", args)?;
-        let made: Created = serde_json::from_str(&told).map_err(Failure::doing(name))?;
-        Ok(format!("nvme-tcp://{}/{}?ns=1", made.address, made.nqn))
+        serde_json::from_str(&told).map_err(Failure::doing(name))
     }
 
     fn order(&self, what: &str, args: Vec<OsString>) -> Result<String, Failure> {
@@ -159,5 +254,18 @@ mod tests {
         assert_eq!(goal(Pattern::RandRead, 1), Some(0.97));
         assert_eq!(goal(Pattern::RandWrite, 32), Some(0.45));
         assert_eq!(goal(Pattern::RandWrite, 1), None);
+    }
+
+    #[test]
+    fn one_write_at_a_time_is_judged_by_what_it_is_made_of() {
+        let owner = Against {
+            ratio: Spread::default(),
+            one_iops: Spread::default(),
+            two_iops: Spread::default(),
+            one_us: 50.0,
+            two_us: 90.0,
+        };
+        let rule = OneAtATime::of(&owner, 20.0, 5.0);
+        assert_eq!((rule.ratio, rule.goal_at_most), (1.2, 1.2));
     }
 }
