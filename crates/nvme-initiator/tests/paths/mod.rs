@@ -28,8 +28,6 @@ fn serve(listen: SocketAddr, device: &Arc<Memory>, first: u16, state: AnaState) 
         controller_ids: first..=first + 99,
         state,
         portals: Vec::new(),
-        // The test takes a path away only when nothing is under way below, or waits.
-        is_fenced: false,
         core: None,
         quiesce: Duration::ZERO,
     };
