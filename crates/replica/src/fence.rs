@@ -245,7 +245,7 @@ mod tests {
         let label = fence.label(old);
         assert!(
             fence.admits(old, label, write(HERE, 0)),
-            "nobody else has written"
+            "no other has written"
         );
         assert!(
             fence.admits(old, label, write(HERE, 0)),

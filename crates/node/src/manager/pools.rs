@@ -224,7 +224,8 @@ impl PoolManager {
             ..Wanted::new(name, id)
         };
         let opened = self.open_known(&drives);
-        if opened.is_taken && !request.degraded && self.lacks(&opened).is_some() {
+        let may_go_on = !request.degraded && !wanted.needs_all() && !opened.drives.is_empty();
+        if opened.is_taken && may_go_on && self.lacks(&opened).is_some() {
             return Err(ControlError::conflict(format!(
                 "{}. It may serve the pool: end it for good, then `pool import {name}`. {GO_ON}",
                 opened.missing.join("; ")

@@ -37,6 +37,13 @@ struct Current {
     asker: Asker,
 }
 
+/// What the owner was asked.
+struct Sent {
+    answer: Answer,
+    /// It ends another association of a host.
+    is_reset: bool,
+}
+
 /// A copy's part in its volume's reservations.
 pub(super) struct Reserve {
     shown: DecidedReservations,
@@ -45,7 +52,7 @@ pub(super) struct Reserve {
     current: Option<Current>,
     waiting: VecDeque<(Petition, Asker)>,
     /// Petitions that the owner was sent.
-    sent: BTreeMap<CommandId, Answer>,
+    sent: BTreeMap<CommandId, Sent>,
     /// What another node that has asked is to hear.
     decided: Vec<Event>,
     /// What hosts that are connected here are to be told, of what those of other nodes have asked for.
@@ -128,7 +135,8 @@ impl Reserve {
             return None;
         };
         let command = self.command();
-        self.sent.insert(command, answer);
+        let is_reset = matches!(petition.wants, Wants::Succeed);
+        self.sent.insert(command, Sent { answer, is_reset });
         Some(Event::Host {
             command,
             registrant: provenance.registrant,
@@ -245,7 +253,12 @@ impl Reserve {
             Outcome::Failed | Outcome::OutOfRange => Status::INTERNAL_ERROR,
             _ => Status::ANA_TRANSITION,
         };
-        if let Some(answer) = self.sent.remove(&command) {
+        if let Some(Sent { answer, is_reset }) = self.sent.remove(&command) {
+            // An owner of an older version does not know the question, and resets asked it nothing then.
+            let failed = match outcome {
+                Outcome::Failed if is_reset => Status::SUCCESS,
+                _ => failed,
+            };
             let verdict = match outcome {
                 Outcome::Advice(bytes) => words::to_verdict(bytes).ok(),
                 _ => None,

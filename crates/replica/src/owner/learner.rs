@@ -46,6 +46,8 @@ pub(crate) struct Learner {
     claimed: ExtentSet,
     /// And what cannot be read here.
     pub(super) unreadable: Unreadable,
+    /// Pieces that another copy is asked for.
+    pub(super) healing: usize,
     /// Nothing before this granule is to be claimed.
     front: u64,
     pub(crate) copies: BTreeMap<CopyId, Copying>,
@@ -65,6 +67,7 @@ impl Learner {
             missing,
             claimed: ExtentSet::new(),
             unreadable: Unreadable::new(),
+            healing: 0,
             front: 0,
             copies: BTreeMap::new(),
             waiting_copies: 0,
@@ -184,7 +187,7 @@ impl Learner {
 
     /// Pieces that are on their way, or wait for their range.
     pub(crate) fn under_way(&self) -> usize {
-        self.copies.len() + self.waiting_copies
+        self.copies.len() + self.waiting_copies + self.healing
     }
 
     /// A copy is durable there.

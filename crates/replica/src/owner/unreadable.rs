@@ -100,7 +100,8 @@ impl Owner {
         let of = HealOf::Copy { to, session, place };
         let is_one = extent.count() == 1;
         if is_one && self.fetch(turn, (error, extent), of).is_some() {
-            return;
+            let learner = self.learner_of(to, session);
+            return learner.into_iter().for_each(|learner| learner.healing += 1);
         }
         if is_one {
             self.tell_unreadable(turn, (to, session), extent);
@@ -118,6 +119,8 @@ impl Owner {
         let HealOf::Copy { to, session, place } = of else {
             return;
         };
+        let learner = self.learner_of(to, session);
+        learner.into_iter().for_each(|learner| learner.healing -= 1);
         if !is_done {
             self.tell_unreadable(turn, (to, session), extent);
         }

@@ -256,6 +256,21 @@ fn a_node_that_does_not_own_the_volume_asks_the_one_that_does() {
 }
 
 #[test]
+fn an_owner_that_does_not_know_of_resets_stops_none() {
+    for (wants, is_over) in [(Wants::Succeed, true), (Wants::Report, false)] {
+        let mut asks = node();
+        let (answer, taken) = ashlar_nvme_target::answer_to();
+        let event = asks.take(petition(1, wants), Asker::Here(answer));
+        let Some(Event::Host { command, .. }) = event else {
+            panic!("it is sent");
+        };
+        asks.answered(command, &Outcome::Failed);
+        let status = taken().expect("a verdict").status;
+        assert_eq!(status.is_success(), is_over);
+    }
+}
+
+#[test]
 fn what_waits_when_ownership_is_lost_fails_on_this_path() {
     let mut node = node();
     node.learn(&[0; GRANULE]).expect("a table");
