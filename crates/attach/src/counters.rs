@@ -46,9 +46,7 @@ pub struct Tally {
 /// What has arrived at an attached volume since its server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tallies {
-    /// Reads.
     pub read: Tally,
-    /// Writes.
     pub write: Tally,
     /// Flushes; they cover no bytes.
     pub flush: Tally,

@@ -41,7 +41,6 @@ pub struct DetachOptions {
 /// Whether something may be torn down that is in use, or does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// No.
     No,
     /// Whoever uses it gets errors; what was not written back is lost.
     Yes,

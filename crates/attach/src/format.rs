@@ -26,7 +26,6 @@ const MAKE: Duration = Duration::from_secs(600);
 pub enum FileSystem {
     /// XFS.
     Xfs,
-    /// ext4.
     Ext4,
 }
 

@@ -35,7 +35,6 @@ pub enum Condition {
     Unmounted,
 }
 
-/// An attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attachment {
     /// What is remembered of it.

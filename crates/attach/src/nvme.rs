@@ -27,7 +27,6 @@ pub struct Fabrics {
     pub address: SocketAddr,
     /// There are other targets of it, over which the kernel would have to be connected as well.
     pub has_other_paths: bool,
-    /// Its subsystem.
     pub nqn: String,
     /// Its number there.
     pub nsid: u32,

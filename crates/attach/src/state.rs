@@ -31,7 +31,6 @@ const LOG: &str = "log";
 pub enum Phase {
     /// On its way; this process does it.
     Attaching(Process),
-    /// Mounted.
     Attached,
     /// Its file system is unmounted, and something of the rest may be left.
     Detaching,
@@ -152,7 +151,6 @@ impl Folder {
         all.into_iter().map(Self).collect()
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

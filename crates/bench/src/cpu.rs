@@ -77,7 +77,6 @@ fn busy_ticks(text: &str) -> Option<u64> {
 /// A moment: the server's processor time, and what else is needed to know who else was running.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// When.
     pub(crate) at: Instant,
     /// The server's processor time in nanoseconds.
     pub(crate) server_ns: u64,
@@ -90,7 +89,6 @@ pub(crate) struct Sample {
 /// Which processes a measurement is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meter {
-    /// The server.
     pub(crate) server: Pid,
     /// The load, if it is not this process.
     pub(crate) client: Option<Pid>,
@@ -105,7 +103,6 @@ impl Meter {
         }
     }
 
-    /// Now.
     pub(crate) fn sample(&self) -> Result<Sample, Failure> {
         let load = self.client.map_or(Ok(0), of_process)?;
         Ok(Sample {

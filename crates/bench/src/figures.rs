@@ -10,9 +10,7 @@ use crate::cpu::Sample;
 pub(crate) struct Spread {
     /// The middle value.
     pub(crate) median: f64,
-    /// The smallest.
     pub(crate) min: f64,
-    /// The largest.
     pub(crate) max: f64,
 }
 

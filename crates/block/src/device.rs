@@ -78,7 +78,6 @@ impl Request {
         }
     }
 
-    /// A flush.
     pub fn flush(tag: u64) -> Self {
         Self {
             tag,

@@ -23,7 +23,6 @@ pub struct Registrant(pub [u8; 16]);
 /// Whose command it is, and how old it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provenance {
-    /// The host.
     pub host: HostId,
     /// As it reserves.
     pub registrant: Registrant,

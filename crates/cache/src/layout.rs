@@ -120,7 +120,6 @@ pub enum Mark {
     Off = 0,
     /// That, or the mark, or some of each: a crash may have come in between.
     Arming = 1,
-    /// The mark.
     On = 2,
     /// What belongs there is being put back.
     Restoring = 3,

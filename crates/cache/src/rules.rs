@@ -10,7 +10,6 @@ pub struct RuleId(pub u32);
 /// A rule, and what it has done since the cache came into service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleStatus {
-    /// Which.
     pub id: RuleId,
     /// Granules that it keeps out.
     pub granules: u64,

@@ -36,7 +36,6 @@ pub struct ClusterConfig {
 pub struct NodeConfig {
     /// Its number: never given to another node.
     pub id: NodeId,
-    /// Its name.
     pub name: String,
     /// Where it listens for its peers.
     pub replication: SocketAddr,

@@ -25,7 +25,6 @@ pub enum Kind {
 /// Why something was not done. The message names the thing and says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Its kind.
     pub kind: Kind,
     /// One sentence for people; its words may change.
     pub message: String,
@@ -55,7 +54,6 @@ impl Problem {
         Self::new(Kind::Environment, message)
     }
 
-    /// A defect.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Kind::Internal, message)
     }

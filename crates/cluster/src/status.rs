@@ -51,9 +51,7 @@ pub struct QuorumStatus {
 /// How a peer looks from this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerStatus {
-    /// Its number.
     pub id: NodeId,
-    /// Its name.
     pub name: String,
     /// Where it listens for peers.
     pub replication: SocketAddr,

@@ -33,12 +33,10 @@ impl Versions {
         }
     }
 
-    /// The oldest.
     pub const fn oldest(self) -> u16 {
         self.oldest
     }
 
-    /// The newest.
     pub const fn newest(self) -> u16 {
         self.newest
     }

@@ -54,7 +54,6 @@ pub enum Distribution {
 const THETAS: std::ops::RangeInclusive<f64> = 0.01..=5.0;
 /// A flush after more writes than this is none.
 const MOST_BETWEEN: u32 = 1_000_000_000;
-/// An hour.
 const LONGEST_THINK: Duration = Duration::from_secs(3600);
 
 impl Access {

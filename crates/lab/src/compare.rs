@@ -69,7 +69,6 @@ pub struct Row {
 pub struct Figures {
     /// Of the first run, of the second.
     pub all: [Vec<f64>; 2],
-    /// Pairs.
     pub pairs: (Vec<f64>, Vec<f64>),
 }
 

@@ -9,7 +9,6 @@ use crate::LabError;
 /// What the names of such folders begin with.
 const PREFIX: &str = "ashlar-";
 
-/// The folder.
 #[derive(Debug)]
 pub struct OwnFolder(PathBuf);
 

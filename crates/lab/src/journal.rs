@@ -75,7 +75,6 @@ impl Origin {
 /// Agents that make the load of a run, and how they reach what the run itself serves. Without any, this process does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Agents {
-    /// Their addresses.
     pub addresses: Vec<String>,
     /// The file with the token that lets us in.
     pub token_file: PathBuf,

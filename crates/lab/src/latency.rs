@@ -7,7 +7,6 @@ use crate::stats::median;
 
 /// Figures of latency in microseconds. What results of earlier versions do not tell is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "percentiles speak for themselves")]
 pub struct LatencyUs {
     pub mean: f64,
     pub p50: f64,

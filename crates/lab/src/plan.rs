@@ -435,7 +435,6 @@ pub struct Precondition {
 pub struct SweepPlan {
     /// What is compared; the first one is the 100 % of the tables.
     pub configurations: Vec<Configuration>,
-    /// The cells.
     pub matrices: Vec<Matrix>,
     /// Measured time of one repeat.
     pub measure: Duration,

@@ -13,7 +13,6 @@ pub struct Procedure {
     pub measure: Option<Duration>,
     /// Load before each measurement that is not counted.
     pub warmup: Option<Duration>,
-    /// Repeats.
     pub repeats: Option<u32>,
     /// Every write is durable before it counts.
     pub sync: bool,

@@ -63,7 +63,6 @@ impl Progress {
         Self::lines(Box::new(std::io::stderr()))
     }
 
-    /// Nothing.
     pub const fn silent() -> Self {
         Self::shown(Shown::Silent)
     }

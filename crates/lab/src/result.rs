@@ -71,9 +71,7 @@ pub struct Method {
 /// Where a run's cells come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioNote {
-    /// Its name.
     pub name: String,
-    /// Its text.
     pub about: String,
     /// The scale it was run at (1 is as written).
     pub scale: f64,
@@ -100,7 +98,6 @@ pub struct Ceiling {
 /// One of the things compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConfigurationResult {
-    /// Its name.
     pub name: String,
     /// What was opened.
     pub spec: String,
@@ -111,7 +108,6 @@ pub struct ConfigurationResult {
     /// Of a pool of the run's own: what of its drives could be data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
-    /// Its cells.
     pub cells: Vec<CellResult>,
     /// What verification found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +155,6 @@ pub struct CellResult {
     pub iops: f64,
     /// MiB a second.
     pub mib_s: f64,
-    /// Latency.
     pub latency_us: LatencyUs,
     /// Processor time in use, of the whole machine, 0 to 100.
     pub cpu_pct: Option<f64>,
@@ -276,7 +271,6 @@ pub struct RepeatResult {
     pub write_iops: f64,
     /// MiB a second.
     pub mib_s: f64,
-    /// Latency.
     pub latency_us: LatencyUs,
     /// Longest latency, in microseconds.
     pub max_us: f64,
@@ -346,14 +340,12 @@ impl RepeatResult {
 pub struct Apart {
     /// How many a second.
     pub per_s: f64,
-    /// Latency.
     pub latency_us: LatencyUs,
 }
 
 /// A client's part of a repeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientPart {
-    /// Its name.
     pub client: String,
     /// Load threads that it had.
     pub threads: u32,
@@ -373,7 +365,6 @@ pub struct ClientPart {
 pub struct ClientNote {
     /// Its name: its address.
     pub name: String,
-    /// Its machine.
     pub machine: Machine,
     /// How far its clock of the wall is ahead of the coordinator's, in microseconds.
     pub clock_ahead_us: f64,
@@ -430,7 +421,6 @@ pub struct PublishedFigures {
 /// Something that was checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// What.
     pub name: String,
     /// Whether it held.
     pub passed: bool,
@@ -441,7 +431,6 @@ pub struct Check {
 /// A load of a database on two storages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DatabaseResult {
-    /// The load.
     pub title: String,
     /// What the database says that it is.
     pub version: String,
@@ -456,7 +445,6 @@ pub struct DatabaseResult {
 /// A number of users on both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DatabaseStep {
-    /// Users.
     pub users: usize,
     /// Median new orders a minute, of the first and of the second.
     pub nopm: [f64; 2],

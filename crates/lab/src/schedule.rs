@@ -10,7 +10,6 @@ use crate::{LabError, Progress};
 /// What is measured, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Configurations.
     pub configurations: usize,
     /// What each of them is asked.
     pub cells: Vec<Asked>,

@@ -70,7 +70,6 @@ pub struct OpenOptions {
 
 /// One thread's device plus its event loop.
 pub trait Worker {
-    /// The device.
     fn device(&mut self) -> &mut dyn BlockDevice;
 
     /// Where buffers for its requests come from.

@@ -70,7 +70,6 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// None.
     pub fn new() -> Self {
         Self::default()
     }

@@ -58,7 +58,6 @@ pub struct Ratio {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Pairs.
     pub pairs: u32,
     /// How often, of all such ranges, at least so many have the true ratio in them: 0 to 1. It holds if a
     /// pair is as likely to be off to one side as to the other, independently of other pairs.

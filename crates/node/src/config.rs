@@ -14,7 +14,6 @@ use crate::model::{ControlError, check_name};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigPool {
-    /// Its name.
     pub name: String,
     /// Its drives, as devices are named.
     pub drives: Vec<String>,

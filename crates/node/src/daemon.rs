@@ -141,7 +141,6 @@ impl Daemon {
         })
     }
 
-    /// Its directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }

@@ -20,7 +20,6 @@ const HEAD: &str = "# Written by `ashlar node`, which replaces it as a whole. \
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolEntry {
-    /// Its name.
     pub name: String,
     /// Its identity: drives of another pool are not taken for this one.
     pub id: Uuid,
@@ -128,7 +127,6 @@ pub struct RuleEntry {
 #[serde(deny_unknown_fields)]
 pub struct State {
     version: u32,
-    /// Its pools.
     #[serde(default, rename = "pool", skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolEntry>,
     /// Their drives, and those of pools that were here.

@@ -50,7 +50,6 @@ pub enum Replay {
     All,
     /// Only reads; for targets of which nothing is known.
     Reads,
-    /// Nothing.
     None,
 }
 

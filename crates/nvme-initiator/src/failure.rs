@@ -28,12 +28,7 @@ pub enum Failure {
         after: Duration,
     },
     /// A command that the association needs failed.
-    Command {
-        /// The command.
-        what: &'static str,
-        /// Its status.
-        status: Status,
-    },
+    Command { what: &'static str, status: Status },
     /// The controller or namespace is not one that can be used; trying again will not help.
     Unusable(String),
     /// We ended it.

@@ -88,7 +88,6 @@ pub struct Core {
     starving: Vec<ConnectionId>,
     /// Free bytes of buffers with which none of those could be served.
     too_few: usize,
-    /// Their accounts.
     starving_accounts: BTreeSet<AccountId>,
     /// When they are tried again all the same.
     next_feed: Moment,

@@ -2,7 +2,6 @@
 
 /// Feature identifiers.
 pub mod fid {
-    /// Arbitration.
     pub const ARBITRATION: u8 = 0x01;
     /// Power Management.
     pub const POWER_MANAGEMENT: u8 = 0x02;
@@ -22,7 +21,6 @@ pub mod fid {
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Asynchronous Event Configuration.
     pub const ASYNC_EVENT_CONFIGURATION: u8 = 0x0b;
-    /// Timestamp.
     pub const TIMESTAMP: u8 = 0x0e;
     /// Keep Alive Timer.
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;

@@ -274,7 +274,6 @@ impl Ask {
 pub struct Registrant {
     /// Host Identifier.
     pub host: [u8; 16],
-    /// Its key.
     pub key: u64,
     /// It holds the reservation.
     pub holds: bool,
@@ -289,7 +288,6 @@ pub struct ReservationStatus {
     pub kind: Option<ReservationType>,
     /// PTPLS.
     pub is_persistent: bool,
-    /// The registrants.
     pub registrants: Vec<Registrant>,
 }
 

@@ -37,7 +37,6 @@ struct Condition {
     number: u8,
     /// What each counted row is.
     unit: &'static str,
-    /// The rule.
     rule: &'static str,
     sql: &'static str,
 }

@@ -111,7 +111,6 @@ pub struct ServerStart {
 /// How a transaction ended that went as it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Committed.
     Committed,
     /// A new order was committed, under this number.
     Ordered(i32),

@@ -28,7 +28,7 @@ use crate::schema::Shape;
 use crate::server::{Commit, DATABASE, Pair, Server, Settings};
 
 /// A load that the death of its database does not end goes on for so long at most.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Orders that only a primary has that is about to die, at least; and how long they may take.
 const ENOUGH_TO_LOSE: usize = 10;
 /// Whoever waits for the first order looks this often.
@@ -41,9 +41,7 @@ pub struct FailoverPlan {
     pub primary: PathBuf,
     /// The same for the standby.
     pub standby: PathBuf,
-    /// Cardinalities.
     pub shape: Shape,
-    /// Users.
     pub users: usize,
     /// From the first order to the death of the primary.
     pub before: Duration,
@@ -71,9 +69,7 @@ pub struct FailoverResult {
     pub database: Description,
     /// What commits waited for.
     pub commit: Commit,
-    /// Warehouses.
     pub warehouses: i32,
-    /// Users.
     pub users: usize,
     /// Seed of data and inputs.
     pub seed: u64,
@@ -219,7 +215,7 @@ impl FailoverPlan {
         progress: &Progress,
     ) -> Result<Arc<Ledger>, LabError> {
         progress.say("the load begins; the primary is killed in the middle of it");
-        let load = self.load(self.before + self.cut_off + PATIENCE);
+        let load = self.load(self.before + self.cut_off + LOAD_TIMEOUT);
         let mut run = begin(database.as_ref(), &load)?;
         let ledger = Arc::new(Ledger::default());
         let over = AtomicBool::new(false);

@@ -20,7 +20,6 @@ pub trait RowSink {
     fn text(&mut self, value: &[u8]);
     /// A moment in microseconds since 1970 (UTC).
     fn time(&mut self, unix_us: i64);
-    /// Nothing.
     fn null(&mut self);
     /// The row is complete.
     ///
@@ -32,7 +31,6 @@ pub trait RowSink {
 /// What is to be generated.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
-    /// Cardinalities.
     pub shape: Shape,
     /// Seed of the data.
     pub seed: u64,
@@ -46,9 +44,7 @@ pub struct Recipe {
 /// is the number of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The table.
     pub table: Table,
-    /// The warehouse.
     pub warehouse: i32,
 }
 

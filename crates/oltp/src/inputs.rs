@@ -8,7 +8,6 @@ use crate::random::Rng;
 
 /// The five transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are those of TPC-C clause 2")]
 pub enum Kind {
     NewOrder,
     Payment,
@@ -177,7 +176,6 @@ impl std::str::FromStr for Mix {
 /// A district of a warehouse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Warehouse.
     pub warehouse: i32,
     /// District, 1..=10.
     pub district: i32,
@@ -226,7 +224,6 @@ pub struct Line {
 /// New-Order's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewOrder {
-    /// Where.
     pub place: Place,
     /// Customer's number.
     pub customer: i32,
@@ -266,7 +263,6 @@ pub struct Payment {
     pub place: Place,
     /// The customer's own district.
     pub home: Place,
-    /// The customer.
     pub who: Who,
     /// 1.00 to 5,000.00, in cents.
     pub cents: i64,
@@ -292,7 +288,6 @@ impl Payment {
 
 /// A transaction with its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of TPC-C clause 2")]
 pub enum Transaction {
     NewOrder(NewOrder),
     Payment(Payment),

@@ -24,25 +24,20 @@ pub enum Acknowledged {
         place: Place,
         /// Its number in the district.
         order: i32,
-        /// Customer.
         customer: i32,
-        /// Its lines.
         lines: i32,
     },
-    /// A payment.
     Payment {
         /// Where it was paid.
         place: Place,
         /// The customer's district.
         home: Place,
-        /// Customer.
         customer: i32,
         /// How much.
         cents: i64,
     },
     /// A delivery that took an order at least.
     Delivery {
-        /// Warehouse.
         warehouse: i32,
         /// Who took them there.
         carrier: i32,

@@ -17,7 +17,6 @@ use crate::usage::{Usage, process_cpu_s, unix_us};
 /// How a database is built.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildPlan {
-    /// Cardinalities.
     pub shape: Shape,
     /// Seed of the data.
     pub seed: u64,
@@ -30,7 +29,6 @@ pub struct BuildPlan {
 /// What building cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BuildResult {
-    /// Warehouses.
     pub warehouses: i32,
     /// Rows loaded.
     pub rows: u64,

@@ -97,7 +97,6 @@ impl Rng {
         self.0.f64()
     }
 
-    /// Shuffles.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         self.0.shuffle(values);
     }

@@ -30,7 +30,6 @@ pub struct OltpResult {
     pub head: Head,
     /// What was driven.
     pub database: Description,
-    /// How.
     pub method: Method,
     /// What building the schema cost, if it was built.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +50,6 @@ pub struct Method {
     pub warehouses: i32,
     /// `timed`, `fixed:N`, `rate:R`.
     pub mode: String,
-    /// The mix.
     pub mix: Mix,
     /// Seconds of load before measuring, from the last login on.
     pub ramp_s: f64,
@@ -106,7 +104,6 @@ pub struct ClientShare {
 /// One measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepResult {
-    /// Users.
     pub users: usize,
     /// Which repeat, from 1.
     pub repeat: u32,
@@ -178,7 +175,6 @@ pub struct KindResult {
     pub count: u64,
     /// Of these, new orders of an item that does not exist.
     pub rolled_back: u64,
-    /// Failed.
     pub errors: u64,
     /// Tried again after a deadlock, a serialization failure, a busy database.
     pub retries: u64,
@@ -189,7 +185,6 @@ pub struct KindResult {
 /// A number of users, over its repeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Users.
     pub users: usize,
     /// Repeats that reached their end.
     pub repeats: usize,

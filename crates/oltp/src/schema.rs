@@ -12,7 +12,6 @@ pub const MOST_WAREHOUSES: i32 = 100_000;
 
 /// The nine tables of TPC-C, and the one that is scanned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are those of TPC-C clause 1.3")]
 pub enum Table {
     Item,
     Warehouse,
@@ -86,7 +85,6 @@ pub(crate) const SMALL: &str = "small = true: a hundredth of TPC-C's items and a
 /// Cardinalities. Anything but [`Shape::tpcc`] is for tests, and is no TPC-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Warehouses.
     pub warehouses: i32,
     /// Items, and stock rows a warehouse.
     pub items: i32,
@@ -142,7 +140,6 @@ impl Shape {
 pub struct Marker {
     /// Version of the schema; [`Marker::VERSION`].
     pub version: u32,
-    /// Cardinalities.
     pub shape: Shape,
     /// Seed of the data.
     pub seed: u64,

@@ -167,13 +167,11 @@ impl Terminal {
 /// What all terminals of a run have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct TerminalSetting {
-    /// Cardinalities.
     pub shape: Shape,
     /// The run's constants.
     pub constants: Constants,
     /// Seed of the run's inputs.
     pub seed: u64,
-    /// The mix.
     pub mix: Mix,
     /// All warehouses are split over the users, instead of one for each.
     pub all_warehouses: bool,

@@ -7,7 +7,6 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Clock;
 
 impl Clock {
-    /// Now.
     pub fn now(self) -> Moment {
         let time = clock_gettime(ClockId::Boottime);
         Moment::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)

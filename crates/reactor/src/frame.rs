@@ -76,7 +76,6 @@ fn iovec(bytes: &mut [u8]) -> libc::iovec {
 
 /// What a connection sends in one system call.
 pub struct SendBatch {
-    /// The bytes.
     pub gather: Gather,
     iov: Vec<libc::iovec>,
     msg: libc::msghdr,

@@ -5,7 +5,6 @@ use std::{fmt, io};
 /// When a reactor waits for the next event without sleeping. One that is idle sleeps, whatever this says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
-    /// Never.
     Off,
     /// Where a sleep would cost more than it saves, as measured while running.
     #[default]

@@ -46,7 +46,6 @@ pub(crate) enum Wait {
     Spin(Duration),
     /// Sleep, and tell how long that took.
     Timed,
-    /// Sleep.
     Sleep,
 }
 

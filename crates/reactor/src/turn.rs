@@ -44,7 +44,6 @@ impl Handle {
         self.0.ring.borrow().waker().clone()
     }
 
-    /// The clock.
     pub fn now(&self) -> Moment {
         Clock.now()
     }

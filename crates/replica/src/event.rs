@@ -169,9 +169,7 @@ impl Default for Limits {
 /// Who and what a replica is. Constant for its life.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The volume.
     pub volume: VolumeId,
-    /// Its shard.
     pub shard: ShardId,
     /// This node.
     pub node: NodeId,
@@ -196,18 +194,13 @@ pub struct Config {
 pub enum HostOperation {
     /// Write, durably.
     Write {
-        /// Where.
         extent: Extent,
-        /// What.
         content: Content,
-        /// Whose.
         origin: Origin,
         /// What was known when its host was last known to use the association.
         label: Label,
     },
-    /// Read.
     Read {
-        /// Where.
         extent: Extent,
     },
     /// Put this into the register, because of a host's command.
@@ -223,7 +216,6 @@ pub enum HostOperation {
     GetRegister,
     /// What the owner's driver is to decide: bytes that it knows, and this crate does not.
     Consult {
-        /// What.
         question: Bytes,
         /// Whose command.
         origin: Origin,
@@ -250,64 +242,41 @@ pub enum Event {
     Received {
         /// From which copy's node.
         from: Position,
-        /// The message.
         envelope: Envelope,
     },
     /// The connection to a peer is gone: a hint, no proof of anything.
-    PeerGone {
-        /// Whose.
-        peer: Position,
-    },
+    PeerGone { peer: Position },
     /// The local store has applied a change, or failed to.
     Applied {
-        /// Which.
         token: Token,
         /// How it ended.
         result: Applied,
     },
     /// The local store has read.
     Read {
-        /// What.
         token: Token,
-        /// The bytes.
         result: Result<Bytes, IoError>,
     },
     /// The entry is durable.
-    Persisted {
-        /// Which.
-        token: Token,
-    },
+    Persisted { token: Token },
     /// A leaf's digest.
     Digested {
-        /// Which.
         token: Token,
-        /// The digest.
         result: Result<u128, IoError>,
     },
     /// The quorum has answered.
-    Answered {
-        /// What.
-        ask: Ask,
-        /// The answer.
-        reply: Reply,
-    },
+    Answered { ask: Ask, reply: Reply },
     /// A process is certified dead: its parent has reaped it, or its successor holds its pool's lock.
     Dead {
-        /// Whose.
         node: NodeId,
         /// Which life, and all before it.
         incarnation: Incarnation,
     },
     /// A host's association is there, whose commands are to be labelled.
-    LabelWanted {
-        /// Which.
-        origin: Origin,
-    },
+    LabelWanted { origin: Origin },
     /// A command of [`Effect::Forwarded`] has ended, and was not handed in as a host's.
     Decided {
-        /// Which.
         command: CommandId,
-        /// How.
         outcome: Outcome,
     },
     /// The local store has stopped, and answers nothing more.
@@ -315,10 +284,7 @@ pub enum Event {
     /// An operator wants to know whether copies in sync are equal.
     Verify,
     /// An operator wants another owner.
-    Move {
-        /// Whom.
-        to: Position,
-    },
+    Move { to: Position },
     /// An operator wants other copies. Only an owner follows.
     Reseat(Wish),
     /// The local copy has room for so many granules from now on.
@@ -334,7 +300,6 @@ pub enum Event {
 /// already, which the key is to say, or more than the key says and all copies have the room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The size.
     pub size: Size,
     /// The copies that have the room: with others the volume does not become larger.
     pub members: Members,
@@ -410,14 +375,12 @@ pub enum Alarm {
     Differs {
         /// Which copy.
         position: Position,
-        /// Where.
         leaf: Leaf,
     },
     /// A copy that was in sync is not equal: it leaves the in-sync set.
     Diverged {
         /// Which copy.
         position: Position,
-        /// Where.
         leaf: Leaf,
     },
     /// What a copy is to be given cannot be read here, and no other copy has it: that copy is not in sync before it was
@@ -425,7 +388,6 @@ pub enum Alarm {
     Unreadable {
         /// Which copy.
         position: Position,
-        /// Where.
         extent: Extent,
     },
     /// The local store cannot read or write what it should, or does not answer: this node stops serving.
@@ -465,19 +427,16 @@ pub enum Effect {
     Send {
         /// Where to.
         to: Position,
-        /// What.
         envelope: Envelope,
     },
     /// Ask the quorum.
     Ask {
         /// Names the question.
         ask: Ask,
-        /// What.
         question: Question,
     },
     /// Answer a host.
     Answer {
-        /// Its command.
         command: CommandId,
         /// How it ended.
         outcome: Outcome,
@@ -492,7 +451,6 @@ pub enum Effect {
     Forwarded {
         /// By which.
         by: Position,
-        /// Its name.
         command: CommandId,
         /// Whose it is.
         registrant: Registrant,
@@ -505,12 +463,7 @@ pub enum Effect {
     /// now. Hosts' paths change.
     Isolated(bool),
     /// A copy in sync is not waited for any longer: the quorum is asked to take it out.
-    LeavesOut {
-        /// Which.
-        position: Position,
-        /// Why.
-        why: Why,
-    },
+    LeavesOut { position: Position, why: Why },
     /// Who has copies, as the key says.
     Members {
         /// How new that is.

@@ -95,7 +95,6 @@ struct Run {
 }
 
 impl ExtentSet {
-    /// Nothing.
     pub const fn new() -> Self {
         Self {
             runs: VecDeque::new(),

@@ -39,7 +39,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Whose command it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
-    /// The host.
     pub host: HostId,
     /// By which association.
     pub association: AssociationId,
@@ -48,11 +47,9 @@ pub struct Origin {
 /// What a command changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Intent {
-    /// Where.
     pub extent: Extent,
     /// What hosts may do is changed, which counts for all granules that come later.
     pub is_of_rights: bool,
-    /// When.
     pub at: Moment,
 }
 

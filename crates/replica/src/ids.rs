@@ -88,7 +88,6 @@ impl ReplicaUuid {
 /// Everything below is committed: all records of older epochs, and those of `epoch` below `low`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Known {
-    /// The epoch.
     pub epoch: Epoch,
     /// The lowest sequence that is not included.
     pub low: Low,
@@ -140,7 +139,6 @@ impl fmt::Display for Position {
 pub struct Positions(u8);
 
 impl Positions {
-    /// None.
     pub const NONE: Self = Self(0);
 
     /// The first `count` places.
@@ -206,7 +204,6 @@ impl Positions {
         self.0.count_ones() as usize
     }
 
-    /// Each.
     pub fn iter(self) -> impl Iterator<Item = Position> {
         Position::all().filter(move |&position| self.has(position))
     }

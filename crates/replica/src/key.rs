@@ -18,9 +18,7 @@ const WITHOUT_GAPS: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnerId {
-    /// Its node.
     pub node: NodeId,
-    /// Its life.
     pub incarnation: Incarnation,
 }
 

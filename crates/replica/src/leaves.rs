@@ -21,7 +21,6 @@ impl Leaves {
         Some(Self { first, count })
     }
 
-    /// The first.
     pub const fn first(self) -> Leaf {
         self.first
     }
@@ -44,7 +43,6 @@ impl Leaves {
         }
     }
 
-    /// Each.
     pub fn iter(self) -> impl Iterator<Item = Leaf> {
         (self.first.0..self.end().0).map(Leaf)
     }

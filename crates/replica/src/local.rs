@@ -70,7 +70,6 @@ pub struct EntryChange {
 /// What an import found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// The entry.
     pub entry: Entry,
     /// The copy is an older image than what the cluster has seen of it: its content counts for nothing.
     pub is_old_image: bool,

@@ -16,9 +16,7 @@ use crate::leaves::Leaves;
 /// A message with what says where it belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// The volume.
     pub volume: VolumeId,
-    /// Its shard.
     pub shard: ShardId,
     /// The owner's epoch.
     pub epoch: Epoch,
@@ -35,7 +33,6 @@ pub struct Envelope {
 pub enum Content {
     /// These bytes, exactly the range's.
     Data(Bytes),
-    /// Zeroes.
     Zeroes,
 }
 
@@ -69,11 +66,8 @@ pub struct Record {
     pub sequence: ReplicaSequence,
     /// The lowest sequence not committed when it was sent.
     pub low: Low,
-    /// Why.
     pub kind: RecordKind,
-    /// Where.
     pub extent: Extent,
-    /// What.
     pub content: Content,
 }
 
@@ -82,7 +76,6 @@ pub struct Record {
 pub struct Join {
     /// The owner's node.
     pub owner: NodeId,
-    /// Its process.
     pub incarnation: Incarnation,
     /// Who is absent; a member that is answers with ATTACH.
     pub absent: Positions,
@@ -137,16 +130,11 @@ pub enum Message {
     Copy {
         /// The owner's number for it.
         copy: CopyId,
-        /// Where.
         extent: Extent,
-        /// What.
         content: Content,
     },
     /// Owner: who is absent now.
-    Entry {
-        /// Who.
-        absent: Positions,
-    },
+    Entry { absent: Positions },
     /// Owner: all below is committed.
     Commit {
         /// The lowest sequence not committed.
@@ -161,7 +149,6 @@ pub enum Message {
     DigestAsk {
         /// The owner's number for it.
         copy: CopyId,
-        /// Which.
         leaves: Leaves,
         /// How many of their granules, from their first on; 0 for all that the copy had when its process began.
         granules: u32,
@@ -170,7 +157,6 @@ pub enum Message {
     Fetch {
         /// The owner's number for it.
         fetch: FetchId,
-        /// Where.
         extent: Extent,
     },
     /// Owner: I have stopped; take over.
@@ -183,19 +169,12 @@ pub enum Message {
     Refuse {
         /// The newest epoch promised here.
         promised: Epoch,
-        /// Why.
         reason: Refusal,
     },
     /// Member: a record is durable.
-    Ack {
-        /// Which.
-        sequence: ReplicaSequence,
-    },
+    Ack { sequence: ReplicaSequence },
     /// Member: a copy is durable.
-    CopyAck {
-        /// Which.
-        copy: CopyId,
-    },
+    CopyAck { copy: CopyId },
     /// Member: a record or copy could not be written.
     Failed,
     /// Member: promised.
@@ -208,20 +187,14 @@ pub enum Message {
     /// Member: a host's command that has come here.
     Forward(Forward),
     /// Member: what is the label of this association with this node?
-    LabelAsk {
-        /// Which.
-        origin: Origin,
-    },
+    LabelAsk { origin: Origin },
     /// Owner: a forwarded command has ended.
     Done {
-        /// Which.
         forward: ForwardId,
-        /// How.
         outcome: Outcome,
     },
     /// Owner: of an association with the member, in this epoch.
     Labelled {
-        /// Which.
         origin: Origin,
         /// Writes of the host's other associations.
         writes: u64,
@@ -230,7 +203,6 @@ pub enum Message {
     Fetched {
         /// The owner's number.
         fetch: FetchId,
-        /// Where.
         extent: Extent,
         /// What; none if it cannot be read here either.
         content: Option<Content>,

@@ -11,7 +11,6 @@ use crate::pipe::{End, Pipe, Shape};
 /// A connection's number.
 pub(crate) type LinkId = u32;
 
-/// A connection.
 pub(crate) struct Link {
     /// The session that made it.
     owner: usize,

@@ -64,7 +64,6 @@ impl Canary {
 /// the seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Its name.
     pub name: &'static str,
     /// Most cores of the target.
     pub cores: u64,

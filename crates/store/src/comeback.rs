@@ -19,9 +19,7 @@ use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES};
 /// What a drive says of itself and of the pool as it knew it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comeback {
-    /// Its label.
     pub label: Label,
-    /// Its shape.
     pub geometry: Geometry,
     /// Its roots that verify, the newest first.
     pub(crate) roots: Vec<Root>,

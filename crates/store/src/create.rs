@@ -18,9 +18,7 @@ use crate::sizes::{GRANULE, LABEL_AT, ROOT_AT, ROOT_BYTES, Sizes};
 /// A drive of a pool to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrivePlan {
-    /// Its identity.
     pub uuid: Uuid,
-    /// Its class.
     pub class: DriveClass,
 }
 
@@ -29,11 +27,9 @@ pub struct DrivePlan {
 pub struct PoolPlan {
     /// Its name: 1 to 64 letters, digits, `-`, `_`, `.`.
     pub name: String,
-    /// Its identity.
     pub pool: Uuid,
     /// Seed of its checksums; should be random.
     pub salt: Salt,
-    /// Its units.
     pub sizes: Sizes,
     /// Copies of each log chunk and of the map: one more than the losses to be survived, 1 to 4, at
     /// most the number of drives.

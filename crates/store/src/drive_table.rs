@@ -23,7 +23,6 @@ pub struct DriveTable {
 pub struct DriveBytes {
     /// Read, or asked for.
     pub read: u64,
-    /// Written.
     pub written: u64,
 }
 
@@ -31,7 +30,6 @@ pub struct DriveBytes {
 /// it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriveErrors {
-    /// Reads.
     pub reads: u64,
     /// All others.
     pub writes: u64,

@@ -6,10 +6,7 @@ use crate::sizes::Grain;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Every slot on this many drives, 1 to 4. More drives than copies: spread, like RAID-10.
-    Mirror {
-        /// Copies.
-        copies: u8,
-    },
+    Mirror { copies: u8 },
     /// Every slot cut into this many columns of data, 2 to 7, with 1 or 2 of parity; at most 8 in
     /// all. Written as a whole and to fresh space, always: nothing is ever read to make parity, and
     /// no crash leaves data and parity apart.

@@ -36,28 +36,22 @@ pub enum Manage {
     /// A new volume.
     CreateVolume(VolumePlan),
     /// Delete a volume; its space comes back in the background.
-    DeleteVolume {
-        /// Its number.
-        volume: u32,
-    },
+    DeleteVolume { volume: u32 },
     /// Another size. Making it smaller gives the space behind the new end back. One of several copies only grows, while
     /// nothing is kept of what others miss.
     ResizeVolume {
-        /// Its number.
         volume: u32,
         /// The new size in granules.
         granules: u64,
     },
     /// What a volume does while a copy is missing that no drive can take.
     SetStops {
-        /// Its number.
         volume: u32,
         /// It takes no writes then.
         stops: bool,
     },
     /// A volume becomes one of several copies of a replicated one. All it holds is committed.
     MakeReplica {
-        /// Its number.
         volume: u32,
         /// Who the copy is.
         identity: ReplicaIdentity,
@@ -83,13 +77,10 @@ pub enum Manage {
     Drain,
     /// A drive that has been given this pool's label takes part from now on.
     AddDrive {
-        /// Its identity.
         drive: Uuid,
         /// Its number among the members, as its label has it: [`Status::next_member`](crate::Status::next_member).
         member: u16,
-        /// Its shape.
         geometry: Geometry,
-        /// Its class.
         class: DriveClass,
     },
     /// A drive that was left out is here again, and takes part from now on. It is at its member's index for the
@@ -116,7 +107,6 @@ pub enum Manage {
 pub enum Managed {
     /// The number of the new volume.
     Volume(u32),
-    /// Done.
     Done,
     /// Everything has been read.
     Scrubbed {

@@ -17,7 +17,6 @@ use crate::format::Root;
 /// The drives that held everything that was acknowledged, from a root on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// The pool.
     pub pool: Uuid,
     /// The import that it is of, counted: another one elsewhere makes it void.
     pub term: u64,

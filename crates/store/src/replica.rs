@@ -20,7 +20,6 @@ pub struct ReplicaTag {
 /// All records below this are committed: those of older epochs, and those with a lower number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Committed {
-    /// The epoch.
     pub epoch: u32,
     /// The lowest number that is not included. 0 says nothing of older epochs either.
     pub low: u64,

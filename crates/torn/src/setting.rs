@@ -13,7 +13,6 @@ use super::load::plan;
 const TEARS: [u64; 2] = [512, 4096];
 /// Warehouses that the disks have room for.
 const WAREHOUSES: std::ops::RangeInclusive<i32> = 0..=4;
-/// A day.
 const LONGEST_SECONDS: f64 = 86_400.0;
 
 /// What all parts need to know.

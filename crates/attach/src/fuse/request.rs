@@ -20,9 +20,7 @@ pub(crate) enum What {
     Init(InitIn),
     /// The file's attributes.
     Attributes,
-    /// An open.
     Open,
-    /// A close.
     Release,
     /// Bytes of the file.
     Read {

@@ -13,7 +13,6 @@ use crate::error::AttachError;
 /// A line of the kernel's table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Where.
     pub(crate) point: PathBuf,
     /// The file system's kind.
     pub(crate) kind: String,

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// A process of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
     pub pid: i32,
     /// When it started, in clock ticks since the machine did: numbers are used again.
     pub started: u64,

@@ -27,7 +27,6 @@ const HOT_PERCENT: u64 = 80;
 enum Spread {
     /// To what fits the hot home.
     Inside,
-    /// Anywhere.
     Uniform,
     /// Most to what fits the hot home, the rest anywhere.
     EightyTwenty,

@@ -50,7 +50,6 @@ impl Against {
     }
 }
 
-/// A cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Copies {
     pub(crate) pattern: Pattern,

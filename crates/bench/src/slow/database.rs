@@ -91,7 +91,6 @@ pub(crate) struct Point {
     pub(crate) newer_pct: f64,
 }
 
-/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Run {
     pub(crate) with_system: bool,

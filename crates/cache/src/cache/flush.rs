@@ -30,10 +30,12 @@ pub(super) struct Around {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum For {
     /// A host; how many failures were told when it asked.
-    Host { whole: usize, told: u64 },
+    Host {
+        whole: usize,
+        told: u64,
+    },
     /// What was written back.
     Settle,
-    /// The mark.
     Barrier,
 }
 

@@ -13,7 +13,7 @@ use crate::layout::Mode;
 use crate::policy::Admission;
 
 /// How long a write waits for room.
-const PATIENCE: Duration = Duration::from_millis(200);
+const ROOM_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Writes that wait, oldest first, and until when each does.
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl Cache {
     }
 
     pub(super) fn wait_for_room(&mut self, op: usize, how: Admission) {
-        let until = self.now + PATIENCE;
+        let until = self.now + ROOM_TIMEOUT;
         self.starved.of(how).push_back((until, op));
     }
 

@@ -16,7 +16,7 @@ use crate::exit::Failure;
 /// Others may read, and only this host writes.
 const KIND: ReservationType = ReservationType::WriteExclusive;
 /// How long a path is looked for: longer than a failover takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATH_TIMEOUT: Duration = Duration::from_secs(30);
 /// What ends need not wait long for what only tidies up.
 const SHORT: Duration = Duration::from_secs(5);
 /// How often the holder may change while it is taken over.
@@ -56,7 +56,7 @@ pub(super) fn take(wanted: &Wanted<'_>) -> Result<Reserved, Failure> {
     let config = wanted.config;
     let failed = |error: IoError| Failure::environment(format!("cannot reserve it: {error}"));
     let ours = (key(&config.host), KIND);
-    let mut desk = ReservationDesk::new(config.clone(), PATIENCE);
+    let mut desk = ReservationDesk::new(config.clone(), PATH_TIMEOUT);
     let mut had_it = None;
     for _ in 0..ATTEMPTS {
         let status = desk.report().map_err(failed)?;

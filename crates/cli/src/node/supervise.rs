@@ -276,7 +276,6 @@ mod tests {
         std::process::exit(code);
     }
 
-    /// The child.
     fn act(folder: &Path, wish: &str) -> i32 {
         let mut signals = Signals::new([SIGTERM]).expect("signals");
         let (code, incarnation) = wish.split_once(' ').expect("two words");

@@ -26,7 +26,6 @@ const TRIES: usize = 10;
 /// A token that was made.
 #[derive(Clone, Debug, Serialize)]
 pub struct NewToken {
-    /// The token.
     pub token: String,
     /// Until when it is good, in seconds since 1970.
     pub expires: u64,

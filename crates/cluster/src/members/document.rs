@@ -26,7 +26,6 @@ pub(crate) struct EtcdPlace {
     pub(crate) peers: SocketAddr,
 }
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemberNode {
     pub(crate) id: NodeId,

@@ -41,7 +41,6 @@ pub enum Role {
 /// A machine that is to join.
 #[derive(Clone, Debug)]
 pub struct Newcomer {
-    /// Its name.
     pub name: String,
     /// As what.
     pub role: Role,
@@ -60,7 +59,6 @@ pub struct Newcomer {
 /// As what it has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// The cluster.
     pub cluster: String,
     /// Its number; a witness has none.
     pub id: Option<NodeId>,

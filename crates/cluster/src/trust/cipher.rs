@@ -13,7 +13,6 @@ const STEP: usize = 64 << 10;
 /// A peer's connection that has proven itself: its socket, which does not block, and what its bytes go through.
 #[derive(Debug)]
 pub struct PeerSocket {
-    /// The socket.
     pub fd: OwnedFd,
     /// `None`: the bytes are as they are.
     pub cipher: Option<Cipher>,

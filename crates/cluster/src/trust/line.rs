@@ -19,7 +19,6 @@ use crate::peer::NameHash;
 
 const EXPORTED: &[u8] = b"EXPORTER-ashlar-peer-1";
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) enum Line {
     Plain(TcpStream),

@@ -5,11 +5,9 @@ use ashlar_block::{BlockRange, ErrorKind, Lba, Operation};
 /// Which operations a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Affects {
-    /// Reads.
     Reads,
     /// Writes and zeroes.
     Writes,
-    /// Flushes.
     Flushes,
     /// All of these, and deallocates.
     All,

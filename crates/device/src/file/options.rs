@@ -3,7 +3,6 @@ use std::path::PathBuf;
 /// Which file or block device, and how to use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// The path.
     pub path: PathBuf,
     /// The size in bytes that it must have; a file that is missing or empty gets it.
     pub size: Option<u64>,

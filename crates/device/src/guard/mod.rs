@@ -40,7 +40,6 @@ pub enum FindingKind {
 /// What would be destroyed, in words that follow the path: `is mounted on /srv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its kind.
     pub kind: FindingKind,
     /// What was found, naming it.
     pub text: String,

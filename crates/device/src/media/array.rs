@@ -17,7 +17,6 @@ const CHUNK: u64 = 64 << 10;
 pub enum Level {
     /// Parity of each row on one of them, in turn.
     Raid5,
-    /// Pairs.
     Raid10,
 }
 

@@ -21,7 +21,6 @@ use crate::OpenError;
 /// Which image, and as whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RbdName {
-    /// The pool.
     pub pool: String,
     /// The image in it.
     pub image: String,

@@ -29,17 +29,13 @@ pub struct Summary {
     pub nanoseconds: u64,
     /// Reads that were submitted, where they are recorded.
     pub reads: u64,
-    /// Their bytes.
     pub read_bytes: u64,
     /// Writes that were submitted.
     pub writes: u64,
-    /// Their bytes.
     pub write_bytes: u64,
     /// Those that had to be durable when they completed (FUA).
     pub durable_writes: u64,
-    /// Zeroings.
     pub zeroings: u64,
-    /// Deallocations.
     pub deallocations: u64,
     /// Flushes that completed.
     pub flushes: u64,
@@ -236,7 +232,6 @@ impl Trace {
         found
     }
 
-    /// Counts.
     pub fn summary(&self) -> Summary {
         let mut sum = Summary {
             cut_short: self.cut_short,

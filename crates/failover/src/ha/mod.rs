@@ -57,7 +57,6 @@ pub struct HaPlan {
     pub soak: bool,
     /// How often it draws.
     pub faults: u32,
-    /// Nodes.
     pub nodes: usize,
     /// Copies of each volume.
     pub replicas: u8,

@@ -50,7 +50,6 @@ pub struct ClientLink {
     pub name: String,
     /// Where it is found to be, if it is elsewhere than in this process.
     pub peer: Option<IpAddr>,
-    /// The link.
     pub link: Box<dyn Link>,
 }
 

@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The same, while there is nothing to do.
 const IDLE: Duration = Duration::from_millis(500);
 /// A coordinator has begun a turn within this time, or it never will.
-const GO_PATIENCE: Duration = Duration::from_secs(120);
+const GO_TIMEOUT: Duration = Duration::from_secs(120);
 /// A moment is awaited asleep up to here, then awake: sleeping ends late.
 const AWAKE: Duration = Duration::from_millis(2);
 
@@ -241,7 +241,7 @@ impl Agent<'_> {
                 Some(Ask::Go { at_ns }) => break at_ns,
                 Some(Ask::Clock) => say(self.link, &Answer::Clock(self.clock.now()))?,
                 Some(_) => return Ok(None),
-                None if since.elapsed() > GO_PATIENCE || self.progress.go_on().is_err() => {
+                None if since.elapsed() > GO_TIMEOUT || self.progress.go_on().is_err() => {
                     stop.store(true, Ordering::SeqCst);
                     return Ok(None);
                 }

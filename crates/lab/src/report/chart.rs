@@ -46,7 +46,6 @@ pub struct Chart {
     pub of: &'static str,
     /// The horizontal axis.
     pub axis: Axis,
-    /// The lines.
     pub lines: Vec<Line>,
 }
 

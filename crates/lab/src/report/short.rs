@@ -82,7 +82,6 @@ fn of_checks(head: &Head) -> Option<Short> {
     Some(Short::alone("checks", "-", verdict))
 }
 
-/// The table.
 pub(super) fn table(rows: &[Short], head: &Head) -> Markup {
     let checks = of_checks(head);
     let rows: Vec<&Short> = rows.iter().chain(&checks).collect();

@@ -14,7 +14,7 @@ const CHUNK: u64 = 1 << 20;
 /// Accesses in flight.
 pub(super) const DEPTH: usize = 8;
 /// Nothing completing for this long is a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One walk over blocks 0 to `blocks`.
 pub(super) struct Pass<'a> {
@@ -164,14 +164,14 @@ impl<'a> Pass<'a> {
             if !done.is_empty() {
                 return Ok(());
             }
-            if now.since(begin) > PATIENCE {
-                let waited = PATIENCE.as_secs();
+            if now.since(begin) > STALL_TIMEOUT {
+                let waited = STALL_TIMEOUT.as_secs();
                 return Err(LabError::environment(format!(
                     "nothing completed for {waited} s at block {} of {}",
                     self.next, self.blocks
                 )));
             }
-            let limit = begin + PATIENCE + Duration::from_millis(1);
+            let limit = begin + STALL_TIMEOUT + Duration::from_millis(1);
             let deadline = self
                 .worker
                 .device()

@@ -28,7 +28,6 @@ pub struct ScenarioFile {
     pub measure: MeasureSection,
     /// What is compared; the first is the 100 %.
     pub configuration: Vec<ConfigurationSection>,
-    /// The cells.
     #[serde(default)]
     pub matrix: Vec<MatrixSection>,
     /// Name the depth from which the second configuration doubles the first.
@@ -54,7 +53,6 @@ pub struct MeasureSection {
     /// Seconds of load before; a quarter of `seconds`, at most 5, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<f64>,
-    /// Repeats.
     #[serde(default = "three")]
     pub repeat: u32,
     /// Every write durable before it counts.
@@ -163,7 +161,6 @@ pub struct MatrixSection {
     pub block: Vec<String>,
     /// Thread counts.
     pub threads: Vec<u32>,
-    /// Depths.
     pub depth: Vec<u32>,
     /// Measured seconds of a repeat, instead of `[measure]`'s; so with all that follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,7 +168,6 @@ pub struct MatrixSection {
     /// Seconds of load before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<f64>,
-    /// Repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u32>,
     /// Every write durable before it counts.
@@ -196,7 +192,6 @@ pub struct ConditioningSection {
     /// Load threads.
     #[serde(default = "one_thread")]
     pub threads: u32,
-    /// Depth.
     #[serde(default = "usual_depth")]
     pub depth: u32,
     /// For so long, or at most so long.
@@ -220,7 +215,6 @@ pub struct DoublesSection {
 pub struct ClaimSection {
     /// Of which configuration.
     pub configuration: String,
-    /// What.
     pub figure: ClaimedFigure,
     /// At least so much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,9 +247,7 @@ pub struct PromiseSection {
     pub read_pct: u8,
     /// Block size.
     pub block: String,
-    /// Threads.
     pub threads: u32,
-    /// Depth.
     pub depth: u32,
     /// At least so many accesses a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,7 +289,6 @@ impl ScenarioFile {
         super::read(text)
     }
 
-    /// Its text.
     pub fn text(&self) -> Result<String, LabError> {
         toml::to_string_pretty(self).map_err(|error| LabError::caused("scenario", error))
     }

@@ -38,7 +38,6 @@ pub(super) enum Found {
     Mixed {
         /// Smallest generation among its sectors.
         oldest: u64,
-        /// Largest.
         newest: u64,
     },
     /// The checksum does not hold.

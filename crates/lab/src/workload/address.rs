@@ -52,35 +52,24 @@ impl Area {
 #[derive(Clone, Debug)]
 pub(crate) enum Walk {
     /// Uniform over the area.
-    Random {
-        /// The area.
-        area: Area,
-        /// Seeded.
-        rng: fastrand::Rng,
-    },
+    Random { area: Area, rng: fastrand::Rng },
     /// By Zipf's law.
     Zipf {
-        /// The area.
         area: Area,
-        /// The law.
         law: Zipf,
-        /// Seeded.
         rng: fastrand::Rng,
     },
     /// So often in the first units of the area.
     Hot {
-        /// The area.
         area: Area,
         /// Units of the hot part.
         hot: u64,
         /// Percent of the accesses that go there.
         accesses: u8,
-        /// Seeded.
         rng: fastrand::Rng,
     },
     /// Unit after unit, starting over at the end.
     Sequential {
-        /// The area.
         area: Area,
         /// Offset of the next unit in it.
         next: u64,

@@ -37,7 +37,6 @@ struct Stranger {
     leave: Arc<Notify>,
 }
 
-/// A connection.
 pub(crate) struct Visitor {
     visitors: Arc<Visitors>,
     caller: Caller,

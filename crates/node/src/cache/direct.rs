@@ -10,7 +10,7 @@ use ashlar_reactor::{Opener, Options, Reactor, Spin};
 /// Most granules of a read.
 const MOST: u64 = 64;
 /// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const MEMORY: usize = 8 << 20;
 
 /// A device that is open on this thread.
@@ -100,8 +100,8 @@ impl Direct {
                 std::mem::replace(&mut completion.result, Ok(()))?;
                 return Ok(completion);
             }
-            if handle.now().since(begun) > PATIENCE {
-                let seconds = PATIENCE.as_secs();
+            if handle.now().since(begun) > REQUEST_TIMEOUT {
+                let seconds = REQUEST_TIMEOUT.as_secs();
                 let why = format!("it has not answered for {seconds} s");
                 return Err(IoError::new(ErrorKind::Timeout, why));
             }

@@ -10,7 +10,7 @@ use ashlar_reactor::Mailbox;
 use crate::pool::{RemotePort, VolumeTraffic};
 
 /// How long the control plane waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the control plane is shown of a cache.
 #[derive(Clone, Debug)]
@@ -114,8 +114,8 @@ impl CacheLink {
     fn ask<T>(&self, mail: impl FnOnce(Sender<T>) -> Mail) -> Result<T, IoError> {
         let (reply, answer): (_, Receiver<T>) = channel();
         self.mail.post(mail(reply));
-        answer.recv_timeout(PATIENCE).map_err(|_| {
-            let seconds = PATIENCE.as_secs();
+        answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| {
+            let seconds = ANSWER_TIMEOUT.as_secs();
             let why = format!("the cache has not answered for {seconds} s");
             IoError::new(ErrorKind::Timeout, why)
         })

@@ -17,14 +17,12 @@ use super::{Kept, LivePool, PoolManager};
 use crate::model::{ControlError, VolumeName};
 
 /// How long one that is sent away may take: what its volume has is answered first.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DISMISSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What somebody of this machine wants to use.
 #[derive(Clone, Debug)]
 pub struct LocalWish {
-    /// The volume.
     pub volume: VolumeName,
-    /// Its identity.
     pub uuid: Uuid,
     /// The bytes that it has at least.
     pub bytes: u64,
@@ -241,7 +239,7 @@ impl PoolManager {
         let (user, place) = (one.user.clone(), one.place.clone());
         drop(uses);
         user.dismiss(why);
-        if !user.has_left_within(PATIENCE) {
+        if !user.has_left_within(DISMISSAL_TIMEOUT) {
             return Err(ControlError::environment(format!(
                 "what {place} has asked of {nqn} is not answered: it cannot be sent away"
             )));

@@ -5,6 +5,8 @@
 //! option is an error and not a silence; answers may grow, so clients ignore what they do not know.
 //! Sizes are in bytes and times in seconds unless a name says otherwise.
 
+#![warn(missing_docs)]
+
 mod address;
 mod bytes;
 mod cache;

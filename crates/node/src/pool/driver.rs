@@ -16,7 +16,7 @@ use slab::Slab;
 use tracing::error;
 use uuid::Uuid;
 
-use super::link::{Mail, PATIENCE, PoolLink, RemotePort, View};
+use super::link::{ANSWER_TIMEOUT, Mail, PoolLink, RemotePort, View};
 use super::memory::Memory;
 use super::news::News;
 use super::pace::Paces;
@@ -56,7 +56,6 @@ pub struct Traffic {
 /// Operations of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Operations {
-    /// Completed.
     pub count: u64,
     /// Bytes of those.
     pub bytes: u64,
@@ -71,11 +70,8 @@ pub struct Operations {
 pub struct VolumeTraffic {
     /// Commands on their way.
     pub in_flight: u64,
-    /// Reads.
     pub read: Operations,
-    /// Writes.
     pub write: Operations,
-    /// Flushes.
     pub flush: Operations,
     /// Deallocations and writes of zeroes.
     pub deallocate: Operations,
@@ -204,7 +200,7 @@ impl EngineDriver {
         PoolLink {
             mail: Mailbox::new(reactor.waker()),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
-            patience: PATIENCE,
+            patience: ANSWER_TIMEOUT,
         }
     }
 

@@ -18,7 +18,7 @@ use super::sound::Doubts;
 use crate::replica::{Outside, ReplicaPlan, ReplicaView};
 
 /// How long the control plane waits for an answer: a pool whose drives hang must not hang it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the control plane is shown of a pool.
 #[derive(Clone, Debug)]

@@ -23,7 +23,6 @@ pub struct OpenDrive {
     pub spec: String,
     /// Its class, said or guessed.
     pub class: DriveClass,
-    /// The device.
     pub opener: Arc<dyn Opener>,
     /// How long it may take for a request.
     pub reply_timeout: Duration,
@@ -417,7 +416,6 @@ fn rename_back(drives: &[OpenDrive], back: &Comeback) -> Result<(), String> {
 
 /// A pool that has been imported, not yet on a core.
 pub struct ImportedPool {
-    /// Its engine.
     pub engine: Engine,
     /// Its drives by member index.
     pub drives: Vec<Option<OpenDrive>>,

@@ -75,10 +75,7 @@ impl Entry {
 #[serde(tag = "say", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Words {
     /// A new service: take it, or say why not.
-    Offer {
-        /// It.
-        entry: Box<Entry>,
-    },
+    Offer { entry: Box<Entry> },
     /// What is known here of services that both have.
     Tell {
         /// All of it.
@@ -86,7 +83,6 @@ pub enum Words {
     },
     /// Move this service, which you run.
     Move {
-        /// Its name.
         service: String,
         /// The node; without, any other.
         to: Option<String>,

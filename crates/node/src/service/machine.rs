@@ -23,7 +23,6 @@ pub enum Owner {
     },
     /// Another node.
     Elsewhere {
-        /// Its name.
         node: String,
         /// Goes up with each change.
         epoch: u64,

@@ -35,7 +35,6 @@ const CCRL: usize = 1807;
 /// What names a controller for ever: its id is used again, the other two with it are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Its id.
     pub cntlid: u16,
     /// CIU.
     pub uniquifier: u8,

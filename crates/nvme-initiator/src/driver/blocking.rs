@@ -41,14 +41,12 @@ pub struct Identification {
     pub namespaces: Vec<NamespaceIdentification>,
 }
 
-/// A namespace.
 #[derive(Clone, Debug)]
 pub struct NamespaceIdentification {
     /// NSID.
     pub nsid: u32,
     /// Identify Namespace.
     pub namespace: IdentifyNamespace,
-    /// Its identifiers.
     pub ids: NamespaceIdentity,
 }
 

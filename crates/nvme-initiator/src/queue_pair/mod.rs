@@ -56,7 +56,6 @@ pub struct Settings {
 /// What a command moves. The length of the buffer is the length of the transfer.
 #[derive(Debug)]
 pub enum Data {
-    /// Nothing.
     None,
     /// Into the buffer.
     ToHost(IoBuffer),
@@ -71,7 +70,6 @@ pub struct Submission {
     pub user: u64,
     /// The command; identifier and data pointer are set by the queue pair.
     pub command: Command,
-    /// Its data.
     pub data: Data,
     /// Whether the queue's time-out applies; not to Asynchronous Event Requests.
     pub timed: bool,

@@ -17,7 +17,6 @@ pub(crate) const MOST_PORTALS: usize = 16;
 pub struct PathInstance {
     /// `host:port`.
     pub address: String,
-    /// Its name.
     pub instance: Option<Instance>,
 }
 

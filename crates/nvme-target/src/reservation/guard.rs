@@ -122,7 +122,6 @@ impl Waits {
         }
     }
 
-    /// Both.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.kept.extend(other.kept);
         self.ends.extend(other.ends);

@@ -11,7 +11,6 @@ use crate::reservation::Reservations;
 /// A subsystem and the devices behind its namespaces.
 #[derive(Clone)]
 pub struct Export {
-    /// Its NQN.
     pub nqn: String,
     /// Its devices: nsid 1, 2, …
     pub devices: Vec<Arc<dyn Opener>>,

@@ -46,7 +46,6 @@ pub(super) struct Reply<T> {
 }
 
 impl<T> Reply<T> {
-    /// Answers.
     pub(super) fn send(self, answer: T) {
         // Whoever asked may have given up.
         let _ = self.sender.send((self.index, answer));

@@ -60,7 +60,6 @@ impl Completion {
         self
     }
 
-    /// The outcome.
     pub fn status(&self) -> Status {
         Status::from_wire(self.status_field.get())
     }

@@ -63,7 +63,6 @@ impl Nqn {
         Self(text)
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

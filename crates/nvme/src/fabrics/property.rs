@@ -66,7 +66,6 @@ impl Cap {
 /// What CC.SHN asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shutdown {
-    /// Nothing.
     None,
     /// A normal shutdown.
     Normal,

@@ -45,7 +45,6 @@ pub mod lpa {
 
 /// ONCS bits.
 pub mod oncs {
-    /// Compare.
     pub const COMPARE: u16 = 1 << 0;
     /// Write Uncorrectable.
     pub const WRITE_UNCORRECTABLE: u16 = 1 << 1;
@@ -55,13 +54,9 @@ pub mod oncs {
     pub const WRITE_ZEROES: u16 = 1 << 3;
     /// Save and Select of features.
     pub const SAVE_SELECT: u16 = 1 << 4;
-    /// Reservations.
     pub const RESERVATIONS: u16 = 1 << 5;
-    /// Timestamp.
     pub const TIMESTAMP: u16 = 1 << 6;
-    /// Verify.
     pub const VERIFY: u16 = 1 << 7;
-    /// Copy.
     pub const COPY: u16 = 1 << 8;
 }
 
@@ -94,7 +89,6 @@ pub mod anacap {
 /// Identify Controller.
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // The specification's field names; units only where they are not obvious.
 pub struct IdentifyController {
     /// PCI vendor ID; 0 over fabrics.
     pub vid: U16,

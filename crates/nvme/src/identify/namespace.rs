@@ -44,7 +44,6 @@ layout!(LbaFormat, 4, ms @ 0, lbads @ 2, rp @ 3);
 /// Identify Namespace.
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // The specification's field names; units only where they are not obvious.
 pub struct IdentifyNamespace {
     /// Size in blocks.
     pub nsze: U64,

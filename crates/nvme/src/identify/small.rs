@@ -10,7 +10,6 @@ pub const NSTAT_READY: u8 = 1 << 0;
 /// I/O Command Set Independent Identify Namespace (CNS 08h).
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs)] // As in Identify Namespace.
 pub struct IndependentNamespace {
     pub nsfeat: u8,
     pub nmic: u8,

@@ -47,7 +47,6 @@ pub struct AnaGroup {
     pub namespaces: Vec<u32>,
 }
 
-/// The page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnaLog {
     /// Changes when anything in the page does.

@@ -31,7 +31,6 @@ pub mod lid {
     pub const COMMANDS_SUPPORTED: u8 = 0x05;
     /// Asymmetric Namespace Access.
     pub const ANA: u8 = 0x0c;
-    /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
     /// Reservation Notification.
     pub const RESERVATION_NOTIFICATION: u8 = 0x80;

@@ -17,7 +17,6 @@ pub struct ErrorInformation {
     pub error_count: U64,
     /// Submission queue.
     pub sqid: U16,
-    /// Command.
     pub cid: U16,
     /// Its status field, as in the completion.
     pub status_field: U16,
@@ -25,7 +24,6 @@ pub struct ErrorInformation {
     pub parameter_location: U16,
     /// First block in error.
     pub lba: U64,
-    /// Namespace.
     pub nsid: U32,
     /// Vendor specific log page, 0 for none.
     pub vendor: u8,
@@ -33,7 +31,6 @@ pub struct ErrorInformation {
     pub trtype: u8,
     /// I/O command set.
     pub csi: u8,
-    /// Opcode.
     pub opcode: u8,
     /// Command specific information.
     pub command_specific: U64,

@@ -45,9 +45,7 @@ pub enum Header {
     H2cTermReq(TermReq),
     /// The controller ends the connection.
     C2hTermReq(TermReq),
-    /// A command.
     CapsuleCmd(Command),
-    /// A completion.
     CapsuleResp(Completion),
     /// Data of a write.
     H2cData(H2cData),

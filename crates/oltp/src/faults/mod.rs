@@ -35,9 +35,7 @@ pub struct FaultsPlan {
     pub faults: Vec<Fault>,
     /// How often each.
     pub rounds: u32,
-    /// Cardinalities.
     pub shape: Shape,
-    /// Clients.
     pub users: usize,
     /// Transactions a second that are due, by all clients together.
     pub rate: f64,

@@ -21,9 +21,7 @@ pub struct FaultsResult {
     pub head: Head,
     /// What the faults were done to.
     pub systems: Vec<Described>,
-    /// Warehouses.
     pub warehouses: i32,
-    /// Clients.
     pub users: usize,
     /// Transactions a second that were due, by all clients together.
     pub rate: f64,

@@ -20,7 +20,7 @@ use crate::server::DATABASE;
 use crate::terminal::TerminalSetting;
 
 /// Clients are served again within so long, or the round has failed.
-const PATIENCE: Duration = Duration::from_secs(180);
+const ROUND_TIMEOUT: Duration = Duration::from_secs(180);
 /// Served again: so many transactions in so long, and no failure.
 const SERVED_FOR: Duration = Duration::from_secs(1);
 const SERVED_LEAST: usize = 5;
@@ -183,13 +183,13 @@ fn await_primary(system: &dyn System, progress: &Progress) -> Result<String, Lab
     let begun = Instant::now();
     loop {
         let primary = system.primary();
-        let is_over = begun.elapsed() >= PATIENCE;
+        let is_over = begun.elapsed() >= ROUND_TIMEOUT;
         match primary {
             Some(primary) if is_over || system.is_redundant() => return Ok(primary),
             None if is_over => {
                 let why = format!(
                     "no primary within {} s before the fault",
-                    PATIENCE.as_secs()
+                    ROUND_TIMEOUT.as_secs()
                 );
                 return Err(LabError::environment(why));
             }
@@ -222,7 +222,7 @@ fn served_again(
     (at, from): (Instant, &str),
     (clients, progress): (&Clients, &Progress),
 ) -> Result<bool, LabError> {
-    while at.elapsed() < PATIENCE {
+    while at.elapsed() < ROUND_TIMEOUT {
         pause(LOOK_EVERY, progress)?;
         if at.elapsed() < SERVED_FOR {
             continue;

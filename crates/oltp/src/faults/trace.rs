@@ -10,7 +10,6 @@ use crate::database::ServerStart;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Server(pub(super) ServerStart);
 
-/// An acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct Ack {
     server: Server,

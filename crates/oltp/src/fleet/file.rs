@@ -26,7 +26,6 @@ pub struct FleetScenario {
     pub published: Option<String>,
     /// How long, how often.
     pub measure: FleetMeasure,
-    /// What.
     pub fleet: FleetSection,
 }
 

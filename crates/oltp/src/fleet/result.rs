@@ -46,7 +46,6 @@ pub struct FleetResult {
     /// The places; none in old results.
     #[serde(default)]
     pub places: Vec<FleetPlace>,
-    /// The databases.
     pub databases: Vec<FleetDatabase>,
     /// The measurements, in the order in which they were made.
     pub steps: Vec<FleetStep>,
@@ -55,7 +54,6 @@ pub struct FleetResult {
 /// A place, when the databases were there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetPlace {
-    /// Its name.
     pub name: String,
     /// The node that it is on.
     pub node: String,
@@ -73,7 +71,6 @@ pub struct FleetPlace {
 /// A database, as it was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetDatabase {
-    /// Its name.
     pub name: String,
     /// Which place it is on.
     pub place: String,
@@ -166,7 +163,6 @@ impl FleetStep {
 /// A node's share of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetNode {
-    /// Its name.
     pub name: String,
     /// How many databases are on it.
     pub databases: usize,
@@ -183,7 +179,6 @@ pub struct FleetNode {
 /// A database's share of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetShare {
-    /// Its name.
     pub name: String,
     /// Transactions a second.
     pub tps: f64,

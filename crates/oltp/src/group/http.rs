@@ -10,7 +10,7 @@ use super::node::NodeName;
 use super::{Group, LOOK_EVERY, Role};
 
 /// An answer takes so long at most; a switch-over is answered when it is done.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SWITCH_OVER_TIMEOUT: Duration = Duration::from_secs(60);
 const PROMPT: Duration = Duration::from_secs(2);
 /// More than any answer has.
 const LONGEST: u64 = 64 << 10;
@@ -40,11 +40,11 @@ impl Group {
         // Patroni answers when the quorum names the other; its database is promoted after that.
         let begun = Instant::now();
         while self.role(from.other()) != Role::Primary {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > SWITCH_OVER_TIMEOUT {
                 return Err(LabError::environment(format!(
                     "node {} is not the primary {} s after POST /switchover was answered",
                     from.other(),
-                    PATIENCE.as_secs()
+                    SWITCH_OVER_TIMEOUT.as_secs()
                 )));
             }
             std::thread::sleep(LOOK_EVERY);
@@ -54,7 +54,7 @@ impl Group {
 
     pub(crate) fn switch_over_from(&self, from: NodeName) -> Result<(), LabError> {
         let body = serde_json::json!({"leader": from, "candidate": from.other()}).to_string();
-        let answer = self.ask_keeper(from, "POST /switchover", &body, PATIENCE);
+        let answer = self.ask_keeper(from, "POST /switchover", &body, SWITCH_OVER_TIMEOUT);
         let answer = answer.map_err(|error| LabError::caused("POST /switchover", error))?;
         match answer.status {
             200 => Ok(()),

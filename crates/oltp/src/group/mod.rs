@@ -66,7 +66,6 @@ pub struct GroupPlan {
 /// A group, as it is kept in its directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its directory.
     pub dir: PathBuf,
     plan: GroupPlan,
     network: Network,
@@ -94,7 +93,6 @@ pub enum Role {
 /// What a group is at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupStatus {
-    /// Its directory.
     pub dir: PathBuf,
     /// What `--db` takes: the listener.
     pub url: String,

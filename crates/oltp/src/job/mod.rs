@@ -44,7 +44,6 @@ pub struct Job {
     pub logic: Logic,
     /// How long a database may take to start up.
     pub wait: Duration,
-    /// The steps.
     pub plan: RunPlan,
     /// What is built.
     pub build: BuildPlan,
@@ -60,7 +59,6 @@ pub struct Job {
 
 /// What came of it.
 pub enum Done {
-    /// The conditions.
     Checked(Consistency),
     /// A result, and the directory that it was written to.
     Measured(Box<OltpResult>, Option<PathBuf>),

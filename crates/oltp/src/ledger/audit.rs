@@ -32,7 +32,6 @@ pub struct Audit {
 /// How much was acknowledged, and is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// Acknowledged.
     pub acknowledged: usize,
     /// Of this, how much is not there, or not as it was acknowledged.
     pub missing: usize,

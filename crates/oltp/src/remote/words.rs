@@ -35,7 +35,6 @@ impl ServerWords {
         }
     }
 
-    /// Its database.
     pub(super) fn open(
         &self,
         password: &str,

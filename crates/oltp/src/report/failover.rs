@@ -8,7 +8,6 @@ use crate::failover::FailoverResult;
 use crate::result::StepResult;
 use crate::server::Commit;
 
-/// The report.
 pub(crate) fn html(result: &FailoverResult) -> String {
     let parts = page::Parts {
         short: result.short(),

@@ -10,7 +10,6 @@ use maud::{Markup, html};
 use super::{Shown, charts, clients, method, named_flags, scan, tables};
 use crate::scenario::{ConfigurationResult, Group, Look, ScenarioResult, hint};
 
-/// The report.
 pub(crate) fn html(result: &ScenarioResult) -> Result<String, LabError> {
     let runs: Vec<Shown<'_>> = result.configurations.iter().filter_map(Shown::of).collect();
     let scans: Vec<scan::Shown<'_>> = result

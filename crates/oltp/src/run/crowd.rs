@@ -139,7 +139,6 @@ impl Window {
         &self.measured
     }
 
-    /// Its figures.
     pub(crate) fn step(self) -> StepResult {
         let mut step = self.span.step(&self.measured);
         step.missed = self.missed;

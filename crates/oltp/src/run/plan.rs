@@ -61,7 +61,6 @@ impl std::str::FromStr for Mode {
     }
 }
 
-/// A run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunPlan {
     /// Numbers of users, a step each.
@@ -93,7 +92,6 @@ const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e7;
 const STREAMS: std::ops::RangeInclusive<u32> = 1..=10_000_000;
 /// More users than this are a mistake: each is a thread.
 const MOST_USERS: usize = 10_000;
-/// A day.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
 impl RunPlan {

@@ -13,7 +13,6 @@ const MOST_RETRIES: u32 = 50;
 /// A user whose transactions fail this often in a row gives up.
 const MOST_FAILURES: u32 = 100;
 
-/// A user.
 pub(crate) struct User<'a> {
     pub(crate) number: usize,
     pub(crate) stage: &'a Stage,

@@ -26,7 +26,6 @@ const MOST_ROWS: i32 = 1_000_000_000;
 const MOST_READERS: usize = 1000;
 const MB: f64 = 1e6;
 
-/// A scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPlan {
     /// Rows of the table.
@@ -58,7 +57,6 @@ pub struct ScanResult {
 /// A number of readers, once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScanStep {
-    /// Readers.
     pub readers: usize,
     /// Which repeat, from 1.
     pub repeat: u32,

@@ -32,7 +32,6 @@ pub struct Compared {
     pub users: usize,
     /// As many as the scenario has written there.
     pub users_as_written: usize,
-    /// The comparison.
     pub ratio: Ratio,
     /// In words.
     pub text: String,

@@ -33,7 +33,6 @@ pub struct OltpScenario {
     /// For how long, and how often.
     #[serde(default)]
     pub measure: MeasureSection,
-    /// TPROC-C.
     pub oltp: Option<OltpSection>,
     /// The concurrent scan.
     pub scan: Option<ScanSection>,

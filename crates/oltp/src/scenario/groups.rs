@@ -179,7 +179,6 @@ impl Group {
             .count()
     }
 
-    /// The table.
     pub(crate) fn columns(&self) -> Vec<Column> {
         let column = |name: String, look, cell: &dyn Fn(&Row) -> String| Column {
             name,

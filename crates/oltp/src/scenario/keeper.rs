@@ -92,7 +92,6 @@ impl Keeper {
         })
     }
 
-    /// Its database.
     pub(super) fn open(
         &self,
         logic: Logic,

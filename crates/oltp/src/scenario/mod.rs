@@ -80,7 +80,6 @@ pub struct Place {
 /// How a scenario is run.
 #[derive(Clone, Debug)]
 pub struct ScenarioRun<'a> {
-    /// Its text.
     pub text: &'a str,
     /// How large.
     pub scale: Scale,

@@ -67,7 +67,6 @@ impl Settings {
 /// What a server is at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServerStatus {
-    /// Its directory.
     pub dir: PathBuf,
     /// Whether it runs, and as which process.
     pub pid: Option<u32>,

@@ -15,7 +15,6 @@ use super::{Commit, DATABASE, Server, Settings, can_limit_memory};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
-    /// One.
     Standalone,
     /// A primary and a synchronous standby.
     AvailabilityGroup,
@@ -77,12 +76,10 @@ impl Pair {
         self.managed.is_some()
     }
 
-    /// The primary.
     pub fn primary(&self) -> &Server {
         &self.primary
     }
 
-    /// The standby.
     pub fn standby(&self) -> &Server {
         &self.standby
     }

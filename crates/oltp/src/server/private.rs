@@ -87,7 +87,6 @@ pub trait Engine: Sized {
     /// As whom it runs, if we are root.
     fn runs_as(&self) -> Option<(u32, u32)>;
 
-    /// Its socket.
     fn socket(&self, room: &Room) -> PathBuf;
 
     /// What `--db` takes for a database of it.

@@ -32,7 +32,7 @@ impl Commit {
 }
 
 /// How long the standby may take to catch up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const NAME: &str = "ashlar_standby";
 
 impl Server {
@@ -84,12 +84,12 @@ impl Server {
     /// Waits until commits wait for the standby.
     pub(super) fn await_standby(&self) -> Result<(), LabError> {
         let state = "select count(*) from pg_stat_replication where sync_state = 'sync'";
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + CATCH_UP_TIMEOUT;
         while self.sql("postgres", state)? != "1" {
             if Instant::now() > patience {
                 let dir = self.room.dir.display();
                 return Err(LabError::environment(format!(
-                    "{dir}: the standby is not synchronous after {PATIENCE:?}"
+                    "{dir}: the standby is not synchronous after {CATCH_UP_TIMEOUT:?}"
                 )));
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -105,12 +105,12 @@ impl Server {
         self.ours()?;
         self.sql("postgres", "alter system set primary_conninfo = ''")?;
         self.sql("postgres", "select pg_reload_conf()")?;
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + CATCH_UP_TIMEOUT;
         while self.sql("postgres", "select count(*) from pg_stat_wal_receiver")? != "0" {
             if Instant::now() > patience {
                 let dir = self.room.dir.display();
                 return Err(LabError::environment(format!(
-                    "{dir}: the standby is not cut off after {PATIENCE:?}"
+                    "{dir}: the standby is not cut off after {CATCH_UP_TIMEOUT:?}"
                 )));
             }
             std::thread::sleep(Duration::from_millis(20));

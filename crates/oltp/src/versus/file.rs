@@ -15,7 +15,6 @@ const PLACES: [&str; 3] = ["shared", "own", "standby"];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersusFile {
-    /// Its name.
     pub name: String,
     /// Title of the report.
     pub title: String,
@@ -103,7 +102,6 @@ fn section(assignment: &str) -> Option<&str> {
 /// A scenario that is part of another, as it is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartFile {
-    /// Its name.
     pub name: String,
     /// Its text, with what the command line changes in it.
     pub text: String,

@@ -28,7 +28,6 @@ pub struct Sample {
 pub struct Meter {
     /// What it is, in words.
     pub name: String,
-    /// Whose.
     pub side: Moved,
     /// In the order of time.
     pub samples: Vec<Sample>,

@@ -18,7 +18,6 @@ pub type Counters = Box<dyn Fn() -> Option<(u64, u64)> + Send>;
 pub struct Source {
     /// What it is, in words.
     pub name: String,
-    /// Whose.
     pub side: Moved,
     /// How it is asked.
     pub counters: Counters,

@@ -33,7 +33,6 @@ pub struct VersusResult {
     pub head: Head,
     /// What is asked.
     pub about: String,
-    /// The scale.
     pub scale: f64,
     /// What both sides lie on, in words.
     pub storage: Vec<String>,

@@ -16,7 +16,6 @@ const MB: f64 = 1e6;
 pub struct Part {
     /// The scenario's name, and the directory of its own report.
     pub name: String,
-    /// Its title.
     pub title: String,
     /// In words: how it was scaled.
     pub scaled: String,
@@ -68,13 +67,9 @@ pub struct Published {
 /// What one volume or drive moved while its side worked, 10^6 bytes a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Which.
     pub what: String,
-    /// Whose.
     pub side: Moved,
-    /// Read.
     pub read_mb_s: f64,
-    /// Written.
     pub write_mb_s: f64,
 }
 

@@ -30,7 +30,6 @@ pub trait Ground {
 /// How the parts are run.
 #[derive(Clone, Copy)]
 pub struct VersusRun<'a> {
-    /// Its name.
     pub name: &'a str,
     /// Each part, with what the command line changes in it.
     pub parts: &'a [PartFile],

@@ -80,7 +80,6 @@ enum Stage {
     Persisting(Token),
     /// Waits for the members, and for its own promises to lapse.
     Joining,
-    /// Serves.
     Serving,
 }
 

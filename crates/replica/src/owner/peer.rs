@@ -165,7 +165,6 @@ impl Peer {
 /// What a message is to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The next.
     Next,
     /// Something before it is missing.
     Gap,

@@ -29,13 +29,11 @@ pub(crate) struct Arrived {
 /// Who is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// A host.
     Command(CommandId),
     /// The owner itself: it is the register's first read in the epoch.
     Own,
 }
 
-/// A read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) whose: Whose,

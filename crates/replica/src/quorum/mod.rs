@@ -9,7 +9,6 @@ use ashlar_block::Moment;
 
 use crate::ids::{Ask, Revision, VolumeId};
 
-/// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// What the key holds now: a linearizable read.
@@ -32,7 +31,6 @@ pub struct Held {
     pub value: Vec<u8>,
 }
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The key holds this, or is not there: for a read, or a swap whose revision was not the key's.
@@ -58,8 +56,6 @@ pub trait Quorum {
 /// An answer, and to what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The question.
     pub ask: Ask,
-    /// The answer.
     pub reply: Reply,
 }

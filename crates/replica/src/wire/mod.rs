@@ -50,9 +50,7 @@ pub enum Frame {
         /// So many.
         needs: usize,
     },
-    /// A message.
     Whole {
-        /// The message.
         envelope: Envelope,
         /// How many bytes it took.
         bytes: usize,

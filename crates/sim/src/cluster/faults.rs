@@ -172,9 +172,7 @@ pub enum Blow {
 /// What happens to whom, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lure {
-    /// When.
     pub occasion: Occasion,
-    /// What.
     pub blow: Blow,
     /// Whether it befalls the sender, not the receiver.
     pub is_sender: bool,

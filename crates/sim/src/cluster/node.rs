@@ -57,7 +57,6 @@ pub(crate) enum Waiting {
     Tear(Token),
 }
 
-/// A node.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) config: Config,
@@ -143,7 +142,6 @@ impl Node {
         self.replica = Some(Replica::new(self.config, imported, now));
     }
 
-    /// Its copy.
     pub(crate) const fn member(&self) -> MemberId {
         MemberId {
             node: self.config.node,

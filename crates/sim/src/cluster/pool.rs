@@ -35,7 +35,6 @@ const MOST_STEPS: usize = 10_000_000;
 /// Turns of one moment, at most.
 const MOST_TURNS: usize = 10_000;
 
-/// A store.
 pub(crate) struct PoolStore {
     rig: Rc<Rig>,
     drives: Vec<Shared>,

@@ -6,7 +6,6 @@ use super::faults::Lure;
 /// here follows from the seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Its name.
     pub name: &'static str,
     /// Most writes and reads of a writer.
     pub commands: u64,

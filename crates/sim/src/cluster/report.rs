@@ -3,7 +3,6 @@ use std::fmt;
 /// What a world has lived through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Nodes.
     pub nodes: usize,
     /// Writes acknowledged.
     pub writes: u64,

@@ -80,7 +80,6 @@ impl Pending {
     }
 }
 
-/// A store.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     position: Position,

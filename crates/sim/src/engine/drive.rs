@@ -70,7 +70,6 @@ impl Pending {
     }
 }
 
-/// A drive.
 pub(crate) struct Drive {
     rig: Rc<Rig>,
     index: usize,
@@ -172,7 +171,6 @@ impl Drive {
         lost
     }
 
-    /// Its shape.
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }

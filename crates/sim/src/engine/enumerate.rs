@@ -27,7 +27,6 @@ use super::world::World;
 use crate::chance::Chance;
 use crate::report::Listener;
 
-/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Reads and writes of one volume.

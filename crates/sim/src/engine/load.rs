@@ -120,7 +120,6 @@ pub(crate) struct Answer {
     pub(crate) refused: Option<(usize, u64)>,
 }
 
-/// The users.
 pub(crate) struct Load {
     habits: Habits,
     chance: Chance,
@@ -135,7 +134,6 @@ pub(crate) struct Load {
     next_tag: u64,
     next_at: Moment,
     left: u64,
-    /// Answered.
     pub(crate) answered: u64,
     /// Volumes that take commands.
     open: BTreeSet<usize>,
@@ -237,7 +235,6 @@ impl Load {
         self.left = 0;
     }
 
-    /// Pauses.
     pub(crate) fn rest(&mut self, until: Moment) {
         self.next_at = self.next_at.max(until);
     }

@@ -4,7 +4,6 @@ use ashlar_store::Canary;
 /// What befalls a pool. Every choice that is not fixed here follows from the seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Its name.
     pub name: &'static str,
     /// Most commands of a world's users.
     pub commands: u64,

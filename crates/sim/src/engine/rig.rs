@@ -34,7 +34,6 @@ impl Rig {
         Rc::new(rig)
     }
 
-    /// The time.
     pub(crate) fn now(&self) -> Moment {
         Moment::from_nanos(self.now.get())
     }

@@ -81,7 +81,6 @@ pub(crate) trait Subject: Sized {
     fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox);
     /// When it wants a tick.
     fn next_deadline(&self) -> Option<Moment>;
-    /// Its volumes.
     fn volumes(&self) -> Vec<Known>;
     /// Units of 64 KiB that a volume could still get, if it knows.
     fn room(&self, _: &plan::Wish) -> Option<u64> {

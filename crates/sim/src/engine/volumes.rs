@@ -37,7 +37,6 @@ struct Resize {
     cut: Option<WriteId>,
 }
 
-/// A volume.
 pub(crate) struct Volume {
     wish: Wish,
     state: State,

@@ -19,7 +19,6 @@ use crate::sizes::GRANULE;
 /// Part of a write on its way into the ring: granules of one unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Staged {
-    /// The write.
     pub(crate) op: usize,
     pub(crate) volume: u32,
     pub(crate) first: u64,

@@ -140,7 +140,6 @@ pub(crate) enum LeafView<'a> {
     OnDisk,
 }
 
-/// The map.
 #[derive(Default)]
 pub(crate) struct Map {
     pages: HashMap<PageId, Page, BuildHasherDefault<Mix>>,

@@ -133,7 +133,6 @@ pub enum Event {
     Done {
         /// The member it was for.
         drive: usize,
-        /// Its completion.
         completion: Completion,
     },
     /// An operator's wish.

@@ -414,9 +414,7 @@ impl Engine {
 /// Whether a volume serves as it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeCondition {
-    /// Its number.
     pub number: u32,
-    /// Its name.
     pub name: String,
     /// As [`VolumeInfo::trouble`].
     pub trouble: Option<String>,
@@ -427,9 +425,7 @@ pub struct VolumeCondition {
 /// A volume as lists show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInfo {
-    /// Its number.
     pub number: u32,
-    /// Its name.
     pub name: String,
     /// Its identity for hosts.
     pub uuid: uuid::Uuid,

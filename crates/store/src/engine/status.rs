@@ -14,7 +14,6 @@ use crate::sizes::Grain;
 /// A drive of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// The drive.
     pub drive: Uuid,
     /// Its class; none if the drive was not here at the import.
     pub class: Option<DriveClass>,
@@ -79,7 +78,6 @@ pub struct Status {
     pub failure: Option<String>,
     /// Nothing is acknowledged until the node has stored which drives are left.
     pub waits_for_node: bool,
-    /// Its drives.
     pub members: Vec<MemberStatus>,
     /// The number that the next drive gets; none while no number is free.
     pub next_member: Option<u16>,
@@ -87,7 +85,6 @@ pub struct Status {
     pub label: Label,
     /// What of the format it uses, or has used, that a program must know to read it.
     pub features: Features,
-    /// Its volumes.
     pub volumes: Vec<VolumeInfo>,
     /// Its space for homes: mirrors by copies, of their default grain; then each other layout and
     /// grain that a volume has had; and if none has had parity, the widest that the drives allow. What

@@ -35,7 +35,6 @@ pub struct Batch {
     pub first_sequence: u64,
     /// The header checksum of the batch before it in this log (0 for a log's first).
     pub previous: u32,
-    /// Its records.
     pub records: Vec<Descriptor>,
     /// Checksums of granules, by `Descriptor::first_crc`.
     pub crcs: Vec<u32>,

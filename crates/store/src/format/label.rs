@@ -27,15 +27,12 @@ pub(super) const UNSALTED: Salt = Salt(0);
 pub struct Label {
     /// Features that a program must know to read the pool: all that its roots named when this was written.
     pub features: Features,
-    /// The pool.
     pub pool: Uuid,
     /// The pool's name, 1 to 64 bytes of letters, digits, `-`, `_`, `.`.
     pub pool_name: String,
-    /// The drive.
     pub drive: Uuid,
     /// Its place among the pool's members.
     pub index: u16,
-    /// Its class.
     pub class: DriveClass,
     /// Bytes of it that the pool uses.
     pub bytes: u64,

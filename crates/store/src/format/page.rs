@@ -61,7 +61,6 @@ impl PageId {
 pub struct TableEntry {
     /// Its place (segment index << 16 | 4 KiB unit in the segment), or [`PLACE_NONE`].
     pub place: u64,
-    /// Its checksum.
     pub crc: u32,
     /// Map changes below this sequence are in it.
     pub sequence: u64,

@@ -49,7 +49,6 @@ impl PlaneShape {
 /// What a copy of a replicated volume has to remember, apart from content and planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaEntry {
-    /// The volume.
     pub volume: u32,
     /// How its planes are cut. They follow this page, each of the same length, by position.
     pub shape: PlaneShape,
@@ -72,7 +71,6 @@ pub struct ReplicaEntry {
 /// A page of a plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanePage {
-    /// The volume.
     pub volume: u32,
     /// Whose plane.
     pub position: u8,
@@ -80,14 +78,12 @@ pub struct PlanePage {
     pub number: u32,
     /// Which page of the plane.
     pub page: u32,
-    /// The bits.
     pub words: Box<[u64; PLANE_WORDS]>,
 }
 
 /// A page of the table of replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplicaPage {
-    /// Nothing.
     Free,
     /// What a copy has to remember.
     Entry(ReplicaEntry),
@@ -138,7 +134,6 @@ struct RawPlane {
 const _: () = assert!(size_of::<RawPlane>() == GRANULE);
 
 impl ReplicaEntry {
-    /// The page.
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = RawEntry::new_zeroed();
         raw.kind = ENTRY;
@@ -224,7 +219,6 @@ impl ReplicaEntry {
 }
 
 impl PlanePage {
-    /// The page.
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = RawPlane::new_zeroed();
         raw.kind = PLANE;

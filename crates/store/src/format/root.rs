@@ -18,7 +18,6 @@ pub const MAX_TERMS: usize = 64;
 /// Where one copy of a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkCopy {
-    /// The member.
     pub drive: u16,
     /// Its first extent.
     pub extent: u32,
@@ -34,7 +33,6 @@ pub struct Chunk {
 /// From which batch on a term wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TermStart {
-    /// The term.
     pub term: u64,
     /// The number of its first batch in this log.
     pub first_batch: u64,
@@ -76,7 +74,6 @@ impl MemberState {
 /// A drive of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The drive.
     pub drive: Uuid,
     /// How it stands.
     pub state: MemberState,
@@ -87,7 +84,6 @@ pub struct Member {
 /// How much of a pool is kept for repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reserve {
-    /// Nothing.
     #[default]
     None,
     /// The largest drive's worth, as long as there is a drive more than the narrowest volume takes.
@@ -141,7 +137,6 @@ pub struct ScrubAt {
 pub struct Root {
     /// Features that a program must know to read the pool.
     pub features: Features,
-    /// The pool.
     pub pool: Uuid,
     /// Grows by one with every root.
     pub generation: u64,

@@ -62,7 +62,6 @@ pub struct ImportOptions {
 
 /// An imported pool.
 pub struct Imported {
-    /// Its engine.
     pub engine: Engine,
     /// Its drives, by member index.
     pub drives: Vec<Option<Box<dyn BlockDevice>>>,

@@ -10,7 +10,6 @@ use crate::sizes::Sizes;
 /// Granules of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The volume.
     pub volume: u32,
     /// The first granule.
     pub first: u64,
@@ -21,11 +20,8 @@ pub struct Span {
 /// A batch that recovery would still need.
 #[derive(Debug)]
 pub struct LogBatch {
-    /// Its position.
     pub at: u64,
-    /// Its length.
     pub bytes: u64,
-    /// Its number.
     pub number: u64,
     /// Header checksum of the batch before it.
     pub previous: u32,
@@ -80,7 +76,6 @@ pub struct Stamp {
     pub log: LogId,
     /// The pool's salt.
     pub salt: Salt,
-    /// The term.
     pub term: u64,
     /// Sequence of the first record.
     pub first_sequence: u64,
@@ -95,7 +90,6 @@ pub struct Records {
     pub crcs: Vec<u32>,
 }
 
-/// A ring.
 #[derive(Debug)]
 pub struct Ring {
     /// Where it ends, and what of it may be written again.

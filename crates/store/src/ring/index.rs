@@ -9,7 +9,6 @@ use crate::sizes::LEAF_GRANULES;
 /// A granule of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GranuleKey {
-    /// The volume.
     pub volume: u32,
     /// Its number in the volume.
     pub granule: u64,
@@ -18,11 +17,9 @@ pub struct GranuleKey {
 /// The newest record of a granule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
-    /// Its sequence.
     pub sequence: u64,
     /// Position of its data in the ring.
     pub at: u64,
-    /// Its checksum.
     pub crc: u32,
 }
 

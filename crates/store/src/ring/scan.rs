@@ -61,13 +61,10 @@ impl Source<'_> {
 /// A batch that counts.
 #[derive(Debug)]
 pub struct ScannedBatch {
-    /// Its position.
     pub at: u64,
-    /// Its records.
     pub batch: Batch,
     /// All its bytes, where a copy lacks them or, in the map log, there are blocks of data in it.
     pub bytes: Vec<u8>,
-    /// Its length.
     pub len: u64,
     /// Copies that lack it.
     pub(super) lacking: Vec<usize>,

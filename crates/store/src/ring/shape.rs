@@ -68,7 +68,6 @@ impl Shape {
 pub struct Head {
     /// Position of the next batch.
     pub at: u64,
-    /// Its number.
     pub number: u64,
     /// Header checksum of the batch before it.
     pub previous: u32,
@@ -77,7 +76,6 @@ pub struct Head {
 /// Where a log ends, and what of it may be overwritten.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// Its shape.
     pub shape: Shape,
     /// Where the next batch goes.
     pub head: Head,

@@ -61,7 +61,6 @@ pub struct NodesPlan {
 /// A cluster, as it is kept in its directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Nodes {
-    /// Its directory.
     pub dir: PathBuf,
     /// Of its nodes.
     pub names: Vec<String>,

@@ -21,7 +21,6 @@ pub struct NodesStatus {
     namespaces: Vec<String>,
     /// What a command begins with that is to reach the portals; empty on loopback.
     pub enter: String,
-    /// Its quorum.
     pub etcd: EtcdStatus,
     /// Each node.
     pub nodes: Vec<NodeLine>,

@@ -32,7 +32,6 @@ const FIND_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "has", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Has {
-    /// A copy.
     Copy {
         /// Its own identity.
         replica: Uuid,

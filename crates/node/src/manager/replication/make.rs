@@ -47,7 +47,6 @@ pub(super) struct NewCopy {
     pub(super) position: u8,
     /// The copy's own identity.
     replica: Uuid,
-    /// Its node.
     node: NodeId,
     pub(super) members: Seats<NodeId>,
     /// What the volume holds already, which its pool must have room for.

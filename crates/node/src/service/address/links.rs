@@ -15,7 +15,6 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Clients' connections are told of their end within so long, or not.
 const CUT_WITHIN: Duration = Duration::from_secs(1);
 
-/// An interface.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Link {

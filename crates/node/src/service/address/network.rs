@@ -16,7 +16,7 @@ use super::packet::{arp_socket, send_frame};
 use super::words::{self, Arp, Mac};
 
 /// Between two looks whether the time for an answer is over.
-const PATIENCE: Duration = Duration::from_millis(50);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Neighbours are asked so often, and each time have so long to answer.
 const ASKED: u32 = 3;
 const ANSWERS_WITHIN: Duration = Duration::from_millis(300);
@@ -37,7 +37,7 @@ impl Neighbours {
     /// To speak of an address to those of an interface.
     pub(super) fn of(link: &Link, ip: IpAddr) -> Result<Self, String> {
         let socket = match ip {
-            IpAddr::V4(_) => arp_socket(PATIENCE),
+            IpAddr::V4(_) => arp_socket(LOOK_INTERVAL),
             IpAddr::V6(_) => discovery_socket(),
         };
         let failed = |errno| format!("a raw socket, which tells neighbours of {ip}: {errno}");
@@ -117,6 +117,6 @@ fn discovery_socket() -> Result<OwnedFd, Errno> {
         Some(ipproto::ICMPV6),
     )?;
     set_ipv6_multicast_hops(&socket, FROM_THIS_LINK)?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(LOOK_INTERVAL))?;
     Ok(socket)
 }

@@ -18,7 +18,6 @@ const SEND_AGAIN: Duration = Duration::from_millis(250);
 /// What a drive cannot do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveWait {
-    /// Its error.
     pub why: String,
     /// For how long already.
     pub lasts: Duration,

@@ -75,7 +75,6 @@ impl Logs {
     }
 }
 
-/// Appends.
 impl Logs {
     /// Whether the next batch can be appended at once.
     pub(in crate::engine) fn can_append(&self, log: LogId) -> bool {
@@ -316,7 +315,6 @@ impl Logs {
     }
 }
 
-/// Their copies.
 impl Logs {
     /// The chunks of both.
     pub(in crate::engine) fn chunks(&self) -> impl Iterator<Item = &Chunk> {

@@ -19,13 +19,25 @@ const CLEARS: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) enum RawIo {
     /// A part of a transfer, by its offset in the request's buffer.
-    Transfer { op: usize, offset: usize },
-    /// A flush.
-    Flush { op: usize },
+    Transfer {
+        op: usize,
+        offset: usize,
+    },
+    Flush {
+        op: usize,
+    },
     /// Zeroing or deallocating `bytes` of a drive from `at` on.
-    Clear { op: usize, at: u64, bytes: u64 },
+    Clear {
+        op: usize,
+        at: u64,
+        bytes: u64,
+    },
     /// Writing zeroes; `left` bytes from `at` on are to follow.
-    Zeroes { op: usize, at: u64, left: u64 },
+    Zeroes {
+        op: usize,
+        at: u64,
+        left: u64,
+    },
 }
 
 /// Whom an operation is for.

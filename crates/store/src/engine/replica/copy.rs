@@ -55,7 +55,6 @@ pub(super) struct StagedPage {
     pub(super) bytes: Vec<u8>,
 }
 
-/// A copy.
 #[derive(Debug)]
 pub(crate) struct Copy {
     cage: Cage,
