@@ -531,6 +531,7 @@ mod tests {
         );
         assert!(room.manager.pools().is_empty());
     }
+
     #[test]
     fn a_pool_that_comes_up_while_the_daemon_ends_is_known_to_the_next() {
         let (room, config) = room();

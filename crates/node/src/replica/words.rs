@@ -1,7 +1,7 @@
 //! Petitions and verdicts as bytes: on their way from a node to the volume's owner, and back. Little endian.
 //!
-//! A petition: what is wanted (1: 0 report, 1 do not persist, 2 persist, 3 a command, 4 succeed), then a command's opcode (1), CDW10
-//! (4) and data. A verdict: status (2), bytes of a report (4) and the report, hosts that are told (2) each with what (17),
+//! A petition: what is wanted (1: 0 report, 1 do not persist, 2 persist, 3 a command, 4 succeed), then a command's opcode
+//! (1), CDW10 (4) and data. A verdict: status (2), bytes of a report (4) and the report, hosts that are told (2) each with what (17),
 //! hosts whose commands end (2) each (16).
 
 use ashlar_nvme::reservation::{Ask, Notification};

@@ -23,12 +23,18 @@ pub(super) enum HealOf {
     Read(Option<Place>),
     /// A piece of the base.
     Base(Place),
-    /// A piece for a learner: with its place, too, which no session that ends gives up meanwhile.
-    Copy {
-        to: Position,
-        session: SessionId,
-        place: Option<Place>,
-    },
+    /// A piece for a learner.
+    Copy(Piece),
+}
+
+/// A granule that a learner is to be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) to: Position,
+    pub(super) session: SessionId,
+    pub(super) extent: Extent,
+    /// In the line: no session that ends gives it up meanwhile.
+    pub(super) place: Option<Place>,
 }
 
 /// What another copy is asked for.
@@ -227,7 +233,7 @@ impl Owner {
                 self.read_again(turn, fetch);
                 self.start_work(turn);
             }
-            of @ HealOf::Copy { .. } => self.copy_healed(turn, (heal.extent, is_done), of),
+            HealOf::Copy(piece) => self.copy_healed(turn, piece, is_done),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ashlar_block::{ErrorKind, IoError, Moment};
 
 use super::Owner;
-use super::heal::HealOf;
+use super::heal::{HealOf, Piece};
 use super::learner::{Copying, Learner};
 use super::line::Place;
 use crate::event::{Alarm, Turn};
@@ -84,7 +84,7 @@ pub(super) fn is_lost(error: &IoError) -> bool {
 }
 
 impl Owner {
-    /// A piece for a learner could not be read.
+    /// A piece for a learner could not be read. One of several granules is read again, one by one.
     pub(super) fn copy_unreadable(
         &mut self,
         turn: &mut Turn<'_>,
@@ -97,34 +97,34 @@ impl Owner {
             return;
         };
         let Copying { extent, place } = copying;
-        let of = HealOf::Copy { to, session, place };
-        let is_one = extent.count() == 1;
-        if is_one && self.fetch(turn, (error, extent), of).is_some() {
-            let learner = self.learner_of(to, session);
-            return learner.into_iter().for_each(|learner| learner.healing += 1);
+        if extent.count() > 1 {
+            return self.leave_piece(turn, place);
         }
-        if is_one {
-            self.tell_unreadable(turn, (to, session), extent);
+        let piece = Piece {
+            to,
+            session,
+            extent,
+            place,
+        };
+        if self
+            .fetch(turn, (error, extent), HealOf::Copy(piece))
+            .is_none()
+        {
+            self.tell_unreadable(turn, piece);
+            return self.leave_piece(turn, place);
         }
-        self.leave_piece(turn, place);
+        let learner = self.learner_of(to, session);
+        learner.into_iter().for_each(|learner| learner.healing += 1);
     }
 
     /// Another copy has given what a learner lacks, or none could.
-    pub(super) fn copy_healed(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (extent, is_done): (Extent, bool),
-        of: HealOf,
-    ) {
-        let HealOf::Copy { to, session, place } = of else {
-            return;
-        };
-        let learner = self.learner_of(to, session);
+    pub(super) fn copy_healed(&mut self, turn: &mut Turn<'_>, piece: Piece, is_done: bool) {
+        let learner = self.learner_of(piece.to, piece.session);
         learner.into_iter().for_each(|learner| learner.healing -= 1);
         if !is_done {
-            self.tell_unreadable(turn, (to, session), extent);
+            self.tell_unreadable(turn, piece);
         }
-        self.leave_piece(turn, place);
+        self.leave_piece(turn, piece.place);
     }
 
     fn leave_piece(&mut self, turn: &mut Turn<'_>, place: Option<Place>) {
@@ -139,13 +139,9 @@ impl Owner {
         peer.and_then(|peer| peer.learner.as_mut())
     }
 
-    fn tell_unreadable(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (position, session): (Position, SessionId),
-        extent: Extent,
-    ) {
-        let learner = self.learner_of(position, session);
+    fn tell_unreadable(&mut self, turn: &mut Turn<'_>, piece: Piece) {
+        let (position, extent) = (piece.to, piece.extent);
+        let learner = self.learner_of(position, piece.session);
         let is_told =
             learner.is_none_or(|learner| std::mem::replace(&mut learner.unreadable.is_told, true));
         if !is_told {

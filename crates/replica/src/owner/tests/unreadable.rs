@@ -50,14 +50,19 @@ fn what_can_be_read_again_is_given() {
     assert_eq!(rig.in_sync(), Positions::first(2));
 }
 
-/// Three copies, of which two are in sync: the last is given what both have.
-fn three() -> Rig {
+/// Three copies, of which two are in sync and serve: the last is given what both have, and a range of it is lost here.
+fn three(lost: Extent) -> Rig {
     let mut rig = Rig::begin(Plan {
         copies: 3,
         in_sync: Positions::first(2),
         ..Plan::default()
     });
-    rig.local.lost.insert(lost());
+    while !rig.replica.is_serving() {
+        rig.pass(TICK);
+        rig.other_answers();
+    }
+    assert_eq!(rig.replica.missing(at(2)), None, "its turn comes");
+    rig.local.lost.insert(lost);
     rig
 }
 
@@ -87,17 +92,36 @@ fn pass_with(rig: &mut Rig, time: Duration, content: Option<&Content>) -> usize 
 
 #[test]
 fn what_another_copy_in_sync_has_is_taken_from_it() {
-    let mut rig = three();
+    let mut rig = three(lost());
     let asked = pass_with(&mut rig, LONG * 4, Some(&Content::Zeroes));
     assert_eq!(asked, 1);
     assert_eq!(rig.in_sync(), Positions::first(3));
     assert_eq!(rig.alarms, []);
 }
 
+/// What is asked for counts among the pieces that are under way: a lost leaf is not asked for at once.
+#[test]
+fn no_more_is_asked_for_at_once_than_is_copied() {
+    let mut rig = three(lost());
+    rig.local
+        .lost
+        .insert(Extent::new(0, 64).expect("an extent"));
+    let is_fetch = |said: &&Envelope| matches!(said.message, Message::Fetch { .. });
+    let (mut asked, mut ticks) = (0, 0);
+    while ticks < 20 {
+        rig.pass(TICK);
+        asked += rig.said.iter().filter(is_fetch).count();
+        ticks += usize::from(asked > 0);
+        rig.other_answers();
+    }
+    let most = Limits::default().copies;
+    assert!((1..=most).contains(&asked), "{asked} of {most}");
+}
+
 /// No other could do better, so the volume is handed to none, however long that lasts.
 #[test]
 fn what_no_copy_has_ends_no_service() {
-    let mut rig = three();
+    let mut rig = three(lost());
     let asked = pass_with(&mut rig, Duration::from_secs(300), None);
     assert!((4..14).contains(&asked), "{asked} questions in 5 minutes");
     assert!(rig.replica.is_serving());
@@ -113,7 +137,7 @@ fn what_no_copy_has_ends_no_service() {
 /// The session ends while the other copy is asked: what hosts write meanwhile is not undone by its answer.
 #[test]
 fn a_piece_that_is_asked_for_is_locked_until_it_is_here() {
-    let mut rig = three();
+    let mut rig = three(lost());
     let is_fetch = |said: &&Envelope| matches!(said.message, Message::Fetch { .. });
     let asked = loop {
         rig.pass(TICK);
