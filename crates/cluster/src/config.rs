@@ -31,6 +31,14 @@ pub struct ClusterConfig {
     pub versions: Versions,
 }
 
+impl ClusterConfig {
+    /// Whether what this version leaves behind may be left: no node speaks less any more. In a cluster of a file nothing is
+    /// agreed on, and nothing is waited for.
+    pub fn has_agreed_on(&self, version: u16) -> bool {
+        self.trust.identity().is_none() || self.versions.oldest() >= version
+    }
+}
+
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {

@@ -18,11 +18,12 @@ pub struct Versions {
 
 impl Versions {
     /// This program's. Since 2: hello and answers say all that their program speaks. Since 5: what cannot be read is asked
-    /// for at another copy. The next is spoken beside this one until all nodes have it: what it says otherwise goes by the
-    /// connection's version, and what it leaves behind (a key's format) by what the cluster has agreed on.
+    /// for at another copy. Since 6: copies say how far they have come. The next is spoken beside this one until all nodes
+    /// have it: what it says otherwise goes by the connection's version, and what it leaves behind (a key's format, what
+    /// copies keep of each other) by what the cluster has agreed on.
     pub const OURS: Self = Self {
         oldest: 4,
-        newest: 5,
+        newest: 6,
     };
 
     /// Versions from one to another.

@@ -6,8 +6,8 @@ use ashlar_block::{
     BlockRange, BufferPool, Completion, Durability, IoBuffer, IoError, Operation, Request,
 };
 use ashlar_replica::{
-    Content, Entry, Epoch, Event, Extent, Imported, Position, Positions, SessionId, Shape, Size,
-    Tag, Token,
+    Content, Entry, Epoch, Event, Extent, Head, Heads, Imported, Mark, Position, Positions,
+    ReplicaUuid, SessionId, Shape, Size, Tag, Token,
 };
 use ashlar_store::{Engine, Managed, ReplicaPromise, ReplicaTag};
 use bytes::{Bytes, BytesMut};
@@ -80,6 +80,9 @@ pub struct Copy {
     volume: u32,
     granules: u64,
     said: Option<Size>,
+    /// What the import found: how far the pool had come, and what was remembered of others.
+    head: Head,
+    heads: Heads,
     position: Position,
     /// Another copy than the owner's may be absent, too. Until an owner has said otherwise there may be one: what this
     /// node has heard of copies before can be old.
@@ -119,9 +122,16 @@ impl Copy {
             granules: said.granules,
             register: said.register,
         });
+        let head = Head(engine.replica_head(volume));
+        let heads = Heads::new(engine.replica_marks(volume).map(|mark| Mark {
+            replica: ReplicaUuid(mark.uuid),
+            head: Head(mark.head),
+        }));
         Some(Self {
             entry,
             said,
+            head,
+            heads,
             names: Names::new(volume, names.clone()),
             ..Self::idle((volume, granules), position, buffers)
         })
@@ -132,6 +142,8 @@ impl Copy {
             volume,
             granules,
             said: None,
+            head: Head::default(),
+            heads: Heads::default(),
             position,
             has_third: true,
             entry: Entry::default(),
@@ -179,6 +191,8 @@ impl Copy {
             entry: self.entry,
             is_old_image,
             size: self.said,
+            head: self.head,
+            heads: self.heads,
         }
     }
 

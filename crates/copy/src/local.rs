@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Content, EntryChange, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position, Tag, Token,
+    Content, EntryChange, Extent, ExtentSet, Head, Heads, Known, Leaf, Local, OwnPlane, Position,
+    Tag, Token,
 };
 use ashlar_store::{
-    Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange,
+    Committed, Engine, Event, Manage, Outbox, OwnPlane as StoredPlane, ReplicaChange, ReplicaMark,
     ReplicaPromise,
 };
 
@@ -159,6 +160,18 @@ impl Local for EngineLocal<'_> {
         let (volume, position) = (self.copy.volume(), position.index() as u8);
         let granules = extent.granules();
         self.engine.replica_clear(volume, position, &granules);
+    }
+
+    fn head(&mut self) -> Head {
+        Head(self.engine.replica_comes_to(self.copy.volume()))
+    }
+
+    fn remember(&mut self, heads: Heads) {
+        let marks = heads.marks().map(|mark| ReplicaMark {
+            uuid: mark.replica.0,
+            head: mark.head.0,
+        });
+        self.engine.replica_remember(self.copy.volume(), marks);
     }
 
     fn is_drained(&self) -> bool {

@@ -118,11 +118,13 @@ pub enum Canary {
     HealUnlocked,
     /// What is fetched from another copy is taken whatever the checksums say.
     HealUnmatched,
+    /// What others remember of how far a copy had come counts for nothing.
+    LagsUnseen,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 54] = [
         Self::AckBeforeRemoval,
         Self::OldEpoch,
         Self::NoLease,
@@ -176,6 +178,7 @@ impl Canary {
         Self::DivergedStays,
         Self::HealUnlocked,
         Self::HealUnmatched,
+        Self::LagsUnseen,
     ];
 }
 

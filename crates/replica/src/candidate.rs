@@ -10,7 +10,7 @@ use ashlar_block::Moment;
 
 use crate::canary::Canary;
 use crate::event::{Alarm, Effect, Turn};
-use crate::ids::{Ask, Epoch, Incarnation, Revision};
+use crate::ids::{Ask, Epoch, Incarnation, Position, Positions, Revision};
 use crate::key::{Key, MemberId, OwnerId};
 use crate::lease::GRANT;
 use crate::pace::HEARING;
@@ -58,6 +58,8 @@ pub(crate) struct Reason {
     pub(crate) is_handoff: bool,
     /// The owner was heard in this process's life, and is silent now, or is certified dead: it is left out.
     pub(crate) is_owner_gone: bool,
+    /// An owner that lacks what it has acknowledged, and was not followed: it is left out, whoever owns by now.
+    pub(crate) denied: Option<Position>,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,8 @@ pub(crate) struct Candidate {
     not_before: Moment,
     /// The newest epoch of another process that was read.
     seen: Epoch,
+    /// The newest one that was not followed.
+    denied: Epoch,
     /// Since an owner was heard last.
     was_held_up: bool,
 }
@@ -92,6 +96,7 @@ impl Candidate {
             stage: Stage::Idle,
             not_before: now,
             seen: Epoch(0),
+            denied: Epoch(0),
             was_held_up: false,
         }
     }
@@ -105,6 +110,14 @@ impl Candidate {
     /// This process was the owner and has stopped: another shall have it, the one that it handed over to above all.
     pub(crate) fn yields(&mut self, turn: &Turn<'_>) {
         self.rest(turn, AFTER_LOSS);
+    }
+
+    /// The owner of this epoch is not followed: another one is needed. Whether that is news.
+    pub(crate) fn denies(&mut self, turn: &Turn<'_>, epoch: Epoch) -> bool {
+        self.not_before = turn.now;
+        let is_news = self.denied < epoch;
+        (self.denied, self.seen) = (self.denied.max(epoch), self.seen.max(epoch));
+        is_news
     }
 
     /// An owner has said something.
@@ -224,7 +237,9 @@ impl Candidate {
             turn.out.push(Effect::LacksRoom);
             return None;
         }
-        if turn.is_old_image {
+        // What a copy lacks that is the only one in sync, no other can give it.
+        let is_alone = stored.key.in_sync == Positions::NONE.with(me);
+        if turn.is_old_image || turn.lags && !is_alone {
             // Not even an epoch that this process has had: what it has acknowledged in it is not here.
             return None;
         }
@@ -266,6 +281,9 @@ impl Candidate {
             && !reason.is_handoff
         {
             wants.in_sync = wants.in_sync.without(owner);
+        }
+        if let Some(denied) = reason.denied {
+            wants.in_sync = wants.in_sync.without(denied);
         }
         wants.in_sync = wants.in_sync.with(me);
         self.send(

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::canary::{Cage, Canary};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
+use crate::heads::HeadBook;
 use crate::ids::{
     Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, Revision,
     ShardId, Token, VolumeId,
@@ -394,6 +395,9 @@ pub enum Alarm {
     LocalFailed,
     /// This copy is an old image: it takes no part until it was copied in full.
     OldImage,
+    /// A copy has claimed more before: it lacks what it has acknowledged. It leaves the in-sync set, or owns nothing, until
+    /// it was made equal.
+    Lags(Position),
 }
 
 /// Why a copy is not waited for any longer.
@@ -648,6 +652,9 @@ pub(crate) struct Turn<'a> {
     pub(crate) out: &'a mut Vec<Effect>,
     pub(crate) names: &'a mut Names,
     pub(crate) entry: &'a mut EntryBook,
+    pub(crate) heads: &'a mut HeadBook,
+    /// Another copy knows of more that this one had.
+    pub(crate) lags: bool,
     /// This copy's content counts for nothing.
     pub(crate) is_old_image: bool,
     /// Granules that this copy has in its pool: no less than the volume's, or it is no copy of what the volume is now.
@@ -707,6 +714,10 @@ impl Turn<'_> {
         );
         let token = self.token();
         let entry = change.entry;
+        self.heads.settle(entry.absent);
+        if let Some(heads) = self.heads.take_all(self.now) {
+            self.local.remember(heads);
+        }
         self.entry.coming = Some(Coming { token, entry });
         self.local.persist(token, change);
         token

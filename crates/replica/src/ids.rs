@@ -46,6 +46,8 @@ identifiers! {
     CommandId(u64), "command";
     /// An operation of the local store, named by the replica.
     Token(u64), "token";
+    /// How many changes a pool has made durable; it never has fewer, unless it is an older image of itself. 0 says nothing.
+    Head(u64), "change";
     /// A question to the quorum, named by the replica.
     Ask(u64), "question";
     /// A command that a member has sent to its owner, named by the member; never used twice in a process's life.

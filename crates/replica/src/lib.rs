@@ -49,6 +49,7 @@ mod event;
 mod extent;
 mod fence;
 mod forward;
+mod heads;
 mod ids;
 mod key;
 mod lease;
@@ -71,10 +72,11 @@ pub use event::{
 };
 pub use extent::{Extent, ExtentSet};
 pub use fence::{Fence, Intent, Origin};
+pub use heads::{Heads, Mark};
 pub use ids::{
-    Ask, CommandId, CopyId, Epoch, FetchId, ForwardId, Incarnation, Known, Leaf, Low, MAX_MEMBERS,
-    NodeId, Nonce, Position, Positions, ReplicaSequence, ReplicaUuid, Revision, SessionId, ShardId,
-    Token, VolumeId,
+    Ask, CommandId, CopyId, Epoch, FetchId, ForwardId, Head, Incarnation, Known, Leaf, Low,
+    MAX_MEMBERS, NodeId, Nonce, Position, Positions, ReplicaSequence, ReplicaUuid, Revision,
+    SessionId, ShardId, Token, VolumeId,
 };
 pub use key::{KEY_FORMAT, Key, KeyError, MemberId, Members, OwnerId, Size};
 pub use lease::{DRIFT_PER_MILLE, GRANT, GRANT_EVERY, GRANT_MARGIN};
@@ -86,4 +88,6 @@ pub use owner::{POWER_LOSS_WAIT, REMOVE_AFTER};
 pub use pace::SLOW_AFTER;
 pub use replica::{Replica, Surroundings, TICK};
 pub use seats::Seats;
-pub use wire::{Codec, Encoded, Frame, HEADER_BYTES, MAX_DATA_BYTES, WIRE_VERSION, WireError};
+pub use wire::{
+    Codec, Encoded, Frame, HAS_HEADS, HEADER_BYTES, MAX_DATA_BYTES, WIRE_VERSION, WireError,
+};

@@ -15,7 +15,10 @@
 use ashlar_block::IoError;
 
 use crate::extent::{Extent, ExtentSet};
-use crate::ids::{Epoch, Known, Leaf, Low, Position, Positions, ReplicaSequence, SessionId, Token};
+use crate::heads::Heads;
+use crate::ids::{
+    Epoch, Head, Known, Leaf, Low, Position, Positions, ReplicaSequence, SessionId, Token,
+};
 use crate::key::Size;
 use crate::message::Content;
 
@@ -75,6 +78,11 @@ pub struct Imported {
     pub is_old_image: bool,
     /// The size that the volume's key said, as it was heard last: a key that says less is from before that.
     pub size: Option<Size>,
+    /// How far the copy's pool had come when it was imported, or when it was last asked since: what the pool writes by itself
+    /// does not count, for an older image does that, too.
+    pub head: Head,
+    /// What was remembered of other copies.
+    pub heads: Heads,
 }
 
 /// The store of one copy of one shard, and of its volume's entry.
@@ -114,6 +122,13 @@ pub trait Local {
 
     /// Clears bits in an absent position's plane, durable at some time.
     fn clear(&mut self, position: Position, extent: Extent);
+
+    /// How far the copy's pool has come, durably. What an import finds after this is no less.
+    fn head(&mut self) -> Head;
+
+    /// What is remembered of other copies from now on: durable soon, and with the next [`persist`](Self::persist) that
+    /// begins after this.
+    fn remember(&mut self, heads: Heads);
 
     /// Whether no operation is on its way that changes content or entry, on any shard of the volume.
     fn is_drained(&self) -> bool;

@@ -13,6 +13,7 @@ use crate::canary::Canary;
 use crate::event::{Alarm, Effect, Outcome, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
+use crate::heads::Heads;
 use crate::ids::{
     CopyId, Epoch, FetchId, ForwardId, Known, Low, Nonce, Position, Positions, SessionId, Token,
 };
@@ -137,6 +138,14 @@ impl Member {
         }
     }
 
+    /// Whether a JOIN is not newer than what this copy has followed, or follows.
+    pub(crate) fn is_late(&self, turn: &Turn<'_>, join: &Envelope) -> bool {
+        let durable = turn.entry.durable();
+        let known = self.session.as_ref().map(|one| (one.epoch, one.id));
+        let newest = known.max(Some((durable.promised, durable.session)));
+        Some((join.epoch, join.session)) <= newest
+    }
+
     /// An owner wants a session. What stands above has seen to it that the epoch is not too old.
     pub(crate) fn join(
         &mut self,
@@ -145,16 +154,10 @@ impl Member {
         envelope: &Envelope,
         join: Join,
     ) {
+        if self.is_late(turn, envelope) {
+            return;
+        }
         let (epoch, id) = (envelope.epoch, envelope.session);
-        let durable = turn.entry.durable();
-        if (epoch, id) <= (durable.promised, durable.session) {
-            return;
-        }
-        if let Some(session) = &self.session
-            && (epoch, id) <= (session.epoch, session.id)
-        {
-            return;
-        }
         let old = self.session.replace(Session {
             owner: from,
             join,
@@ -198,9 +201,10 @@ impl Member {
         session.expected = session.expected.wrapping_add(1);
         match envelope.message {
             // A promise does not depend on what is said before it, and a slow store must not make this copy deaf.
-            Message::GrantAsk { nonce } if session.stage != Stage::Open => {
+            Message::GrantAsk { nonce, heads } if session.stage != Stage::Open => {
                 // Before it has joined, it has nothing else by which its owner could tell a slow store from one that hangs.
                 if session.has_joined() || !turn.is_store_stuck() {
+                    session.hear(turn, &heads);
                     session.grant(turn, given, nonce);
                 }
                 Consequence::Nothing
@@ -295,7 +299,10 @@ impl Member {
                     epoch: session.epoch,
                     low,
                 }),
-                Message::GrantAsk { nonce } => session.grant(turn, given, nonce),
+                Message::GrantAsk { nonce, heads } => {
+                    session.hear(turn, &heads);
+                    session.grant(turn, given, nonce);
+                }
                 Message::Handoff => {
                     given.void(session.join.owner, session.join.incarnation);
                     self.session = None;
@@ -433,11 +440,18 @@ impl Session {
         turn.out.push(Effect::Send { to, envelope });
     }
 
+    /// The owner says how far copies in sync have come.
+    fn hear(&self, turn: &mut Turn<'_>, heads: &Heads) {
+        if self.has_joined() && !self.is_learner(turn) {
+            turn.heads.believe(heads);
+        }
+    }
+
     /// Promises its owner not to take over for a while.
     fn grant(&mut self, turn: &mut Turn<'_>, given: &mut Given, nonce: Nonce) {
         given.give(self.join.owner, self.join.incarnation, turn.now);
-        let free = turn.local.free();
-        self.send(turn, Message::Grant { nonce, free });
+        let (free, head) = (turn.local.free(), turn.heads.claim());
+        self.send(turn, Message::Grant { nonce, free, head });
     }
 
     fn is_learner(&self, turn: &Turn<'_>) -> bool {
@@ -506,11 +520,16 @@ impl Session {
             own,
             free,
             has_fetch: true,
+            head: turn.heads.claim(),
+            heads: turn.heads.told(turn.config.uuid),
         };
         let message = if is_learner {
             Message::Attach(attach)
-        } else if turn.is_old_image {
-            turn.alarm(Alarm::OldImage);
+        } else if turn.is_old_image || turn.lags {
+            turn.alarm(match turn.is_old_image {
+                true => Alarm::OldImage,
+                false => Alarm::Lags(turn.config.position),
+            });
             let reason = Refusal::OldImage;
             let promised = self.epoch;
             Message::Refuse { promised, reason }
@@ -623,7 +642,7 @@ fn asked(turn: &Turn<'_>, leaves: Leaves, granules: u32) -> Option<Extent> {
     }
 }
 
-fn refuse(
+pub(crate) fn refuse(
     turn: &mut Turn<'_>,
     to: Position,
     envelope: &Envelope,

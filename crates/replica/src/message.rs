@@ -7,9 +7,10 @@ use bytes::Bytes;
 use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
+use crate::heads::{Heads, Mark};
 use crate::ids::{
-    CopyId, Epoch, FetchId, ForwardId, Incarnation, Low, NodeId, Nonce, Positions, ReplicaSequence,
-    ReplicaUuid, SessionId, ShardId, VolumeId,
+    CopyId, Epoch, FetchId, ForwardId, Head, Incarnation, Low, NodeId, Nonce, Positions,
+    ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
 
@@ -81,6 +82,8 @@ pub struct Join {
     pub absent: Positions,
     /// Who has a copy.
     pub members: Positions,
+    /// Which copy the owner's is, and how far it claims to have come. Nothing by connections of before version 6.
+    pub claim: Mark,
 }
 
 /// What a copy says of itself as a session begins.
@@ -95,6 +98,10 @@ pub struct Attach {
     /// It can be asked for what cannot be read elsewhere. Not said, but known by the version of the connection that this
     /// came by.
     pub has_fetch: bool,
+    /// How far it claims to have come. Nothing by connections of before version 6.
+    pub head: Head,
+    /// How far copies in sync with it have claimed to have come. Nothing by such connections either.
+    pub heads: Heads,
 }
 
 /// A host's command on its way from a member to the owner.
@@ -117,6 +124,8 @@ pub enum Refusal {
     Session,
     /// The copy is an old image, and not what the store says of it.
     OldImage,
+    /// The owner has claimed more before: its copy lacks what it has acknowledged.
+    Lags,
 }
 
 /// What is said.
@@ -144,6 +153,8 @@ pub enum Message {
     GrantAsk {
         /// Names the question.
         nonce: Nonce,
+        /// How far copies in sync, the owner's too, have claimed to have come. Nothing by connections of before version 6.
+        heads: Heads,
     },
     /// Owner: say the digest of a run of leaves.
     DigestAsk {
@@ -183,6 +194,8 @@ pub enum Message {
         nonce: Nonce,
         /// Granules that may still be written.
         free: u64,
+        /// How far the copy claims to have come. Nothing by connections of before version 6.
+        head: Head,
     },
     /// Member: a host's command that has come here.
     Forward(Forward),

@@ -6,16 +6,17 @@ use ashlar_block::{Label, Moment, Registrant};
 
 use crate::canary::Canary;
 use crate::candidate::{Candidate, Reason};
-use crate::event::{At, Config, Effect, EntryBook, Event, HostOperation, Names, Turn};
+use crate::event::{Alarm, At, Config, Effect, EntryBook, Event, HostOperation, Names, Turn};
 use crate::extent::Extent;
 use crate::fence::Origin;
 use crate::forward::Forwarder;
+use crate::heads::HeadBook;
 use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
 use crate::key::Size;
 use crate::lease::{GRANT_EVERY, Given};
 use crate::local::{Entry, Imported, Local};
-use crate::member::{Consequence, Heard, Member};
-use crate::message::{Envelope, Message, Refusal};
+use crate::member::{Consequence, Heard, Member, refuse};
+use crate::message::{Envelope, Join, Message, Refusal};
 use crate::owner::{Owner, REMOVE_AFTER, is_forwarded};
 use crate::pace::HELD_UP;
 use crate::quorum::Reply;
@@ -35,7 +36,10 @@ pub struct Replica {
     config: Config,
     names: Names,
     entry: EntryBook,
+    heads: HeadBook,
     is_old_image: bool,
+    /// Another copy knows of more that this one had.
+    lags: bool,
     /// Granules that this copy has in its pool.
     room: u64,
     given: Given,
@@ -69,6 +73,8 @@ impl Replica {
             room: config.shape.granules,
             names: Names::knowing(imported.size),
             entry: EntryBook::new(imported.entry),
+            heads: HeadBook::new(config.position, &imported),
+            lags: false,
             is_old_image: imported.is_old_image && !config.cage.sings(Canary::OldImageCounts),
             member: Member::default(),
             candidate: Candidate::new(now),
@@ -80,6 +86,12 @@ impl Replica {
         }
     }
 
+    /// All nodes have agreed on a version in which copies keep each other's counts: from now on the store is given what
+    /// this copy has heard. Before that it is known to this process only, and a pool stays one for an older program.
+    pub const fn keep_heads(&mut self) {
+        self.heads.keep();
+    }
+
     /// Something happened.
     pub fn handle(&mut self, event: Event, surroundings: Surroundings<'_>) {
         let Surroundings { now, local, out } = surroundings;
@@ -87,13 +99,17 @@ impl Replica {
             config,
             names,
             entry,
+            heads,
             is_old_image,
+            lags,
             room,
             ..
         } = self;
         let config = *config;
         let mut names = std::mem::take(names);
         let mut book = std::mem::replace(entry, EntryBook::new(Entry::default()));
+        let mut known =
+            std::mem::replace(heads, HeadBook::new(config.position, &Imported::default()));
         let mut turn = Turn {
             now,
             config: &config,
@@ -101,6 +117,8 @@ impl Replica {
             out,
             names: &mut names,
             entry: &mut book,
+            heads: &mut known,
+            lags: *lags,
             is_old_image: *is_old_image,
             room: *room,
         };
@@ -114,10 +132,14 @@ impl Replica {
         if self.owner.as_ref().is_some_and(Owner::ends) {
             self.step_down(&mut turn);
         }
+        if let Some(heads) = turn.heads.take_news(now) {
+            turn.local.remember(heads);
+        }
         self.follow_forwards(&mut turn);
         self.plan_tick(&turn, is_tick);
         self.names = names;
         self.entry = book;
+        self.heads = known;
     }
 
     fn dispatch(&mut self, turn: &mut Turn<'_>, event: Event) {
@@ -144,6 +166,7 @@ impl Replica {
             Event::Applied { token, result } => {
                 if result.is_ok() {
                     turn.names.goes_on(turn.now);
+                    turn.heads.comes_to(turn.local.head());
                 }
                 self.member.applied(turn, token, &result);
                 if let Some(owner) = self.owner.as_mut() {
@@ -161,6 +184,7 @@ impl Replica {
                 turn.entry.persisted(token);
                 let consequence = self.member.persisted(turn, &mut self.given, token);
                 self.is_old_image &= !self.member.was_added();
+                self.lags &= !self.member.was_added();
                 self.follow(turn, consequence);
                 if let Some(owner) = self.owner.as_mut() {
                     owner.persisted(turn, token);
@@ -348,6 +372,9 @@ impl Replica {
                 return;
             }
             self.step_down(turn);
+            if self.denies(turn, from, &envelope, &join) {
+                return;
+            }
             self.reason = Reason::default();
             if !turn.sings(Canary::JoinUnheard) {
                 self.candidate.follows(turn);
@@ -360,13 +387,44 @@ impl Replica {
         self.follow(turn, consequence);
     }
 
+    /// An owner whose copy lacks what it has acknowledged is not followed: this copy takes over, and leaves it out.
+    fn denies(
+        &mut self,
+        turn: &mut Turn<'_>,
+        from: Position,
+        envelope: &Envelope,
+        join: &Join,
+    ) -> bool {
+        // What a late one claims is what its owner had claimed then.
+        let is_late = self.member.is_late(turn, envelope);
+        let is_learner = join.absent.has(turn.config.position);
+        if is_late
+            || is_learner
+            || turn.is_old_image
+            || turn.lags
+            || !turn.lags_behind(from, join.claim)
+        {
+            return false;
+        }
+        let newest = self.newest(turn);
+        refuse(turn, from, envelope, newest, Refusal::Lags);
+        if self.candidate.denies(turn, envelope.epoch) {
+            turn.alarm(Alarm::Lags(from));
+        }
+        self.reason = Reason {
+            denied: Some(from),
+            ..Reason::default()
+        };
+        true
+    }
+
     fn follow(&mut self, turn: &mut Turn<'_>, consequence: Consequence) {
         if let Consequence::TakeOver = consequence
             && self.owner.is_none()
         {
             self.reason = Reason {
                 is_handoff: true,
-                is_owner_gone: false,
+                ..Reason::default()
             };
             self.candidate.hurry(turn);
         }
@@ -392,13 +450,17 @@ impl Replica {
         if self.owner.is_some() {
             return;
         }
-        let knows_of_others = self.reason.is_handoff || self.reason.is_owner_gone;
+        // One that was denied says nothing of what became of the others.
+        let is_gone = self.reason.is_owner_gone && self.reason.denied.is_none();
+        let knows_of_others = self.reason.is_handoff || is_gone;
         let patience = match knows_of_others {
             true => REMOVE_AFTER,
             false => turn.config.limits.power_loss_wait,
         };
         self.member = Member::default();
         self.reason = Reason::default();
+        // What only this copy has is what the volume is from now on.
+        self.lags = false;
         let mut owner = Owner::new(turn, stored, patience);
         if !knows_of_others {
             owner.proves_at_once();
@@ -422,6 +484,9 @@ impl Replica {
         if let Some(owner) = self.owner.take() {
             if owner.gave_up() {
                 self.gave_up = Some(turn.now);
+            }
+            if owner.lags() && !std::mem::replace(&mut self.lags, true) {
+                turn.alarm(Alarm::Lags(turn.config.position));
             }
             owner.stop(turn);
             if !turn.sings(Canary::NoStandBack) {
@@ -497,6 +562,12 @@ impl Replica {
     /// Whether this copy counts for nothing: it is of an older image, and was not copied in full yet.
     pub const fn is_old_image(&self) -> bool {
         self.is_old_image
+    }
+
+    /// Whether another copy knows of more that this one had: it owns nothing, and is in sync with none, before it was made
+    /// equal.
+    pub const fn lags(&self) -> bool {
+        self.lags
     }
 
     /// Granules that another copy misses, while this one gives it what it missed.

@@ -51,6 +51,26 @@ fn old_images_count_for_nothing() {
     assert!(matches!(images, Ok(50..)), "{images:?}");
 }
 
+/// What is too young for the quorum to know of it is known to the other copies: such an image serves no host, and is in
+/// sync again when it was made equal. Some are younger than what those remember, too.
+#[test]
+fn young_images_are_known_by_the_other_copies() {
+    let (mut young, mut unknown) = (0, 0);
+    for seed in 0..200 {
+        match run(seed, &Profile::YOUNG_IMAGE) {
+            Ok(lived) => {
+                young += lived.young_images;
+                unknown += lived.unknown_images;
+            }
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    assert!(
+        young > 25 && unknown < young,
+        "{young} young, {unknown} unknown"
+    );
+}
+
 /// Blocks that cannot be read are given by another copy: hosts hear nothing of it. So it is in the engine, where a
 /// drive errs now and then and its mirror does not.
 #[test]
@@ -165,7 +185,7 @@ fn every_canary_of_the_engine_is_noticed() {
             },
             ..on_engines(profile)
         });
-        let failure = first_failure(0..CANARY_SEEDS, &worlds);
+        let failure = first_failure(0..ENGINE_SEEDS, &worlds);
         failure.inspect(|failure| println!("{canary:?}: {failure}"))
     };
     let canaries = ashlar_store::Canary::REPLICATED.into_iter();
@@ -174,7 +194,7 @@ fn every_canary_of_the_engine_is_noticed() {
         .collect();
     assert!(
         unnoticed.is_empty(),
-        "{unnoticed:?} in {CANARY_SEEDS} seeds"
+        "{unnoticed:?} in {ENGINE_SEEDS} seeds"
     );
 }
 
@@ -315,6 +335,7 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         Canary::HandoffUnasked => Profile::QUORUM_AWAY,
         Canary::PauseIsSilence | Canary::SlowIsStuck => Profile::STEADY,
         Canary::OldImageCounts => Profile::OLD_IMAGE,
+        Canary::LagsUnseen => Profile::YOUNG_IMAGE,
         Canary::HealUnlocked | Canary::HealUnmatched => Profile {
             engines: 0,
             ..Profile::BAD_BLOCKS

@@ -67,8 +67,8 @@ pub use manage::{Manage, Managed, VolumePlan};
 pub use membership::{Membership, NodeMemory};
 pub use recover::{ImportOptions, Imported, import, missing_members};
 pub use replica::{
-    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaSize,
-    ReplicaTag, Till,
+    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaMark, ReplicaPromise,
+    ReplicaSize, ReplicaTag, Till,
 };
 pub use sizes::{Grain, Sizes};
 pub use tier::{HotTier, Share};

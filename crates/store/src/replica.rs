@@ -70,6 +70,15 @@ pub struct ReplicaSize {
     pub register: u64,
 }
 
+/// What is remembered of another copy's pool: how many changes it had made durable, at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaMark {
+    /// Which copy.
+    pub uuid: [u8; 16],
+    /// How many; 0 says nothing.
+    pub head: u64,
+}
+
 /// What becomes of the own plane when the promise changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnPlane {

@@ -324,6 +324,8 @@ fn a_new_version_rolls_through_a_cluster_and_is_agreed_on_when_all_speak_it() {
     let said = b.cluster.order(one, &order, HOUR).expect("obeyed");
     assert_eq!(said, order);
     assert_eq!(b.cluster.config().versions, next(), "nothing is agreed on");
+    let may_leave = |node: &rig::Node| node.cluster.config().has_agreed_on(ours + 1);
+    assert!(!may_leave(&b));
     // It may be started from the old program again.
     let dir = b.stop();
     let b = room.start(&dir);
@@ -340,6 +342,7 @@ fn a_new_version_rolls_through_a_cluster_and_is_agreed_on_when_all_speak_it() {
     until("they meet", || a.reaches("b") && b.reaches("a"));
     speak(&a, &b, ours + 1);
     assert_eq!(a.cluster.status().agreed, Some(ours + 1));
+    assert!(may_leave(&a) && may_leave(&b));
     // What speaks only the old one is told so, by name, whether it joins or is started again.
     let refused = room.join_as(&second, "c", Versions::OURS).expect_err("old");
     let speaks = format!("speaks {}", Versions::OURS);

@@ -87,7 +87,7 @@ fn what_is_no_node_or_another_version_is_told_apart() {
         (b"HTTP/1.1 400 Bad Request".to_vec(), "no node of Ashlar"),
         (
             newer,
-            "versions 7 to 9 of the protocol between nodes, this one (a) versions 4 to 5",
+            "versions 7 to 9 of the protocol between nodes, this one (a) versions 4 to 6",
         ),
         (unknown, "reason 77"),
         (Vec::new(), "closed the connection"),
@@ -127,11 +127,11 @@ fn strangers_get_nothing_and_stop_nobody() {
         "another protocol"
     );
     let mut newer = [0; 96];
-    newer[..8].copy_from_slice(b"ASHP\x06\0\x01\0");
+    newer[..8].copy_from_slice(b"ASHP\x07\0\x01\0");
     let answer = answer_to(at, &newer);
     assert_eq!(
         answer[..8],
-        *b"ASHP\x05\0\x01\x01",
+        *b"ASHP\x06\0\x01\x02",
         "its version, and that it is why"
     );
     newer[7] = 1;

@@ -4,6 +4,8 @@ mod size;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
@@ -55,6 +57,8 @@ pub(crate) struct ReplicaPlan {
     pub(crate) size: Option<Size>,
     /// The copy is of an older image than what its pool had come to.
     pub(crate) is_old_image: bool,
+    /// All nodes have agreed that copies durably keep how far others have come.
+    pub(crate) keeps_heads: Arc<AtomicBool>,
 }
 
 /// What a copy needs of the rest of the node. Nothing here blocks.
@@ -601,6 +605,9 @@ impl Replicated {
 
     fn hear_one(&mut self, event: Event, ground: &mut Ground<'_>) {
         let mut effects = Vec::new();
+        if self.plan.keeps_heads.load(Ordering::Relaxed) {
+            self.replica.keep_heads();
+        }
         let Ground { engine, out, now } = ground;
         let local = &mut EngineLocal::new(engine, &mut self.copy, *now, out);
         let surroundings = Surroundings {
@@ -772,7 +779,7 @@ impl Replicated {
                 .collect(),
             proof: self.proof.clone(),
             published: engine.published(),
-            is_old_image: self.replica.is_old_image(),
+            is_old_image: self.replica.is_old_image() || self.replica.lags(),
             is_unproven: self.replica.is_unproven(),
             troubles: self.peers.iter().map(|peer| peer.trouble.clone()).collect(),
         }

@@ -299,7 +299,9 @@ impl Owner {
         let key = self.stored.key.clone();
         self.joined = self.joined.minus(key.absent());
         let removed = before.in_sync.minus(key.in_sync);
-        self.announce(turn, (key.in_sync.minus(before.in_sync), removed));
+        let added = key.in_sync.minus(before.in_sync);
+        self.added = self.added.union(added);
+        self.announce(turn, (added, removed));
         // One that was removed may have a session again, as if it were in sync.
         for position in removed.iter() {
             if let Some(peer) = self.peers[position.index()].as_mut() {

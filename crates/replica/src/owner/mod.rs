@@ -143,6 +143,8 @@ pub(crate) struct Owner {
     peers: [Option<Peer>; MAX_MEMBERS],
     sessions: u32,
     joined: Positions,
+    /// Who came into sync in this epoch.
+    added: Positions,
     held: Held,
     reads: Vec<Reading>,
     /// The register was read: hosts are served.
@@ -182,6 +184,8 @@ pub(crate) struct Owner {
     ends: bool,
     /// It does so because its own store has failed.
     gave_up: bool,
+    /// It does so because another copy knows of more that this one had.
+    lags: bool,
     /// Until then another copy could not do better: hosts hear of errors.
     endures_until: Option<Moment>,
 }
@@ -190,6 +194,11 @@ impl Owner {
     /// Whether it has found out that it is not the owner any more.
     pub(crate) const fn ends(&self) -> bool {
         self.ends
+    }
+
+    /// Whether another copy knows of more that this one had.
+    pub(crate) const fn lags(&self) -> bool {
+        self.lags
     }
 
     pub(crate) const fn epoch(&self) -> Epoch {

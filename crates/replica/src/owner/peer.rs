@@ -7,7 +7,8 @@ use ashlar_block::Moment;
 use super::learner::Learner;
 use crate::event::{Effect, Turn};
 use crate::extent::ExtentSet;
-use crate::ids::{Epoch, Low, Position, Positions, ReplicaUuid, SessionId};
+use crate::heads::Mark;
+use crate::ids::{Epoch, Head, Low, Position, Positions, ReplicaUuid, SessionId};
 use crate::message::{Envelope, Message};
 use crate::pace::Heard;
 
@@ -52,6 +53,8 @@ pub(crate) struct Peer {
     pub(crate) told_low: Low,
     /// Its connection's version has FETCH.
     pub(crate) has_fetch: bool,
+    /// How far it claims to have come.
+    pub(crate) claim: Head,
     /// It could not write something: it leaves the in-sync set.
     pub(crate) has_failed: bool,
     pub(crate) learner: Option<Learner>,
@@ -72,6 +75,7 @@ impl Peer {
             told: Positions::NONE,
             told_low: Low::BASE_OPEN,
             has_fetch: false,
+            claim: Head(0),
             has_failed: false,
             learner: None,
             attached: None,
@@ -92,6 +96,12 @@ impl Peer {
         ) {
             self.done = Heard::new(now);
         }
+    }
+
+    /// What it claims, if it is this copy.
+    pub(crate) const fn claims(&self, replica: ReplicaUuid) -> Mark {
+        let head = self.claim;
+        Mark { replica, head }
     }
 
     /// Whether messages go to it.
@@ -122,6 +132,7 @@ impl Peer {
         self.session = session;
         self.told = told;
         self.told_low = Low::BASE_OPEN;
+        self.claim = Head(0);
         (self.sends, self.expects) = (0, 0);
     }
 

@@ -5,9 +5,10 @@ use super::heal::Fetched;
 use super::peer::{Attached, Link, Taken};
 use super::{Owner, Work};
 use crate::canary::Canary;
-use crate::event::Turn;
+use crate::event::{Alarm, Turn};
 use crate::extent::ExtentSet;
-use crate::ids::{Position, Positions, SessionId};
+use crate::heads::{Heads, Mark};
+use crate::ids::{Head, Position, Positions, SessionId};
 use crate::lease::{GRANT_EVERY, Given};
 use crate::message::{Attach, Envelope, Join, Message, Refusal};
 
@@ -48,13 +49,19 @@ impl Owner {
     /// Asks all for a grant; who answers is alive, too.
     pub(super) fn ask_grants(&mut self, turn: &mut Turn<'_>) {
         let (nonce, epoch) = (self.held.ask(turn.now), self.epoch);
+        let told = turn.heads.told(turn.config.uuid);
         for peer in self
             .peers
             .iter_mut()
             .flatten()
             .filter(|peer| peer.can_be_heard())
         {
-            peer.send(turn, epoch, Message::GrantAsk { nonce });
+            // A member believes what it is told: not before it has said itself what it knows.
+            let heads = match peer.link {
+                Link::Live => told,
+                Link::Closed(_) | Link::Joining(_) | Link::Learning => Heads::default(),
+            };
+            peer.send(turn, epoch, Message::GrantAsk { nonce, heads });
         }
     }
 
@@ -80,6 +87,10 @@ impl Owner {
                 incarnation: turn.config.incarnation,
                 absent,
                 members: self.stored.key.members.positions(),
+                claim: Mark {
+                    replica: turn.config.uuid,
+                    head: turn.heads.claim(),
+                },
             };
             peer.send(turn, self.epoch, Message::Join(join));
         }
@@ -156,7 +167,8 @@ impl Owner {
             Message::Ack { sequence } => self.acknowledged(turn, from, sequence),
             Message::CopyAck { copy } => self.copied(turn, from, copy),
             Message::Failed => self.member_failed(turn, from),
-            Message::Grant { nonce, .. } => {
+            Message::Grant { nonce, head, .. } => {
+                self.hears_of(turn, from, head);
                 self.held.granted(from, nonce);
                 self.run_reads(turn);
                 self.consider_change(turn);
@@ -203,15 +215,26 @@ impl Owner {
             self.ends = true;
             return;
         }
+        let peer = self.peers[from.index()].as_ref();
+        if peer.is_none_or(|peer| peer.session != envelope.session) {
+            return;
+        }
+        if reason == Refusal::Lags && self.counts(from) {
+            (self.lags, self.ends) = (true, true);
+            return;
+        }
         let Some(peer) = self.peers[from.index()].as_mut() else {
             return;
         };
-        if peer.session != envelope.session {
-            return;
-        }
         peer.has_failed |= reason == Refusal::OldImage;
         self.close(turn, from);
         self.consider_change(turn);
+    }
+
+    /// Whether a copy is in sync, and is not being left out: it may own. What one says that may not is no reason to stop: no
+    /// other copy could be left that serves.
+    fn counts(&self, position: Position) -> bool {
+        self.stored.key.in_sync.has(position) && !self.removing().has(position)
     }
 
     /// Whether a copy answers JOIN, and has not before: a second learner would leave what the first has in the line.
@@ -229,19 +252,75 @@ impl Owner {
         if known.is_none_or(|member| member.replica != attach.uuid) {
             // A place that was given up, and this owner has not read that yet; or its pool was made anew. It is no copy
             // in sync: it comes back as a learner.
-            if let Some(peer) = self.peers[from.index()].as_mut() {
-                peer.has_failed = true;
-            }
-            self.close(turn, from);
-            return self.consider_change(turn);
+            return self.leaves_out(turn, from);
+        }
+        let claim = Mark {
+            replica: attach.uuid,
+            head: attach.head,
+        };
+        if turn.lags_behind(from, claim) {
+            return self.lags_there(turn, from);
         }
         if let Some(peer) = self.peers[from.index()].as_mut() {
             peer.has_fetch = attach.has_fetch;
+            peer.claim = attach.head;
         }
         let mut uncertain = attach.own.clone();
         uncertain.clip(self.shape(turn.at()).granules);
         self.bring(turn, from, &uncertain);
         self.open(turn, from, Link::Live);
+        self.hears_of_others(turn, &attach.heads);
+    }
+
+    /// A copy that answers from a place in sync is not what it should be: it comes back as a learner.
+    fn leaves_out(&mut self, turn: &mut Turn<'_>, position: Position) {
+        if let Some(peer) = self.peers[position.index()].as_mut() {
+            peer.has_failed = true;
+        }
+        self.joined = self.joined.without(position);
+        self.close(turn, position);
+        self.consider_change(turn);
+    }
+
+    /// How far a copy in sync claims to have come.
+    fn hears_of(&mut self, turn: &mut Turn<'_>, from: Position, head: Head) {
+        let replica = self.stored.key.members.get(from).map(|one| one.replica);
+        let is_in_sync = self.stored.key.in_sync.has(from);
+        if let (Some(peer), Some(replica)) = (self.peers[from.index()].as_mut(), replica)
+            && peer.link == Link::Live
+            && is_in_sync
+        {
+            peer.claim = peer.claim.max(head);
+            turn.heads.hear(from, Mark { replica, head });
+        }
+    }
+
+    /// How far copies in sync had come, as one of them remembers: of those that have joined, each is to have that. It may
+    /// have missed that one was made equal in this epoch, and counts from there.
+    fn hears_of_others(&mut self, turn: &mut Turn<'_>, heads: &Heads) {
+        let mut lag = Positions::NONE;
+        for position in self.stored.key.in_sync.minus(self.added).iter() {
+            turn.heads.hear(position, heads.marks()[position.index()]);
+            let member = self.stored.key.members.get(position);
+            let peer = self.peers[position.index()].as_ref();
+            if let (Some(peer), Some(member)) = (peer, member)
+                && peer.link == Link::Live
+                && turn.lags_behind(position, peer.claims(member.replica))
+            {
+                lag = lag.with(position);
+            }
+        }
+        lag.iter()
+            .for_each(|position| self.lags_there(turn, position));
+    }
+
+    /// A copy in sync lacks what it has acknowledged. People hear it once, however long its removal takes.
+    fn lags_there(&mut self, turn: &mut Turn<'_>, position: Position) {
+        let peer = self.peers[position.index()].as_ref();
+        if peer.is_some_and(|peer| !peer.has_failed) {
+            turn.alarm(Alarm::Lags(position));
+        }
+        self.leaves_out(turn, position);
     }
 
     fn has_attached(&mut self, turn: &mut Turn<'_>, from: Position, attach: &Attach) {

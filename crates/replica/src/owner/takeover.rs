@@ -43,6 +43,7 @@ impl Owner {
             peers,
             sessions: 0,
             joined: Positions::NONE.with(turn.config.position),
+            added: Positions::NONE,
             held: Held::default(),
             reads: Vec::new(),
             is_open: false,
@@ -69,6 +70,7 @@ impl Owner {
             is_isolated: false,
             ends: false,
             gave_up: false,
+            lags: false,
             endures_until: None,
         };
         if turn.sings(Canary::ResumeEpoch) && turn.entry.durable().promised == owner.epoch {

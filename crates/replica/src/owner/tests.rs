@@ -13,19 +13,21 @@ use crate::event::{
 };
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
+use crate::heads::{Heads, Mark};
 use crate::ids::{
-    CommandId, Epoch, Incarnation, Known, Leaf, NodeId, Position, Positions, ReplicaUuid,
+    CommandId, Epoch, Head, Incarnation, Known, Leaf, NodeId, Position, Positions, ReplicaUuid,
     SessionId, ShardId, Token, VolumeId,
 };
 use crate::key::{Key, MemberId, Members, OwnerId, Size};
 use crate::leaves::Leaves;
 use crate::local::{Entry, EntryChange, Imported, Local, Tag};
-use crate::message::{Attach, Content, Envelope, Message, RecordKind};
+use crate::message::{Attach, Content, Envelope, Join, Message, RecordKind, Refusal};
 use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
 mod exact;
 mod giving;
+mod heads;
 mod heal;
 mod pacing;
 mod runs;
@@ -57,6 +59,8 @@ fn attach_of(position: Position) -> Attach {
         uuid: member(position.index() as u8).replica,
         own: ExtentSet::new(),
         free: 1 << 40,
+        head: Head(0),
+        heads: Heads::default(),
     }
 }
 
@@ -79,6 +83,9 @@ struct Model {
     now: Moment,
     busy_until: Moment,
     later: VecDeque<(Moment, Event)>,
+    /// How far it has come, and what it was given to remember of others.
+    head: u64,
+    remembered: Vec<Heads>,
 }
 
 impl Default for Model {
@@ -96,6 +103,8 @@ impl Default for Model {
             now: Moment::ORIGIN,
             busy_until: Moment::ORIGIN,
             later: VecDeque::new(),
+            head: 0,
+            remembered: Vec::new(),
         }
     }
 }
@@ -113,6 +122,7 @@ impl Model {
 impl Local for Model {
     fn apply(&mut self, token: Token, extent: Extent, content: Content, tag: Option<Tag>) {
         self.is_bad &= tag.is_some() || content != self.good;
+        self.head += 1;
         self.lost.remove(extent);
         let result = Ok(());
         self.ends(extent.count(), Event::Applied { token, result });
@@ -150,6 +160,12 @@ impl Local for Model {
     }
     fn mark(&mut self, _: Position, _: Extent) {}
     fn clear(&mut self, _: Position, _: Extent) {}
+    fn head(&mut self) -> Head {
+        Head(self.head)
+    }
+    fn remember(&mut self, heads: Heads) {
+        self.remembered.push(heads);
+    }
     fn is_drained(&self) -> bool {
         true
     }
@@ -167,6 +183,11 @@ struct Plan {
     in_sync: Positions,
     uncertain: ExtentSet,
     copies: u8,
+    /// How far this copy has come, and what it has heard.
+    head: u64,
+    heads: Heads,
+    /// All nodes have agreed that counts are kept.
+    is_agreed: bool,
 }
 
 impl Default for Plan {
@@ -179,6 +200,9 @@ impl Default for Plan {
             in_sync: Positions::first(1),
             uncertain: ExtentSet::new(),
             copies: 2,
+            head: 0,
+            heads: Heads::default(),
+            is_agreed: true,
         }
     }
 }
@@ -196,6 +220,9 @@ struct Rig {
     proofs: Vec<Proof>,
     /// What is uncertain at the other copy.
     uncertain_there: ExtentSet,
+    /// How far the other copy claims to have come, and what it has heard of others.
+    head_there: Head,
+    heads_there: Heads,
     /// A leaf that the other copy does not have as it should.
     differs: Option<Leaf>,
     /// By session: with whom it is, and the number of that copy's next message.
@@ -262,13 +289,20 @@ impl Rig {
             },
             is_old_image: false,
             size: None,
+            head: Head(plan.head),
+            heads: plan.heads,
         };
         let now = Moment::from_nanos(1_000_000_000);
+        let mut replica = Replica::new(config, imported, now);
+        if plan.is_agreed {
+            replica.keep_heads();
+        }
         Self {
-            replica: Replica::new(config, imported, now),
+            replica,
             local: Model {
                 missing: plan.missing,
                 uncertain: plan.uncertain,
+                head: plan.head,
                 ..Model::default()
             },
             quorum,
@@ -278,6 +312,8 @@ impl Rig {
             alarms: Vec::new(),
             proofs: Vec::new(),
             uncertain_there: ExtentSet::new(),
+            head_there: Head(0),
+            heads_there: Heads::default(),
             differs: None,
             sessions: BTreeMap::new(),
             told: Positions::NONE.with(at(1)),
@@ -452,6 +488,8 @@ impl Rig {
                 let answer = match self.in_sync().has(with) {
                     true => Message::Joined(Attach {
                         own: self.uncertain_there.clone(),
+                        head: self.head_there,
+                        heads: self.heads_there,
                         ..attach_of(with)
                     }),
                     false => Message::Attach(attach_of(with)),
@@ -469,9 +507,10 @@ impl Rig {
                     copy: *copy,
                     digest: self.digest(*leaves),
                 },
-                Message::GrantAsk { nonce } => Message::Grant {
+                Message::GrantAsk { nonce, .. } => Message::Grant {
                     nonce: *nonce,
                     free: 1 << 40,
+                    head: self.head_there,
                 },
                 Message::Record(record) => Message::Ack {
                     sequence: record.sequence,

@@ -1,9 +1,10 @@
 use bytes::Bytes;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
+use super::heads::Said;
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, FetchBody, GrantBody,
-    HAS_FETCH, HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody,
+    HAS_FETCH, HAS_HEADS, HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody,
     RefuseBody, content, kind,
 };
 use super::{Codec, Frame, MAX_BODY_BYTES, MAX_DATA_BYTES, WireError, forward};
@@ -92,6 +93,7 @@ impl Codec {
                 bytes,
             });
         }
+        let (body, said) = self.split_heads(kind, body)?;
         Ok(match kind {
             kind::JOIN => {
                 let body: JoinBody = whole(body)?;
@@ -101,6 +103,7 @@ impl Codec {
                     incarnation: Incarnation(body.incarnation.get()),
                     absent: positions(body.absent)?,
                     members: positions(body.members)?,
+                    claim: said.claim,
                 })
             }
             kind::RECORD => {
@@ -141,6 +144,7 @@ impl Codec {
             },
             kind::GRANT_ASK => Message::GrantAsk {
                 nonce: Nonce(number(body)?),
+                heads: said.heads,
             },
             kind::DIGEST_ASK => {
                 let body: DigestAskBody = whole(body)?;
@@ -176,8 +180,8 @@ impl Codec {
                 }
             }
             kind::HANDOFF => empty(body, Message::Handoff)?,
-            kind::JOINED => Message::Joined(self.attach(body)?),
-            kind::ATTACH => Message::Attach(self.attach(body)?),
+            kind::JOINED => Message::Joined(self.attach(body, said)?),
+            kind::ATTACH => Message::Attach(self.attach(body, said)?),
             kind::REFUSE => {
                 let body: RefuseBody = whole(body)?;
                 zeroes(&body.zero)?;
@@ -185,6 +189,7 @@ impl Codec {
                     0 => Refusal::Epoch,
                     1 => Refusal::Session,
                     2 => Refusal::OldImage,
+                    3 if self.version >= HAS_HEADS => Refusal::Lags,
                     _ => return Err(WireError::Field("a refusal's reason")),
                 };
                 let promised = Epoch(body.promised.get());
@@ -205,6 +210,7 @@ impl Codec {
                 Message::Grant {
                     nonce: Nonce(body.nonce.get()),
                     free: body.free.get(),
+                    head: said.head,
                 }
             }
             kind::DIGEST => {
@@ -252,7 +258,7 @@ impl Codec {
         fits.then_some(extent).ok_or(wrong)
     }
 
-    fn attach(self, body: &[u8]) -> Result<Attach, WireError> {
+    fn attach(self, body: &[u8], said: Said) -> Result<Attach, WireError> {
         let (body, rest): (AttachBody, _) = front(body)?;
         zeroes(&body.zero)?;
         Ok(Attach {
@@ -260,6 +266,8 @@ impl Codec {
             own: ranges(body.ranges.get(), rest)?,
             free: body.free.get(),
             has_fetch: self.version >= HAS_FETCH,
+            head: said.head,
+            heads: said.heads,
         })
     }
 }

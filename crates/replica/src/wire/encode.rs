@@ -25,6 +25,7 @@ impl Codec {
         );
         let mut head = vec![0; HEADER_BYTES];
         let (kind, data) = body(&envelope.message, &mut head);
+        self.put_heads(&envelope.message, &mut head);
         let body = &head[HEADER_BYTES..];
         let mut header = Header {
             magic: MAGIC,
@@ -98,7 +99,7 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
             put(to, &EntryBody { absent, zero }, kind::ENTRY)
         }
         Message::Commit { low } => number(to, low.0, kind::COMMIT),
-        Message::GrantAsk { nonce } => number(to, nonce.0, kind::GRANT_ASK),
+        Message::GrantAsk { nonce, .. } => number(to, nonce.0, kind::GRANT_ASK),
         Message::DigestAsk {
             copy,
             leaves,
@@ -135,6 +136,7 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
                     Refusal::Epoch => 0,
                     Refusal::Session => 1,
                     Refusal::OldImage => 2,
+                    Refusal::Lags => 3,
                 },
                 zero: [0; 3],
             };
@@ -147,7 +149,7 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
             put(to, &CopyAckBody { copy, zero }, kind::COPY_ACK)
         }
         Message::Failed => kind::FAILED,
-        Message::Grant { nonce, free } => {
+        Message::Grant { nonce, free, .. } => {
             let nonce = nonce.0.into();
             let free = (*free).into();
             put(to, &GrantBody { nonce, free }, kind::GRANT)

@@ -7,10 +7,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(super) const MAGIC: [u8; 4] = *b"ASHR";
 /// The newest version that this program speaks: raised with that of the connections between nodes. Since 1: commands
 /// that members forward (FWD, DONE, LABEL), and JOINED says which copy it is of. Since 2: JOIN says who has copies.
-/// Since 3: DIGEST? is about a run of leaves. Since 5: FETCH and FETCHED.
-pub const WIRE_VERSION: u8 = 5;
+/// Since 3: DIGEST? is about a run of leaves. Since 5: FETCH and FETCHED. Since 6: how far copies have come.
+pub const WIRE_VERSION: u8 = 6;
 /// From this version on there are FETCH and FETCHED.
 pub(super) const HAS_FETCH: u8 = 5;
+/// From this version on it is said how far copies claim to have come.
+pub const HAS_HEADS: u8 = 6;
 /// Bytes before a message's body.
 pub const HEADER_BYTES: usize = 48;
 
@@ -110,6 +112,16 @@ layouts! {
     GrantBody[16] {
         nonce: U64,
         free: U64,
+    }
+    /// Behind JOIN, and three of them behind GRANT?, JOINED and ATTACH, by position: which copy, and how far it claims to
+    /// have come.
+    MarkBody[24] {
+        replica: [u8; 16],
+        head: U64,
+    }
+    /// Behind GRANT, and before those of JOINED and ATTACH: how far the copy claims to have come.
+    HeadBody[8] {
+        head: U64,
     }
     DigestBody[24] {
         digest: [u8; 16],

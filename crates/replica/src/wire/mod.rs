@@ -5,6 +5,7 @@
 mod decode;
 mod encode;
 mod forward;
+mod heads;
 mod layout;
 #[cfg(test)]
 mod tests;
@@ -16,12 +17,12 @@ use bytes::Bytes;
 use crate::member::MAX_RANGES;
 use crate::message::Envelope;
 
-pub use layout::{HEADER_BYTES, WIRE_VERSION};
+pub use layout::{HAS_HEADS, HEADER_BYTES, WIRE_VERSION};
 
 /// Largest data of a message, in bytes.
 pub const MAX_DATA_BYTES: usize = 32 << 20;
 /// Largest body: ATTACH with as many ranges as one says.
-const MAX_BODY_BYTES: usize = 32 + 16 * MAX_RANGES;
+const MAX_BODY_BYTES: usize = 32 + 16 * MAX_RANGES + 8 + 72;
 
 /// How messages of a volume become bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,12 +2,14 @@ use ashlar_block::{AssociationId, HostId, Label, Registrant};
 use bytes::Bytes;
 use proptest::prelude::*;
 
+use super::layout::{HAS_FETCH, HAS_HEADS};
 use super::{Codec, Frame, HEADER_BYTES, MAX_DATA_BYTES, WIRE_VERSION, WireError};
 use crate::event::{HostOperation, Outcome};
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
+use crate::heads::{Heads, Mark};
 use crate::ids::{
-    CopyId, Epoch, FetchId, ForwardId, Incarnation, Leaf, Low, NodeId, Nonce, Positions,
+    CopyId, Epoch, FetchId, ForwardId, Head, Incarnation, Leaf, Low, NodeId, Nonce, Positions,
     ReplicaSequence, ReplicaUuid, SessionId, ShardId, VolumeId,
 };
 use crate::leaves::Leaves;
@@ -65,21 +67,28 @@ fn messages() -> impl Strategy<Value = Message> {
     let reasons = prop_oneof![
         Just(Refusal::Epoch),
         Just(Refusal::Session),
-        Just(Refusal::OldImage)
+        Just(Refusal::OldImage),
+        Just(Refusal::Lags)
     ];
     let copies = extents().prop_flat_map(|extent| (Just(extent), contents(extent)));
     prop_oneof![
         records(),
-        (any::<u32>(), any::<u64>(), positions(), positions()).prop_map(
-            |(owner, incarnation, absent, members)| {
+        (
+            any::<u32>(),
+            any::<u64>(),
+            positions(),
+            positions(),
+            marks()
+        )
+            .prop_map(|(owner, incarnation, absent, members, claim)| {
                 Message::Join(Join {
                     owner: NodeId(owner),
                     incarnation: Incarnation(incarnation),
                     absent,
                     members,
+                    claim,
                 })
-            }
-        ),
+            }),
         (any::<u32>(), copies).prop_map(|(copy, (extent, content))| Message::Copy {
             copy: CopyId(copy),
             extent,
@@ -87,8 +96,11 @@ fn messages() -> impl Strategy<Value = Message> {
         }),
         positions().prop_map(|absent| Message::Entry { absent }),
         any::<u64>().prop_map(|low| Message::Commit { low: Low(low) }),
-        any::<u64>().prop_map(|nonce| Message::GrantAsk {
-            nonce: Nonce(nonce)
+        (any::<u64>(), [marks(), marks(), marks()]).prop_map(|(nonce, marks)| {
+            Message::GrantAsk {
+                nonce: Nonce(nonce),
+                heads: Heads::new(marks),
+            }
         }),
         (
             any::<u32>(),
@@ -122,9 +134,12 @@ fn messages() -> impl Strategy<Value = Message> {
         }),
         any::<u32>().prop_map(|copy| Message::CopyAck { copy: CopyId(copy) }),
         Just(Message::Failed),
-        (any::<u64>(), any::<u64>()).prop_map(|(nonce, free)| Message::Grant {
-            nonce: Nonce(nonce),
-            free
+        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(nonce, free, head)| {
+            Message::Grant {
+                nonce: Nonce(nonce),
+                free,
+                head: Head(head),
+            }
         }),
         (any::<u32>(), any::<u128>()).prop_map(|(copy, digest)| Message::Digest {
             copy: CopyId(copy),
@@ -154,11 +169,21 @@ fn fetched() -> impl Strategy<Value = (Extent, Option<Content>)> {
 }
 
 fn attaches() -> impl Strategy<Value = Attach> {
-    (any::<[u8; 16]>(), sets(), any::<u64>()).prop_map(|(uuid, own, free)| Attach {
-        uuid: ReplicaUuid(uuid),
+    let heads = [marks(), marks(), marks()];
+    (marks(), sets(), any::<u64>(), heads).prop_map(|(mark, own, free, heads)| Attach {
+        uuid: mark.replica,
         own,
         free,
         has_fetch: true,
+        head: mark.head,
+        heads: Heads::new(heads),
+    })
+}
+
+fn marks() -> impl Strategy<Value = Mark> {
+    (any::<[u8; 16]>(), any::<u64>()).prop_map(|(replica, head)| Mark {
+        replica: ReplicaUuid(replica),
+        head: Head(head),
     })
 }
 
@@ -300,7 +325,7 @@ fn sample() -> Vec<u8> {
 fn a_message_is_laid_out_as_the_document_says() {
     let bytes = sample();
     assert_eq!(bytes.len(), HEADER_BYTES + 8);
-    assert_eq!(&bytes[..8], b"ASHR\x05\x05\x03\0");
+    assert_eq!(&bytes[..8], b"ASHR\x06\x05\x03\0");
     assert_eq!(bytes[8..16], 0x1122u64.to_le_bytes());
     assert_eq!(bytes[16..20], 4u32.to_le_bytes());
     assert_eq!(bytes[20..24], 5u32.to_le_bytes());
@@ -352,6 +377,8 @@ fn an_uncertain_set_that_is_too_fine_is_said_coarser() {
         own: fine.clone().collect(),
         free: 1,
         has_fetch: true,
+        head: Head(1),
+        heads: Heads::default(),
     });
     let envelope = envelope(message);
     let Ok(Frame::Whole { envelope, .. }) = CODEC.decode(&bytes(&envelope)) else {
@@ -391,7 +418,11 @@ fn a_message_is_of_its_connections_version() {
 #[test]
 fn an_older_version_has_no_fetch() {
     let older = Codec {
-        version: WIRE_VERSION - 1,
+        version: HAS_FETCH - 1,
+        ..CODEC
+    };
+    let codec = Codec {
+        version: HAS_FETCH,
         ..CODEC
     };
     let attach = |has_fetch| Attach {
@@ -399,9 +430,11 @@ fn an_older_version_has_no_fetch() {
         own: Extent::new(3, 2).into_iter().collect(),
         free: 1,
         has_fetch,
+        head: Head(0),
+        heads: Heads::default(),
     };
     for message in [Message::Joined, Message::Attach] {
-        for (codec, has_fetch) in [(older, false), (CODEC, true)] {
+        for (codec, has_fetch) in [(older, false), (codec, true)] {
             let sent = codec.encode(&envelope(message(attach(true)))).head;
             let Ok(Frame::Whole { envelope: is, .. }) = codec.decode(&sent.into()) else {
                 panic!("a message");
@@ -464,5 +497,65 @@ fn what_has_no_room_in_a_message_is_not_asked_for() {
             let is_wrong = matches!(answer, Err(WireError::Length { .. }));
             assert_eq!(is_wrong, is_refused, "{answer:?}");
         }
+    }
+}
+
+/// Who speaks an older version says nothing of how far it has come, and hears nothing; what it does say is as it was.
+#[test]
+fn an_older_version_says_nothing_of_heads() {
+    let older = Codec {
+        version: HAS_HEADS - 1,
+        ..CODEC
+    };
+    let says = Mark {
+        replica: ReplicaUuid([9; 16]),
+        head: Head(7),
+    };
+    let messages = |mark: Mark| {
+        let attach = Attach {
+            uuid: says.replica,
+            own: Extent::new(3, 2).into_iter().collect(),
+            free: 1,
+            has_fetch: true,
+            head: mark.head,
+            heads: Heads::new([mark; 3]),
+        };
+        [
+            Message::Join(Join {
+                owner: NodeId(1),
+                incarnation: Incarnation(1),
+                absent: Positions::NONE,
+                members: Positions::first(2),
+                claim: mark,
+            }),
+            Message::Joined(attach.clone()),
+            Message::Attach(attach),
+            Message::GrantAsk {
+                nonce: Nonce(1),
+                heads: Heads::new([mark; 3]),
+            },
+            Message::Grant {
+                nonce: Nonce(1),
+                free: 1,
+                head: mark.head,
+            },
+        ]
+    };
+    let more = [24, 80, 80, 72, 8];
+    for ((sent, heard), more) in messages(says)
+        .into_iter()
+        .zip(messages(Mark::default()))
+        .zip(more)
+    {
+        let newer = CODEC.encode(&envelope(sent.clone())).head;
+        let bytes = older.encode(&envelope(sent)).head;
+        assert_eq!(newer.len(), bytes.len() + more);
+        let Ok(Frame::Whole { envelope: is, .. }) = older.decode(&bytes.into()) else {
+            panic!("a message");
+        };
+        assert_eq!(is.message, heard);
+        let (kind, body) = (newer[5], &newer[HEADER_BYTES..newer.len() - 1]);
+        let cut = CODEC.message(kind, body, Bytes::new());
+        assert!(cut.is_err(), "{cut:?}");
     }
 }

@@ -2,8 +2,8 @@
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Config, Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, Position,
-    Tag, Token,
+    Config, Content, Entry, EntryChange, Event, Extent, ExtentSet, Head, Heads, Known, Leaf, Local,
+    Position, Tag, Token,
 };
 
 use super::model::Value;
@@ -54,10 +54,26 @@ impl Backing {
         }
     }
 
+    /// How far it had come when it was imported, or since.
+    pub(crate) fn found(&self) -> Head {
+        match self {
+            Self::Simulated(store) => store.found(),
+            Self::Engine(store) => store.found(),
+        }
+    }
+
+    /// What is remembered of other copies.
+    pub(crate) const fn heads(&self) -> Heads {
+        match self {
+            Self::Simulated(store) => store.heads(),
+            Self::Engine(store) => store.heads(),
+        }
+    }
+
     /// A copy of it as it is; the engine's drives cannot be copied.
     pub(crate) fn image(&self) -> Option<Self> {
         match self {
-            Self::Simulated(store) => Some(Self::Simulated(store.clone())),
+            Self::Simulated(store) => Some(Self::Simulated(Box::new(store.image()))),
             Self::Engine(_) => None,
         }
     }
@@ -277,6 +293,14 @@ impl Local for Backing {
 
     fn clear(&mut self, position: Position, extent: Extent) {
         self.local_mut().clear(position, extent);
+    }
+
+    fn head(&mut self) -> Head {
+        self.local_mut().head()
+    }
+
+    fn remember(&mut self, heads: Heads) {
+        self.local_mut().remember(heads);
     }
 
     fn is_drained(&self) -> bool {

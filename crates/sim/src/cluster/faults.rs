@@ -57,6 +57,8 @@ pub(crate) enum Fault {
     Stand { node: usize, lasts: Duration },
     /// After so long all lose power, and a node's drives come back as they are now.
     OldImage { node: usize, lasts: Duration },
+    /// The same at last, and neither the quorum nor the node itself knows of it.
+    YoungImage { node: usize, lasts: Duration },
     /// A block of a store, or of a drive of it, cannot be read until it is written.
     Spoil { node: usize },
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_replica::{
-    Config, Effect, Event, Imported, Incarnation, MemberId, Replica, Shape, Surroundings, Token,
+    Config, Effect, Event, Imported, Incarnation, Key, MemberId, Replica, Shape, Surroundings,
+    Token,
 };
 
 use super::backing::Backing;
@@ -87,6 +88,11 @@ pub(crate) struct Node {
     pub(crate) comes_back_old: bool,
     /// The copy is known to be an old image, and was not copied in full since.
     pub(crate) is_old: bool,
+    /// Nothing but other copies knows that it is one; and whether it has left the in-sync set since.
+    pub(crate) is_young: bool,
+    pub(crate) has_left: bool,
+    /// It was an image once: what others have heard before may be more than it has come to since.
+    pub(crate) was_image: bool,
     /// When it has done all of that.
     free_at: Moment,
     /// Cut off from the quorum.
@@ -114,6 +120,9 @@ impl Node {
             image: None,
             comes_back_old: false,
             is_old: false,
+            is_young: false,
+            has_left: false,
+            was_image: false,
             free_at: Moment::ORIGIN,
             is_isolated: false,
         }
@@ -133,13 +142,26 @@ impl Node {
         self.config.incarnation = Incarnation(self.config.incarnation.0 + 1);
         let imported = Imported {
             entry: self.store.entry(),
-            is_old_image: self.is_old,
+            is_old_image: self.is_old && !self.is_young,
             size: None,
+            head: self.store.found(),
+            heads: self.store.heads(),
         };
         let granules = self.store.content().len() as u64;
         self.config.shape = Shape::new(granules, self.config.shape.leaf_granules);
         let now = self.clock.read(now);
-        self.replica = Some(Replica::new(self.config, imported, now));
+        let mut replica = Replica::new(self.config, imported, now);
+        replica.keep_heads();
+        self.replica = Some(replica);
+    }
+
+    /// The key has changed: an image that was made equal is none.
+    pub(crate) fn look_at_key(&mut self, key: &Key) {
+        let is_in_sync = key.is_in_sync(self.config.position, self.member());
+        if self.is_young && self.has_left && is_in_sync {
+            (self.is_old, self.is_young) = (false, false);
+        }
+        self.has_left = self.is_young && (self.has_left || !is_in_sync);
     }
 
     pub(crate) const fn member(&self) -> MemberId {
@@ -165,7 +187,7 @@ impl Node {
         if let Some(replica) = self.replica.as_mut() {
             let local = &mut self.store;
             replica.handle(event, Surroundings { now, local, out });
-            self.is_old &= replica.is_old_image();
+            self.is_old &= self.is_young || replica.is_old_image();
         }
     }
 }

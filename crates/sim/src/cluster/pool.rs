@@ -7,8 +7,8 @@ use std::time::Duration;
 use ashlar_block::{BlockSize, BufferPool, ErrorKind, IoError, Moment};
 use ashlar_copy::{Copy, EngineLocal, NameCount, unwritten, volume_of};
 use ashlar_replica::{
-    Content, Entry, EntryChange, Event, Extent, ExtentSet, Known, Leaf, Local, OwnPlane, Position,
-    Positions, Shape, Tag, Token,
+    Content, Entry, EntryChange, Event, Extent, ExtentSet, Head, Heads, Known, Leaf, Local,
+    OwnPlane, Position, Positions, Shape, Tag, Token,
 };
 use ashlar_store::format::{Reserve, Salt};
 use ashlar_store::{
@@ -309,6 +309,14 @@ impl PoolStore {
         self.copy.entry()
     }
 
+    pub(crate) fn found(&self) -> Head {
+        Head(self.engine.replica_head(self.volume))
+    }
+
+    pub(crate) const fn heads(&self) -> Heads {
+        self.copy.imported(false).heads
+    }
+
     /// Counts changes of what the invariants look at.
     pub(crate) fn version(&self) -> u64 {
         self.version + self.engine.published()
@@ -336,12 +344,19 @@ impl PoolStore {
     /// The process dies; with the power, what drives had not flushed goes, too. Another process imports the pool.
     pub(crate) fn crash(&mut self, chance: &mut Chance) -> Result<(), String> {
         let power = chance.happens(500);
+        let before = self.engine.published();
         self.devices = DriveTable::default();
         for drive in &self.drives {
             drive.borrow_mut().crash(power);
         }
         let running = import(&self.rig, &self.drives, self.canary)?;
         (self.engine, self.devices) = (running.engine, DriveTable::new(running.devices));
+        let found = self.engine.published();
+        if found < before {
+            return Err(format!(
+                "the pool had come to {before}, and comes back with {found}"
+            ));
+        }
         self.out = Outbox::default();
         self.events.clear();
         self.posted = false;
@@ -510,6 +525,15 @@ impl Local for PoolStore {
     fn read(&mut self, token: Token, extent: Extent) {
         self.posted = true;
         self.local().read(token, extent);
+    }
+
+    fn head(&mut self) -> Head {
+        self.local().head()
+    }
+
+    fn remember(&mut self, heads: Heads) {
+        self.posted = true;
+        self.local().remember(heads);
     }
 
     fn persist(&mut self, token: Token, change: EntryChange) {

@@ -55,6 +55,8 @@ pub struct Profile {
     pub spoils: u32,
     /// All lose power, and a node comes back with an old image of its drives.
     pub old_images: u32,
+    /// At last all lose power, and a node comes back with an image that is younger than what the quorum remembers.
+    pub is_young: bool,
     /// Nothing fails but one member at last; the others' stores are slow, and the owner is held up.
     pub is_steady: bool,
     /// The quorum is away for most of the time, while something else goes wrong now and then.
@@ -92,6 +94,7 @@ impl Profile {
         proofs: 600,
         engines: 100,
         old_images: 0,
+        is_young: false,
         spoils: 0,
         is_steady: false,
         is_away: false,
@@ -167,6 +170,18 @@ impl Profile {
         ..Self::CRASH
     };
 
+    /// Drives are restored from copies that are younger than what the quorum remembers of them.
+    pub const YOUNG_IMAGE: Self = Self {
+        name: "young-image",
+        commands: 250,
+        faults: 16,
+        is_young: true,
+        engines: 0,
+        reseats: 0,
+        grows: 0,
+        ..Self::CRASH
+    };
+
     /// Blocks cannot be read until they are written, or are given by another copy.
     pub const BAD_BLOCKS: Self = Self {
         name: "bad-blocks",
@@ -180,10 +195,11 @@ impl Profile {
     pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
 
     /// Those that are run by their names only.
-    pub const BY_NAME: [Self; 4] = [
+    pub const BY_NAME: [Self; 5] = [
         Self::STEADY,
         Self::QUORUM_AWAY,
         Self::OLD_IMAGE,
+        Self::YOUNG_IMAGE,
         Self::BAD_BLOCKS,
     ];
 

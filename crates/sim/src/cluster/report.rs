@@ -22,6 +22,12 @@ pub struct Summary {
     pub trials: u64,
     /// Copies that came back as old images.
     pub old_images: u64,
+    /// Copies that came back as images younger than what the quorum remembers, and that another copy knows of.
+    pub young_images: u64,
+    /// Those that no other copy knows of, and that lack what was acknowledged or read: no promise is kept of them.
+    pub unknown_images: u64,
+    /// How often a copy was found to lack what it had acknowledged.
+    pub lags: u64,
     /// Blocks that could not be read.
     pub spoilt: u64,
     /// Ranges that other copies gave back.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use ashlar_block::{ErrorKind, IoError};
 use ashlar_replica::{
-    Cage, Canary, Content, Entry, EntryChange, Epoch, Event, Extent, ExtentSet, Known, Leaf, Local,
-    Low, MAX_MEMBERS, OwnPlane, Position, ReplicaSequence, Shape, Tag, Token,
+    Cage, Canary, Content, Entry, EntryChange, Epoch, Event, Extent, ExtentSet, Head, Heads, Known,
+    Leaf, Local, Low, MAX_MEMBERS, OwnPlane, Position, ReplicaSequence, Shape, Tag, Token,
 };
 use bytes::Bytes;
 
@@ -103,6 +103,10 @@ pub(crate) struct Store {
     pub(crate) bad: BTreeSet<u64>,
     /// Counts changes of what the invariants look at.
     version: u64,
+    /// Counts what has become durable; a crash takes nothing of it back.
+    head: Head,
+    /// What is remembered of other copies.
+    heads: Heads,
 }
 
 impl Store {
@@ -129,6 +133,8 @@ impl Store {
             is_broken: false,
             bad: BTreeSet::new(),
             version: 0,
+            head: Head(1),
+            heads: Heads::default(),
         }
     }
 
@@ -142,6 +148,23 @@ impl Store {
 
     pub(crate) const fn entry(&self) -> Entry {
         self.entry
+    }
+
+    /// Its drives as they are now: what is on its way is not there.
+    pub(crate) fn image(&self) -> Self {
+        Self {
+            pending: Vec::new(),
+            fresh: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) const fn found(&self) -> Head {
+        self.head
+    }
+
+    pub(crate) const fn heads(&self) -> Heads {
+        self.heads
     }
 
     /// What the invariants look at has changed more often than that.
@@ -261,6 +284,7 @@ impl Store {
             return;
         }
         self.version += 1;
+        self.head.0 += 1;
         for granule in granules.iter().flat_map(Extent::granules) {
             let value = match content {
                 Content::Zeroes => 0,
@@ -332,6 +356,7 @@ impl Store {
 
     fn enter(&mut self, change: EntryChange) {
         self.version += 1;
+        self.head.0 += 1;
         let before = self.entry.absent;
         let after = change.entry.absent;
         let uncertain = self.uncertain();
@@ -521,6 +546,15 @@ impl Local for Store {
     fn clear(&mut self, position: Position, extent: Extent) {
         self.version += 1;
         self.planes[position.index()].remove(extent);
+    }
+
+    fn head(&mut self) -> Head {
+        self.head
+    }
+
+    fn remember(&mut self, heads: Heads) {
+        self.head.0 += 1;
+        self.heads = heads;
     }
 
     fn is_drained(&self) -> bool {

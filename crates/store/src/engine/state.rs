@@ -208,7 +208,7 @@ impl Engine {
             add_log_copies: AddLogCopies::default(),
             drive_io: DriveIo::new(parts.drive_timeout),
             tag: None,
-            replicas: Replicas::found(parts.replicas),
+            replicas: Replicas::found(parts.replicas, parts.sequence),
             ops: Slab::new(),
             failed: None,
             // What a crash has left to be done begins by itself.

@@ -5,7 +5,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::FormatError;
 use super::bytes::{Reader, counter, ensure, zeroes};
 use super::entry::VOLUME_GRANULES;
-use crate::replica::{Committed, POSITIONS, ReplicaIdentity, ReplicaPromise, ReplicaSize, Till};
+use crate::replica::{
+    Committed, POSITIONS, ReplicaIdentity, ReplicaMark, ReplicaPromise, ReplicaSize, Till,
+};
 use crate::sizes::GRANULE;
 
 const WHAT: &str = "replica page";
@@ -66,6 +68,8 @@ pub struct ReplicaEntry {
     pub saved: u64,
     /// How large the volume was said to be, if it ever was.
     pub size: Option<ReplicaSize>,
+    /// How far other copies' pools had come, by position.
+    pub marks: [ReplicaMark; POSITIONS],
 }
 
 /// A page of a plane.
@@ -113,10 +117,18 @@ struct RawEntry {
     saved: U64,
     said_granules: U64,
     said_register: U64,
-    padding: [u8; GRANULE - 104],
+    marks: [RawMark; POSITIONS],
+    padding: [u8; GRANULE - 176],
 }
 
 const _: () = assert!(size_of::<RawEntry>() == GRANULE);
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawMark {
+    uuid: [u8; 16],
+    head: U64,
+}
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -157,6 +169,10 @@ impl ReplicaEntry {
             raw.said_granules = size.granules.into();
             raw.said_register = size.register.into();
         }
+        raw.marks = self.marks.map(|mark| RawMark {
+            uuid: mark.uuid,
+            head: mark.head.into(),
+        });
         raw.as_bytes().to_vec()
     }
 
@@ -214,6 +230,10 @@ impl ReplicaEntry {
             },
             saved: raw.saved.get(),
             size: is_said.then_some(said),
+            marks: raw.marks.map(|mark| ReplicaMark {
+                uuid: mark.uuid,
+                head: mark.head.get(),
+            }),
         })
     }
 }

@@ -3,16 +3,19 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
+use ashlar_block::{BlockRange, Durability, ErrorKind, Moment, Operation, Request};
+use ashlar_store::format::ReplicaPage;
 use ashlar_store::{
-    Committed, Event, Manage, Managed, OwnPlane, ReplicaChange, ReplicaIdentity, ReplicaPromise,
-    ReplicaSize, ReplicaTag,
+    Committed, Event, Manage, Managed, OwnPlane, ReplicaChange, ReplicaIdentity, ReplicaMark,
+    ReplicaPromise, ReplicaSize, ReplicaTag,
 };
 use uuid::Uuid;
 
 use crate::common::{Bench, pattern};
 
 const GRANULES: u64 = 4096;
+/// What is remembered of other copies is written after that, at the latest.
+const NEWS_WAIT: u64 = 50_000_000;
 
 fn replica(bench: &mut Bench) -> u32 {
     let volume = bench.volume(GRANULES, 2);
@@ -126,6 +129,118 @@ fn records_are_uncertain_until_they_are_committed_and_a_crash_knows_no_less() {
     assert_eq!(uncertain(&bench, volume), BTreeSet::new());
     let bench = bench.restart();
     assert_eq!(uncertain(&bench, volume), (80..83).chain([1000]).collect());
+}
+
+/// It is written by itself, once, and lets the logs go of nothing.
+#[test]
+fn what_is_remembered_of_other_copies_outlives_a_crash() {
+    let mut bench = Bench::new(2, 48 << 20);
+    let volume = replica(&mut bench);
+    let other = bench.volume(GRANULES, 2);
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    let before = bench.engine.published();
+    let mut marks = [ReplicaMark::default(); 3];
+    marks[1] = ReplicaMark {
+        uuid: [7; 16],
+        head: 99,
+    };
+    bench.engine.replica_remember(volume, marks);
+    bench.run(Event::Tick);
+    assert!(bench.engine.next_deadline().is_some());
+    bench.pass(NEWS_WAIT);
+    let written = bench.engine.published();
+    assert!(written > before);
+    bench.engine.replica_remember(volume, marks);
+    bench.pass(NEWS_WAIT);
+    assert_eq!(bench.engine.published(), written, "nothing is new");
+    let mut bench = bench.restart();
+    assert_eq!(bench.engine.replica_marks(volume), marks);
+    let found = bench.engine.published();
+    assert!(found >= written);
+    // What others write says nothing of this copy.
+    bench.write(other, 0, &pattern(2, 9)).unwrap();
+    assert!(bench.engine.published() > found);
+    assert_eq!(bench.engine.replica_head(volume), found);
+    let now = bench.engine.replica_comes_to(volume);
+    assert_eq!(now, bench.engine.published());
+    assert_eq!(bench.engine.replica_head(volume), now);
+    assert_eq!(uncertain(&bench, volume), (5..8).collect());
+
+    bench.engine.replica_remember(volume, Default::default());
+    change(&mut bench, volume, absent(3, 0b010));
+    let bench = bench.restart();
+    assert_eq!(
+        bench.engine.replica_marks(volume),
+        [ReplicaMark::default(); 3]
+    );
+}
+
+/// Bytes 104 to 175 of an entry, as the document has them; what remembers nothing is an entry for older programs.
+#[test]
+fn what_is_remembered_is_laid_out_as_the_document_says() {
+    let mut page = vec![0; 4096];
+    page[0] = 1;
+    page[4..8].copy_from_slice(&1000u32.to_le_bytes());
+    page[8..16].copy_from_slice(&GRANULES.to_le_bytes());
+    let decoded = |page: &[u8]| match ReplicaPage::decode(page) {
+        Ok(ReplicaPage::Entry(entry)) => entry,
+        other => panic!("{other:?}"),
+    };
+    let entry = decoded(&page);
+    assert_eq!(entry.marks, [ReplicaMark::default(); 3]);
+    assert_eq!(entry.encode(), page);
+    for (at, byte) in [(104, 1), (128, 2), (152, 3)] {
+        page[at..at + 16].fill(byte);
+        page[at + 16..at + 24].copy_from_slice(&u64::from(byte).to_le_bytes());
+    }
+    let marks = [1, 2, 3].map(|byte| ReplicaMark {
+        uuid: [byte; 16],
+        head: u64::from(byte),
+    });
+    let entry = decoded(&page);
+    assert_eq!(entry.marks, marks);
+    assert_eq!(entry.encode(), page);
+    page[176] = 1;
+    assert!(
+        ReplicaPage::decode(&page).is_err(),
+        "nothing is behind that"
+    );
+}
+
+/// Volumes of a pool that remember something at other times are written together, and with what is written anyway.
+#[test]
+fn what_volumes_remember_is_written_together() {
+    let mut bench = Bench::new(2, 48 << 20);
+    let volumes = [
+        replica(&mut bench),
+        replica(&mut bench),
+        replica(&mut bench),
+    ];
+    let before = bench.engine.published();
+    let says = |bench: &mut Bench, head| {
+        for volume in volumes {
+            let uuid = [7; 16];
+            let marks = [ReplicaMark { uuid, head }; 3];
+            bench.engine.replica_remember(volume, marks);
+            bench.run(Event::Tick);
+        }
+    };
+    says(&mut bench, 5);
+    assert_eq!(bench.engine.published(), before);
+    let later = Moment::from_nanos(NEWS_WAIT);
+    assert!(bench.engine.next_deadline().is_some_and(|at| at <= later));
+    bench.pass(NEWS_WAIT);
+    assert!(bench.engine.published() > before);
+    says(&mut bench, 6);
+    bench.volume(GRANULES, 2);
+    let bench = bench.restart();
+    for volume in volumes {
+        assert_eq!(
+            bench.engine.replica_marks(volume)[0].head,
+            6,
+            "beside another change"
+        );
+    }
 }
 
 #[test]

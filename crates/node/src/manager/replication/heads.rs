@@ -2,13 +2,17 @@
 //!
 //! The quorum remembers how far each pool with copies had come, a little behind ([`Head`]). A pool that has less when it
 //! is imported has lost acknowledged writes: none of its copies counts as in sync, or serves, before it was copied in
-//! full. What is younger than the quorum's memory is found by the proof that follows a loss of power everywhere.
+//! full. What is younger than the quorum's memory is known by what other copies remember of it, and what they do not know
+//! is found by the proof that follows a loss of power everywhere. A copy that others have found to lack something is
+//! marked, too: its process may end before it was made equal, and the next one would claim what its pool has written since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ashlar_cluster::{Head, Kind, Problem};
+use ashlar_replica::HAS_HEADS;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -21,6 +25,8 @@ use crate::pool::ReplicaMail;
 
 /// How often the quorum is told how far pools have come.
 const EVERY: Duration = Duration::from_secs(2);
+/// Since this version between nodes copies keep how far others have come.
+const KEEPS_HEADS: u16 = HAS_HEADS as u16;
 
 /// Begins to tell the quorum.
 pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<()> {
@@ -33,6 +39,9 @@ pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<()> {
             };
             manager.take_up_waiting();
             manager.follow_addresses(&mut config);
+            if let Ok(replication) = manager.replication() {
+                replication.look_at_agreement();
+            }
             manager.tell_heads(&mut told);
         }
     };
@@ -41,6 +50,14 @@ pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<()> {
 }
 
 impl Replication {
+    /// What copies keep of others makes their pools ones that no older program takes: so they keep it when all nodes have
+    /// agreed on a version that has it.
+    pub(super) fn look_at_agreement(&self) {
+        if self.cluster.config().has_agreed_on(KEEPS_HEADS) {
+            self.keeps_heads.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Changes what is remembered of a pool, if there is something to change.
     fn change_head(
         &self,
@@ -162,8 +179,7 @@ impl PoolManager {
             return Ok(None);
         };
         let before = held.head.clone();
-        held.head.old.retain(|volume| !seen.sound.contains(volume));
-        held.head.published = held.head.published.max(seen.published);
+        seen.tell(&mut held.head);
         if held.head != before {
             replication.cluster.put_head(pool, &held)?;
         }
@@ -180,9 +196,10 @@ impl PoolManager {
             };
             let seen = pools.entry(place.pool_id).or_default();
             seen.published = seen.published.max(view.published);
-            if !view.is_old_image {
-                seen.sound.insert(place.volume);
-            }
+            match view.is_old_image {
+                true => seen.old.insert(place.volume),
+                false => seen.sound.insert(place.volume),
+            };
         }
         pools
     }
@@ -194,4 +211,44 @@ struct Seen {
     published: u64,
     /// Volumes whose copies here are what they should be.
     sound: BTreeSet<Uuid>,
+    /// Those whose copies here lack something.
+    old: BTreeSet<Uuid>,
+}
+
+impl Seen {
+    /// What the quorum remembers of it.
+    fn tell(&self, head: &mut Head) {
+        head.old.retain(|volume| !self.sound.contains(volume));
+        let known: BTreeSet<Uuid> = head.old.iter().copied().collect();
+        head.old.extend(self.old.difference(&known));
+        head.published = head.published.max(self.published);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy that others have found to lack something stays marked when its process ends, until it was made equal.
+    #[test]
+    fn a_copy_that_lacks_something_is_marked_until_it_is_sound() {
+        let volumes = [1, 2, 3].map(Uuid::from_u128);
+        let seen = |old: &[Uuid], sound: &[Uuid]| Seen {
+            published: 7,
+            sound: sound.iter().copied().collect(),
+            old: old.iter().copied().collect(),
+        };
+        let mut head = Head {
+            published: 9,
+            old: vec![volumes[2]],
+        };
+        seen(&volumes[..1], &volumes[1..2]).tell(&mut head);
+        assert_eq!(head.old, [volumes[2], volumes[0]]);
+        seen(&volumes[..1], &[]).tell(&mut head);
+        assert_eq!(head.old, [volumes[2], volumes[0]], "once");
+        seen(&[], &[]).tell(&mut head);
+        assert_eq!(head.old, [volumes[2], volumes[0]], "its process has ended");
+        seen(&[], &volumes[..1]).tell(&mut head);
+        assert_eq!((head.old, head.published), (vec![volumes[2]], 9));
+    }
 }

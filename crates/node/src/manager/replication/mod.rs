@@ -37,6 +37,7 @@ pub(super) use self::services::ClusterNodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -82,6 +83,8 @@ pub(super) struct Replication {
     hosts: Hosts,
     /// As it is remembered.
     state: Arc<StateFile>,
+    /// Copies durably keep how far others have come: all nodes have agreed on a version that has it.
+    keeps_heads: Arc<AtomicBool>,
     /// What is known of volumes besides their copies' own account.
     shown: Arc<Mutex<BTreeMap<Uuid, Shown>>>,
     /// Who keeps services on volumes, and hears what other nodes say of them.
@@ -219,6 +222,7 @@ impl PoolManager {
             hosts: Hosts::default(),
             events,
             state,
+            keeps_heads: Arc::default(),
             shown,
             services: OnceLock::new(),
         })
@@ -339,6 +343,7 @@ impl PoolManager {
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let members = self.members_of(replication, pool.id, volume)?;
+        replication.look_at_agreement();
         let plan = ReplicaPlan {
             name: volume.name.clone(),
             volume: volume_id(volume.uuid),
@@ -349,6 +354,7 @@ impl PoolManager {
             reservations: reservations.clone(),
             size,
             is_old_image: self.is_old_image(replication, pool, volume)?,
+            keeps_heads: replication.keeps_heads.clone(),
         };
         let link = Link {
             cluster: replication.cluster.clone(),

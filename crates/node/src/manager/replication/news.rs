@@ -297,6 +297,11 @@ fn alarm_text(alarm: &Alarm) -> String {
             extent.first() * GRANULE
         ),
         Alarm::OldImage => "this copy is an old image: it is copied in full".into(),
+        Alarm::Lags(position) => format!(
+            "{position} has acknowledged what it does not have: its pool was put back to an older state, or its drives \
+             have lost what they had said to be durable. It serves nothing, and does not count as in sync, until it \
+             was made equal to a copy that has it. If none serves by then, what keeps that one is said at its node"
+        ),
     }
 }
 

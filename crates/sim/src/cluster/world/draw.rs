@@ -49,6 +49,11 @@ impl<'a> World<'a> {
             1 => REMOVE_AFTER,
             _ => Duration::from_secs(2),
         };
+        // One that is left out says nothing of an image.
+        let power_loss_wait = match profile.is_young {
+            true => POWER_LOSS_WAIT,
+            false => power_loss_wait,
+        };
         let prove_every = match aside.happens(profile.proofs) {
             true => Duration::from_millis(aside.pick(&[200, 2000])),
             false => Duration::from_secs(3600),
@@ -145,6 +150,7 @@ impl<'a> World<'a> {
             growths: Growths::default(),
             heals_at: Moment::ORIGIN + lasts,
             has_healed: false,
+            dark_until: Moment::ORIGIN,
             stage: Stage::Lives,
             steady: None,
             left: None,
@@ -203,7 +209,11 @@ impl<'a> World<'a> {
             let fault = faults::draw(&mut self.chance, profile, count);
             self.at(after, Happening::Fault(fault));
         }
-        self.at(lasts, Happening::Heal);
+        let heals = match profile.is_young {
+            true => self.plan_young_image(lasts),
+            false => lasts,
+        };
+        self.at(heals, Happening::Heal);
         self.plan_operator(profile, lasts);
         self.plan_growth(profile, lasts);
     }

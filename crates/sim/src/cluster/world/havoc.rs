@@ -111,6 +111,7 @@ impl World<'_> {
                 self.put_aside(node);
                 self.at(lasts, Happening::Over(fault));
             }
+            Fault::YoungImage { node, lasts } => self.put_aside_a_little(node, lasts),
             Fault::Spoil { node } => self.spoil(node),
             Fault::Jump { node, by } => self.nodes[node].clock.jump(self.now, by),
             Fault::Stand { node, lasts } => {
@@ -145,6 +146,7 @@ impl World<'_> {
             Fault::Slow { node, .. } => self.nodes[node].slowness = 1,
             Fault::Stand { node, .. } => self.nodes[node].clock.stand(self.now, false),
             Fault::OldImage { node, .. } => self.turn_back(node),
+            Fault::YoungImage { node, .. } => return self.turn_back_a_little(node),
             Fault::Power { .. }
             | Fault::Break { .. }
             | Fault::Spill { .. }
@@ -268,6 +270,9 @@ impl World<'_> {
     }
 
     pub(super) fn start(&mut self, node: usize) {
+        if self.now < self.dark_until {
+            return self.start_after_dark(node);
+        }
         if self.nodes[node].replica.is_none() {
             self.restore(node);
             self.catch_up_size(node);
@@ -296,6 +301,16 @@ impl World<'_> {
     }
 
     pub(super) fn heal(&mut self) -> Result<(), String> {
+        if self.has_healed {
+            return Ok(());
+        }
+        self.mend()?;
+        (0..self.nodes.len()).for_each(|node| self.start(node));
+        Ok(())
+    }
+
+    /// Nothing fails from now on.
+    pub(super) fn mend(&mut self) -> Result<(), String> {
         self.say(|| "faults end".into());
         self.has_healed = true;
         self.wires.mend_all();
@@ -310,7 +325,6 @@ impl World<'_> {
             self.nodes[node].is_isolated = false;
             self.nodes[node].clock.stand(self.now, false);
             self.go_on(node)?;
-            self.start(node);
         }
         Ok(())
     }

@@ -4,6 +4,8 @@ use super::*;
 
 /// How long all are without power: what was asked of the quorum before has been done or not.
 const DARK: Duration = Duration::from_secs(2);
+/// What is younger the quorum does not know of.
+const MEMORY: Duration = Duration::from_secs(2);
 
 impl World<'_> {
     /// A copy of a node's drives is put aside.
@@ -37,10 +39,88 @@ impl World<'_> {
         }
     }
 
+    /// While hosts are busy. When faults end if nothing comes of it.
+    pub(super) fn plan_young_image(&mut self, lasts: Duration) -> Duration {
+        let nodes = self.nodes.len() as u64;
+        let node = self.chance.below(nodes) as usize;
+        let age = self.chance.time(MEMORY);
+        let fault = Fault::YoungImage { node, lasts: age };
+        let after = lasts * self.chance.between(600, 1000) as u32 / 1000;
+        self.at(after, Happening::Fault(fault));
+        lasts + MEMORY
+    }
+
+    /// The same, of a copy in sync: of that node, if its copy is one.
+    pub(super) fn put_aside_a_little(&mut self, node: usize, lasts: Duration) {
+        let nodes = self.nodes.len();
+        let mut from_here = (node..node + nodes).map(|n| n % nodes);
+        let node = from_here.find(|&n| self.seen.key.in_sync.has(position(n)));
+        if let Some(node) = node {
+            self.put_aside(node);
+            self.at(lasts, Happening::Over(Fault::YoungImage { node, lasts }));
+        }
+    }
+
+    /// All lose power, and that node's drives are to come back as they were when they were put aside, if another copy in
+    /// sync remembers that it had come further. Nothing fails after that.
+    pub(super) fn turn_back_a_little(&mut self, node: usize) -> Result<(), String> {
+        let Some(image) = self.nodes[node].image.take().filter(|_| !self.has_healed) else {
+            return Ok(());
+        };
+        self.mend()?;
+        self.heals_at = self.now + DARK;
+        self.dark_until = self.now + DARK;
+        for node in 0..self.nodes.len() {
+            self.crash(node);
+            self.start_after_dark(node);
+        }
+        let (me, replica) = (position(node), self.nodes[node].config.uuid);
+        if !self.seen.key.in_sync.has(me) {
+            return Ok(());
+        }
+        let others = self.seen.key.in_sync.without(me).iter();
+        let heard = others.map(|one| self.nodes[one.index()].store.heads().of(me, replica));
+        let Some(heard) = heard.max() else {
+            return Ok(());
+        };
+        if heard > image.found() {
+            self.nodes[node].image = Some(image);
+            self.nodes[node].comes_back_old = true;
+            self.nodes[node].is_young = true;
+        } else {
+            let mut granules = 0..image.content().len();
+            let lacks = granules.any(|granule| !self.model.may_be(granule, image.value(granule)));
+            self.summary.unknown_images += u64::from(lacks);
+        }
+        Ok(())
+    }
+
+    /// A process starts some time after power is back.
+    pub(super) fn start_after_dark(&mut self, node: usize) {
+        let after = self.dark_until - self.now + self.chance.time(Duration::from_millis(1500));
+        let over = Fault::Crash {
+            node,
+            lasts: DARK,
+            is_certified: false,
+        };
+        self.at(after, Happening::Over(over));
+    }
+
+    /// A copy is said to lack what it has acknowledged.
+    pub(super) fn lags(&mut self, copy: Position) -> Result<(), String> {
+        self.summary.lags += 1;
+        match self.nodes[copy.index()].was_image {
+            true => Ok(()),
+            false => Err(format!("{copy} is said to lack something, and does not")),
+        }
+    }
+
     /// Before its process starts. Only one of several copies in sync can be lost like that; and it is not the owner's,
-    /// whose changes of the key may leave it as the only one.
+    /// whose changes of the key may leave it as the only one: but for a young image, of which that is settled by now.
     pub(super) fn restore(&mut self, node: usize) {
+        let is_young = std::mem::take(&mut self.nodes[node].is_young);
         if !std::mem::take(&mut self.nodes[node].comes_back_old) {
+            self.nodes[node].is_young = is_young;
             return;
         }
         let Some(image) = self.nodes[node].image.take() else {
@@ -48,19 +128,24 @@ impl World<'_> {
         };
         let key = &self.seen.key;
         let others = key.in_sync.without(position(node));
-        let is_owner = key.owner.node == self.nodes[node].config.node;
+        let is_owner = key.owner.node == self.nodes[node].config.node && !is_young;
         let is_alone = others.is_empty() || others.iter().any(|one| self.nodes[one.index()].is_old);
-        if is_alone || is_owner {
+        let is_absent = is_young && !key.in_sync.has(position(node));
+        if is_alone || is_owner || is_absent {
             return;
         }
-        self.say(|| format!("node {node} comes back with an old image"));
-        self.summary.old_images += 1;
+        let age = if is_young { "a young" } else { "an old" };
+        self.say(|| format!("node {node} comes back with {age} image"));
+        match is_young {
+            true => self.summary.young_images += 1,
+            false => self.summary.old_images += 1,
+        }
         let one = &mut self.nodes[node];
         let version = one.store.version();
         one.store = image;
         // It was full then, and what would end that has gone by.
         one.store.set_full(false);
-        one.is_old = true;
+        (one.is_old, one.is_young, one.was_image) = (true, is_young, true);
         if let Err(why) = one.store.crash(&mut self.chance) {
             one.trouble = Some(format!("node {node}: {why}"));
         }

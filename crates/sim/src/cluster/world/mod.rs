@@ -191,6 +191,8 @@ pub(crate) struct World<'a> {
     growths: Growths,
     heals_at: Moment,
     has_healed: bool,
+    /// No process starts before.
+    dark_until: Moment,
     stage: Stage,
     /// What must stay as it is.
     steady: Option<Calm>,
@@ -484,6 +486,8 @@ impl World<'_> {
                 match alarm {
                     Alarm::Diverged { position, .. } => self.diverged(position)?,
                     Alarm::Differs { .. } if self.flip().is_some() => {}
+                    Alarm::Differs { position, .. } if self.nodes[position.index()].is_young => {}
+                    Alarm::Lags(position) => self.lags(position)?,
                     Alarm::Differs { .. }
                     | Alarm::StoreIsOld { .. }
                     | Alarm::StoreWentBack { .. }
@@ -551,6 +555,7 @@ impl World<'_> {
             let before = self.seen.key.in_sync;
             let owner = key.position(key.owner.node).map_or(0, Position::index);
             for node in &mut self.nodes {
+                node.look_at_key(&key);
                 node.is_new &= !key.is_in_sync(node.config.position, node.member());
             }
             self.seen = Seen::new(held.revision, key);

@@ -6,7 +6,8 @@ use std::ops::Range;
 use super::plane::{Plane, Unsaved};
 use crate::format::{PlanePage, PlaneShape, ReplicaEntry};
 use crate::replica::{
-    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaPromise, ReplicaSize, ReplicaTag, Till,
+    Committed, OwnPlane, POSITIONS, ReplicaChange, ReplicaMark, ReplicaPromise, ReplicaSize,
+    ReplicaTag, Till,
 };
 use crate::{Cage, Canary};
 
@@ -30,6 +31,8 @@ struct Kept {
 struct Save {
     holds: Option<u64>,
     change: Option<ReplicaChange>,
+    /// Nothing but what is remembered of other copies: what comes next need not wait for it.
+    is_news: bool,
 }
 
 /// An order that the entry of the next save answers.
@@ -79,6 +82,10 @@ pub(crate) struct Copy {
     coming: u8,
     /// Something was cleared or voided that the pages still have.
     is_stale: bool,
+    /// The entry that was staged last does not have what is remembered of other copies.
+    has_news: bool,
+    /// How far the pool had come when this copy was last said to.
+    head: u64,
 }
 
 impl Copy {
@@ -99,6 +106,8 @@ impl Copy {
             waiting: VecDeque::new(),
             coming: 0,
             is_stale: false,
+            has_news: false,
+            head: 0,
         }
     }
 
@@ -272,9 +281,44 @@ impl Copy {
         self.ask(order);
     }
 
+    /// The pool has come so far.
+    pub(super) const fn comes_to(&mut self, head: u64) {
+        self.head = head;
+    }
+
+    /// How far it had come then.
+    pub(super) const fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// This is remembered of other copies from now on: the next entry has it.
+    pub(super) fn remember(&mut self, marks: [ReplicaMark; POSITIONS]) {
+        self.has_news |= self.entry.marks != marks;
+        self.entry.marks = marks;
+    }
+
+    /// Whether something is remembered that no entry has, and none is on its way.
+    pub(super) fn has_news(&self) -> bool {
+        self.has_news && self.saves.is_empty()
+    }
+
+    /// The entry as it was staged last, with what is remembered since. It lets the logs go of nothing, and needs no planes.
+    pub(super) fn stage_news(&mut self) -> StagedPage {
+        self.has_news = false;
+        self.saves.push_back(Save {
+            holds: None,
+            change: None,
+            is_news: true,
+        });
+        StagedPage {
+            index: self.base,
+            bytes: self.entry.encode(),
+        }
+    }
+
     /// Whether no plane has a bit, and none is on its way.
     pub(super) fn says_nothing(&self) -> bool {
-        let is_quiet = !self.is_saving() && !self.is_asked() && self.coming == 0;
+        let is_quiet = self.saves.is_empty() && !self.is_asked() && self.coming == 0;
         is_quiet && self.planes.iter().all(Plane::is_empty)
     }
 
@@ -397,9 +441,9 @@ impl Copy {
         saves.chain(others).min()
     }
 
-    /// Whether a save is on its way.
+    /// Whether a save is on its way that others wait for.
     pub(crate) fn is_saving(&self) -> bool {
-        !self.saves.is_empty()
+        self.saves.iter().any(|save| !save.is_news)
     }
 
     /// Everything that must be written for the logs to let go of what is below `published`, in order: planes, then the
@@ -424,6 +468,7 @@ impl Copy {
             self.entry.till = self.till_after(change);
         }
         self.is_stale = !is_last;
+        self.has_news = false;
         let mut left = most;
         let mut staged = Vec::new();
         let pages = self.entry.shape.pages();
@@ -447,7 +492,11 @@ impl Copy {
             index: base,
             bytes: self.entry.encode(),
         });
-        self.saves.push_back(Save { holds, change });
+        self.saves.push_back(Save {
+            holds,
+            change,
+            is_news: false,
+        });
         Part { pages: staged, id }
     }
 

@@ -25,8 +25,8 @@ use super::map::{Change, FIRST_VOLUME, LeafView, REPLICAS};
 use super::{Engine, Op};
 use crate::format::{Feature, Features, PageId, PlaneShape, ReplicaEntry};
 use crate::replica::{
-    Committed, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaPromise, ReplicaSize, ReplicaTag,
-    Till,
+    Committed, POSITIONS, ReplicaChange, ReplicaIdentity, ReplicaMark, ReplicaPromise, ReplicaSize,
+    ReplicaTag, Till,
 };
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES};
@@ -38,6 +38,9 @@ const HOLDS: u64 = 8;
 const PAGES: u64 = 16;
 /// What has not changed for so long is written.
 const IDLE: Duration = Duration::from_secs(1);
+/// What copies remember of others waits so long for a batch of the map log that is written anyway; then it gets one, for
+/// all of the pool that have something new. Hosts' writes that are sealed behind a batch wait for it.
+const NEWS_WAIT: Duration = Duration::from_millis(50);
 
 /// What a volume becomes.
 pub(super) struct NewReplica {
@@ -53,12 +56,18 @@ pub(crate) struct Replicas {
     /// What the logs keep for all of them, and since when that is so.
     seen: (Option<u64>, bool),
     since: Moment,
+    /// Since when a copy remembers something of others that is not on its way.
+    news_since: Option<Moment>,
     /// Pages that a canary writes too late.
     late: Vec<StagedPage>,
 }
 
 impl Replicas {
-    pub(crate) fn found(copies: BTreeMap<u32, Copy>) -> Self {
+    /// Those of a pool that had come so far.
+    pub(crate) fn found(mut copies: BTreeMap<u32, Copy>, published: u64) -> Self {
+        copies
+            .values_mut()
+            .for_each(|copy| copy.comes_to(published));
         Self {
             copies,
             ..Self::default()
@@ -240,9 +249,11 @@ impl Engine {
             committed: Committed::default(),
             saved: 0,
             size: None,
+            marks: [ReplicaMark::default(); POSITIONS],
         };
         let mut copy = Copy::found(entry, base, self.identity.cage());
         copy.found_all();
+        copy.comes_to(self.journal.published());
         copy.pages().for_each(|index| self.map.hold(page(index)));
         copy.ask(Order { id, change: None });
         self.replicas.copies.insert(volume, copy);
@@ -460,6 +471,35 @@ impl Engine {
             }
             self.save_replica(volume);
         }
+        self.save_news();
+    }
+
+    /// When what is remembered of other copies is written at the latest. While the map log makes room it waits for that.
+    fn news_due(&self) -> Option<Moment> {
+        let since = self.replicas.news_since?;
+        (!self.logs.is_map_busy()).then(|| since + NEWS_WAIT)
+    }
+
+    /// Writes what is remembered of other copies, if it is time, or a batch is sealed anyway.
+    fn save_news(&mut self) {
+        if !self.replicas.copies.values().any(Copy::has_news) {
+            self.replicas.news_since = None;
+            return;
+        }
+        self.replicas.news_since.get_or_insert(self.now);
+        let is_due = self.news_due().is_some_and(|at| at <= self.now);
+        if !is_due && !self.journal.has_changes() {
+            return;
+        }
+        self.replicas.news_since = None;
+        let copies = self.replicas.copies.iter_mut();
+        let due = copies.filter(|(_, copy)| copy.has_news());
+        let due: Vec<(u32, StagedPage)> = due
+            .map(|(&volume, copy)| (volume, copy.stage_news()))
+            .collect();
+        for (volume, page) in due {
+            self.stage_page(page, Then::Replica(volume, None));
+        }
     }
 
     /// When copies are to be looked at even if nothing happens.
@@ -467,7 +507,8 @@ impl Engine {
         let (hold, stale) = self.replicas.seen;
         let saving = self.replicas.copies.values().any(Copy::is_saving);
         let waits = (hold.is_some() || stale) && !saving;
-        waits.then(|| self.replicas.since + IDLE)
+        let idle = waits.then(|| self.replicas.since + IDLE);
+        [idle, self.news_due()].into_iter().flatten().min()
     }
 
     fn is_far_behind(&self, sequence: u64) -> bool {
@@ -510,6 +551,34 @@ impl Engine {
     /// How large a replicated volume was said to be, as its copy remembers.
     pub fn replica_size(&self, volume: u32) -> Option<ReplicaSize> {
         self.copy(volume)?.entry().size
+    }
+
+    /// How far the pool had come when it was imported, or when this copy was last looked at in its life
+    /// ([`replica_comes_to`](Self::replica_comes_to)): what the pool has written by itself since says nothing of the copy.
+    pub fn replica_head(&self, volume: u32) -> u64 {
+        self.copy(volume).map_or(0, Copy::head)
+    }
+
+    /// This copy has made something durable: how far the pool has come.
+    pub fn replica_comes_to(&mut self, volume: u32) -> u64 {
+        let published = self.journal.published();
+        if let Some(copy) = self.replicas.copies.get_mut(&volume) {
+            copy.comes_to(published);
+        }
+        published
+    }
+
+    /// What a volume's copy remembers of other copies' pools, by position.
+    pub fn replica_marks(&self, volume: u32) -> [ReplicaMark; POSITIONS] {
+        let copy = self.copy(volume);
+        copy.map_or_else(Default::default, |copy| copy.entry().marks)
+    }
+
+    /// This is remembered instead: durable soon, and with the next change of the promise.
+    pub fn replica_remember(&mut self, volume: u32, marks: [ReplicaMark; POSITIONS]) {
+        if let Some(copy) = self.replicas.copies.get_mut(&volume) {
+            copy.remember(marks);
+        }
     }
 
     /// What may differ in a volume from other copies: ranges in any order, which may overlap.
