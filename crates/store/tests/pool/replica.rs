@@ -422,6 +422,18 @@ fn a_volume_that_is_deleted_is_a_copy_until_that_is_durable() {
     assert_eq!(bench.engine.replica_promise(volume), None);
 }
 
+/// What was to be written of a pool's last copy has no time any more.
+#[test]
+fn a_pool_whose_last_copy_is_deleted_rests() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    record(&mut bench, volume, 5..8, tag(1, 1));
+    let deleted = bench.manage(Manage::DeleteVolume { volume });
+    assert_eq!(deleted.expect("deleted"), Managed::Done);
+    // The bench goes on while a deadline has passed.
+    bench.pass(10_000_000_000);
+}
+
 #[test]
 fn a_volume_that_becomes_a_copy_has_its_new_size_or_is_none_after_a_crash() {
     let mut found = BTreeSet::new();

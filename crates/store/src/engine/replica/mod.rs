@@ -443,6 +443,8 @@ impl Engine {
     /// Writes what the logs have kept for too long.
     pub(super) fn advance_replicas(&mut self) {
         if self.replicas.copies.is_empty() {
+            // Times of a copy that was deleted would go by, and stay the next deadline.
+            (self.replicas.seen, self.replicas.news_since) = Default::default();
             return;
         }
         let hold = self.replica_hold();
