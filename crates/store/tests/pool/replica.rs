@@ -225,12 +225,14 @@ fn what_volumes_remember_is_written_together() {
             bench.run(Event::Tick);
         }
     };
+    let batches = bench.engine.counters().map_batches;
     says(&mut bench, 5);
     assert_eq!(bench.engine.published(), before);
     let later = Moment::from_nanos(NEWS_WAIT);
     assert!(bench.engine.next_deadline().is_some_and(|at| at <= later));
     bench.pass(NEWS_WAIT);
     assert!(bench.engine.published() > before);
+    assert_eq!(bench.engine.counters().map_batches, batches + 1);
     says(&mut bench, 6);
     bench.volume(GRANULES, 2);
     let bench = bench.restart();
@@ -240,6 +242,33 @@ fn what_volumes_remember_is_written_together() {
             6,
             "beside another change"
         );
+    }
+}
+
+/// A map log that makes room is spared what can wait, also where something else is written.
+#[test]
+fn what_is_remembered_waits_while_the_map_log_makes_room() {
+    for has_room in [false, true] {
+        let mut bench = Bench::new(2, 48 << 20);
+        let [volume, other] = [replica(&mut bench), replica(&mut bench)];
+        // What would let the log go of something is not durable.
+        bench.seen.held.set(Some(|op| op == Operation::Flush));
+        while bench.engine.status().map_fill <= 0.8 {
+            change(&mut bench, other, absent(3, 0));
+        }
+        let marks = [ReplicaMark {
+            uuid: [7; 16],
+            head: 5,
+        }; 3];
+        bench.engine.replica_remember(volume, marks);
+        change(&mut bench, other, absent(3, 0));
+        bench.pass(NEWS_WAIT);
+        if has_room {
+            bench.seen.held.set(None);
+            bench.pass(NEWS_WAIT);
+        }
+        let found = bench.restart().engine.replica_marks(volume);
+        assert_eq!(found == marks, has_room, "{found:?}");
     }
 }
 

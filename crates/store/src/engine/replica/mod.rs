@@ -490,7 +490,8 @@ impl Engine {
         }
         self.replicas.news_since.get_or_insert(self.now);
         let is_due = self.news_due().is_some_and(|at| at <= self.now);
-        if !is_due && !self.journal.has_changes() {
+        let has_batch = self.journal.has_changes() && !self.logs.is_map_busy();
+        if !is_due && !has_batch {
             return;
         }
         self.replicas.news_since = None;
