@@ -532,6 +532,34 @@ fn a_copy_that_grows_keeps_what_is_uncertain_and_marks_what_is_behind_its_old_en
     }
 }
 
+/// It is not refused by chance: copies remember something of others several times a second.
+#[test]
+fn a_copy_grows_once_what_it_remembers_is_written() {
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    let marks = [ReplicaMark {
+        uuid: [7; 16],
+        head: 5,
+    }; 3];
+    bench.engine.replica_remember(volume, marks);
+    bench.run(Event::Tick);
+    bench.seen.held.set(Some(|op| op != Operation::Read));
+    bench.pass(NEWS_WAIT);
+    let what = growing(volume, 40_000);
+    let (_, early) = bench.run(Event::Manage { id: 99, what });
+    assert!(early.is_empty(), "{early:?}");
+    bench.seen.held.set(None);
+    let (_, answers) = bench.run(Event::Tick);
+    assert!(
+        matches!(answers[..], [(99, Ok(Managed::Done))]),
+        "{answers:?}"
+    );
+    let bench = bench.restart();
+    let blocks = bench.engine.geometry(volume).expect("a volume").blocks;
+    assert_eq!(blocks, 40_000);
+    assert_eq!(bench.engine.replica_marks(volume), marks);
+}
+
 #[test]
 fn a_copy_that_grows_has_one_size_or_the_other_after_a_crash() {
     let mut found = BTreeSet::new();

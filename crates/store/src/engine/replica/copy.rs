@@ -446,6 +446,11 @@ impl Copy {
         self.saves.iter().any(|save| !save.is_news)
     }
 
+    /// Whether what is remembered of other copies is on its way, and nothing else.
+    pub(super) fn saves_news(&self) -> bool {
+        !self.saves.is_empty() && !self.is_saving()
+    }
+
     /// Everything that must be written for the logs to let go of what is below `published`, in order: planes, then the
     /// entry that relies on them. Of pages that only orders have changed, up to `most`: an order that waits goes with
     /// the last of them.

@@ -60,6 +60,16 @@ pub(crate) struct Replicas {
     news_since: Option<Moment>,
     /// Pages that a canary writes too late.
     late: Vec<StagedPage>,
+    /// Volumes that are to grow once nothing is on its way of what their copies remember of others.
+    growing: Vec<Growing>,
+}
+
+/// A wish for a larger volume.
+#[derive(Debug)]
+struct Growing {
+    id: u64,
+    volume: u32,
+    granules: u64,
 }
 
 impl Replicas {
@@ -284,6 +294,16 @@ impl Engine {
             self.out.managed.push((id, Ok(crate::Managed::Done)));
             return Ok(());
         }
+        if self.copy(volume).is_some_and(Copy::saves_news) {
+            // Its entry is of the old size, and where that has it.
+            let wish = Growing {
+                id,
+                volume,
+                granules,
+            };
+            self.replicas.growing.push(wish);
+            return Ok(());
+        }
         let says_nothing = self.copy(volume).is_some_and(Copy::says_nothing);
         if self.volumes.is_changing(volume) || !says_nothing {
             return Err(refuse(format!(
@@ -380,8 +400,24 @@ impl Engine {
 
     /// Orders that wait for copies to be saved: the engine has stopped.
     pub(super) fn take_asked_of_replicas(&mut self) -> Vec<u64> {
+        let growing = std::mem::take(&mut self.replicas.growing);
         let copies = self.replicas.copies.values_mut();
-        copies.flat_map(Copy::take_asked).collect()
+        let asked = copies.flat_map(Copy::take_asked);
+        asked
+            .chain(growing.into_iter().map(|wish| wish.id))
+            .collect()
+    }
+
+    /// Obeys what has waited for what copies remember of others to be durable.
+    fn grow_now(&mut self) {
+        for Growing {
+            id,
+            volume,
+            granules,
+        } in std::mem::take(&mut self.replicas.growing)
+        {
+            self.manage(id, Manage::ResizeVolume { volume, granules });
+        }
     }
 
     /// Stages what a copy's pages do not say, or a part of it.
@@ -442,6 +478,7 @@ impl Engine {
 
     /// Writes what the logs have kept for too long.
     pub(super) fn advance_replicas(&mut self) {
+        self.grow_now();
         if self.replicas.copies.is_empty() {
             // Times of a copy that was deleted would go by, and stay the next deadline.
             (self.replicas.seen, self.replicas.news_since) = Default::default();
