@@ -268,8 +268,10 @@ impl Owner {
         let mut uncertain = attach.own.clone();
         uncertain.clip(self.shape(turn.at()).granules);
         self.bring(turn, from, &uncertain);
-        self.open(turn, from, Link::Live);
+        // It believes what it is told from here on: first what it has said itself is heard.
         self.hears_of_others(turn, &attach.heads);
+        self.open(turn, from, Link::Live);
+        self.look_for_lags(turn);
     }
 
     /// A copy that answers from a place in sync is not what it should be: it comes back as a learner.
@@ -295,12 +297,22 @@ impl Owner {
         }
     }
 
-    /// How far copies in sync had come, as one of them remembers: of those that have joined, each is to have that. It may
-    /// have missed that one was made equal in this epoch, and counts from there.
-    fn hears_of_others(&mut self, turn: &mut Turn<'_>, heads: &Heads) {
+    /// How far copies in sync had come, as one of them remembers. It may have missed that one was made equal in this epoch,
+    /// and counts from there; or that another copy has a place.
+    fn hears_of_others(&self, turn: &mut Turn<'_>, heads: &Heads) {
+        for position in self.stored.key.in_sync.minus(self.added).iter() {
+            let mark = heads.marks()[position.index()];
+            let member = self.stored.key.members.get(position);
+            if member.is_some_and(|member| member.replica == mark.replica) {
+                turn.heads.hear(position, mark);
+            }
+        }
+    }
+
+    /// Of those that have joined, each is to have what is remembered of it.
+    fn look_for_lags(&mut self, turn: &mut Turn<'_>) {
         let mut lag = Positions::NONE;
         for position in self.stored.key.in_sync.minus(self.added).iter() {
-            turn.heads.hear(position, heads.marks()[position.index()]);
             let member = self.stored.key.members.get(position);
             let peer = self.peers[position.index()].as_ref();
             if let (Some(peer), Some(member)) = (peer, member)

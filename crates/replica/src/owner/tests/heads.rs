@@ -159,39 +159,71 @@ fn an_owner_says_how_far_copies_in_sync_have_come() {
     assert!(rig.local.head > 5, "a write counts");
 }
 
-/// What one copy remembers of another counts before hosts are served, whichever of them joins first.
-#[test]
-fn a_third_copy_says_what_another_had() {
+/// An owner of three copies, and what it remembers.
+fn three(heads: Heads) -> Rig {
     let mut rig = Rig::begin(Plan {
         in_sync: Positions::first(3),
         copies: 3,
+        heads,
         ..Plan::default()
     });
     rig.head_there = Head(5);
     rig.pass(LONG);
-    let join = |rig: &Rig, to| {
-        let is_it = |said: &&Envelope| {
-            let is_join = matches!(said.message, Message::Join(_));
-            is_join && rig.sessions[&said.session].0 == to
-        };
-        rig.said.iter().rfind(is_it).expect("JOIN").clone()
+    rig
+}
+
+/// A copy answers JOIN, claims 5, and says this of the others.
+fn joins(rig: &mut Rig, from: Position, heads: Heads) {
+    let is_it = |said: &&Envelope| {
+        let is_join = matches!(said.message, Message::Join(_));
+        is_join && rig.sessions[&said.session].0 == from
     };
-    let joined = |position: Position, heads| {
-        Message::Joined(Attach {
-            head: Head(5),
-            heads,
-            ..attach_of(position)
-        })
-    };
-    let said = join(&rig, at(1));
-    rig.hear_in(&said, joined(at(1), Heads::default()));
-    let said = join(&rig, at(2));
-    rig.hear_in(&said, joined(at(2), marked(at(1), 10)));
+    let said = rig.said.iter().rfind(is_it).expect("JOIN").clone();
+    let joined = Message::Joined(Attach {
+        head: Head(5),
+        heads,
+        ..attach_of(from)
+    });
+    rig.hear_in(&said, joined);
+}
+
+/// What one copy remembers of another counts before hosts are served, whichever of them joins first.
+#[test]
+fn a_third_copy_says_what_another_had() {
+    let mut rig = three(Heads::default());
+    joins(&mut rig, at(1), Heads::default());
+    joins(&mut rig, at(2), marked(at(1), 10));
     assert_eq!(rig.alarms, [Alarm::Lags(at(1))]);
     while !rig.replica.is_serving() {
         rig.obey(TICK);
     }
     assert_eq!(rig.in_sync(), Positions::first(3).without(at(1)));
+}
+
+/// It would believe less, and keep that.
+#[test]
+fn a_copy_that_joins_is_told_no_less_than_it_knows() {
+    let mut rig = three(marked(at(2), 4));
+    joins(&mut rig, at(1), marked(at(2), 9));
+    let told = rig.said.iter().filter_map(|said| match said.message {
+        Message::GrantAsk { heads, .. } => Some(heads.of(at(2), member(2).replica)),
+        _ => None,
+    });
+    let told: Vec<Head> = told.filter(|&head| head != Head(0)).collect();
+    assert_eq!(told, [Head(9)]);
+}
+
+#[test]
+fn what_is_remembered_of_a_place_is_not_heard_of_another_copy_there() {
+    let mut rig = three(marked(at(1), 7));
+    let mut marks = [Mark::default(); 3];
+    marks[1] = Mark {
+        replica: ReplicaUuid([9; 16]),
+        head: Head(99),
+    };
+    joins(&mut rig, at(2), Heads::new(marks));
+    joins(&mut rig, at(1), Heads::default());
+    assert_eq!(rig.alarms, [Alarm::Lags(at(1))]);
 }
 
 fn refuses() -> Message {
