@@ -526,10 +526,9 @@ impl Session {
         let message = if is_learner {
             Message::Attach(attach)
         } else if turn.is_old_image || turn.lags {
-            turn.alarm(match turn.is_old_image {
-                true => Alarm::OldImage,
-                false => Alarm::Lags(turn.config.position),
-            });
+            if turn.is_old_image {
+                turn.alarm(Alarm::OldImage);
+            }
             let reason = Refusal::OldImage;
             let promised = self.epoch;
             Message::Refuse { promised, reason }

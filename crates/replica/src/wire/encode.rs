@@ -3,7 +3,7 @@ use zerocopy::IntoBytes;
 
 use super::layout::{
     AttachBody, CopyAckBody, CopyBody, DigestAskBody, DigestBody, EntryBody, FetchBody, GrantBody,
-    HAS_FETCH, HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody,
+    HAS_FETCH, HAS_HEADS, HEADER_BYTES, Header, JoinBody, MAGIC, NumberBody, RangeBody, RecordBody,
     RefuseBody, content, kind,
 };
 use super::{Codec, Encoded, forward};
@@ -15,14 +15,15 @@ use crate::message::{Attach, Content, Envelope, Message, RecordKind, Refusal};
 impl Codec {
     /// A message's bytes.
     pub fn encode(self, envelope: &Envelope) -> Encoded {
-        let is_newer = matches!(
-            envelope.message,
-            Message::Fetch { .. } | Message::Fetched { .. }
-        );
-        debug_assert!(
-            !is_newer || self.version >= HAS_FETCH,
-            "not of this version"
-        );
+        let since = match envelope.message {
+            Message::Fetch { .. } | Message::Fetched { .. } => HAS_FETCH,
+            Message::Refuse {
+                reason: Refusal::Lags,
+                ..
+            } => HAS_HEADS,
+            _ => self.version,
+        };
+        debug_assert!(self.version >= since, "not of this version");
         let mut head = vec![0; HEADER_BYTES];
         let (kind, data) = body(&envelope.message, &mut head);
         self.put_heads(&envelope.message, &mut head);

@@ -410,6 +410,25 @@ fn that_a_copy_lags_is_said_once() {
     assert_eq!(rig.alarms, [Alarm::Lags(at(1))]);
 }
 
+/// While its removal is not made it is asked to join again and again.
+#[test]
+fn a_copy_that_lags_says_so_once() {
+    let mut rig = pair(0, 0);
+    rig.pass(LONG);
+    rig.hear(refuses());
+    rig.pass(LONG);
+    let said = joined_by(&mut rig, 0, Positions::NONE);
+    let is_refused = matches!(
+        said,
+        Some(Message::Refuse {
+            reason: Refusal::OldImage,
+            ..
+        })
+    );
+    assert!(is_refused, "{said:?}");
+    assert_eq!(rig.alarms, [Alarm::Lags(at(0))]);
+}
+
 /// Its owner has seen who was made equal, and a member may have missed it.
 #[test]
 fn a_member_believes_its_owner() {
