@@ -1,4 +1,5 @@
 mod connections;
+mod lacks;
 mod petitions;
 mod size;
 
@@ -55,7 +56,7 @@ pub(crate) struct ReplicaPlan {
     pub(crate) reservations: DecidedReservations,
     /// How large the volume is, if its key says so.
     pub(crate) size: Option<Size>,
-    /// The copy is of an older image than what its pool had come to.
+    /// The copy lacks what it has acknowledged, as the quorum remembers, or is to.
     pub(crate) is_old_image: bool,
     /// All nodes have agreed that copies durably keep how far others have come.
     pub(crate) keeps_heads: Arc<AtomicBool>,
@@ -98,6 +99,8 @@ pub(crate) enum News {
     Unseated,
     /// Something is wrong.
     Alarm(Alarm),
+    /// The copy here lacks what it has acknowledged, or does not any more.
+    Lacks(bool),
     /// The copy is out of service: its pool has stopped.
     Failed(String),
 }
@@ -458,6 +461,7 @@ impl Replicated {
             any = true;
         }
         self.flush(ground);
+        self.tell_what_lacks();
         let failure = ground.engine.failure().or(self.copy.failure());
         let failure = failure.or(self.failure.as_deref());
         if let Some(why) = failure.map(str::to_owned) {
@@ -779,7 +783,7 @@ impl Replicated {
                 .collect(),
             proof: self.proof.clone(),
             published: engine.published(),
-            is_old_image: self.replica.is_old_image() || self.replica.lags(),
+            is_old_image: self.lacks(),
             is_unproven: self.replica.is_unproven(),
             troubles: self.peers.iter().map(|peer| peer.trouble.clone()).collect(),
         }

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use ashlar_cluster::{Head, Kind, Problem};
@@ -23,17 +24,17 @@ use crate::manager::pools::engine;
 use crate::model::ControlError;
 use crate::pool::ReplicaMail;
 
-/// How often the quorum is told how far pools have come.
+/// How often the quorum is told how far pools have come, at least.
 const EVERY: Duration = Duration::from_secs(2);
 /// Since this version between nodes copies keep how far others have come.
 const KEEPS_HEADS: u16 = HAS_HEADS as u16;
 
-/// Begins to tell the quorum.
-pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<()> {
+/// Begins to tell the quorum: now and then, and at once when it is asked for.
+pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<Sender<()>> {
+    let (sender, asked) = channel();
     let watch = move || {
         let (mut told, mut config) = (BTreeMap::new(), None);
-        loop {
-            std::thread::sleep(EVERY);
+        while asked.recv_timeout(EVERY) != Err(RecvTimeoutError::Disconnected) {
             let Some(manager) = manager.upgrade() else {
                 return;
             };
@@ -46,7 +47,8 @@ pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<()> {
         }
     };
     let thread = std::thread::Builder::new().name("heads".into());
-    thread.spawn(watch).map(drop)
+    thread.spawn(watch)?;
+    Ok(sender)
 }
 
 impl Replication {
@@ -82,6 +84,14 @@ impl Replication {
 }
 
 impl PoolManager {
+    /// A copy lacks something, or does not any more: the quorum is told now.
+    pub(super) fn look_at_heads(&self) {
+        if let Some(replication) = &self.replication {
+            // The thread ends with the manager.
+            let _ = replication.heads.send(());
+        }
+    }
+
     /// Whether a volume's copy in a pool that comes into service is of an older image. That is remembered before
     /// anything is written to it.
     ///
@@ -144,15 +154,23 @@ impl PoolManager {
         replication.change_head(pool, mark).map(drop)
     }
 
-    /// A volume's copy counts as it is, because an operator has said so.
+    /// A volume's copy counts as it is, because an operator has said so. It is put even if nothing changes: who has looked
+    /// at the copy before, and is about to mark it, has to look again.
     pub(super) fn forgive_image(
         &self,
         replication: &Replication,
         pool: Uuid,
         volume: Uuid,
     ) -> Result<(), ControlError> {
-        let forgive = |head: &mut Head| head.old.retain(|old| *old != volume);
-        replication.change_head(pool, forgive).map(drop)
+        loop {
+            let mut held = replication.cluster.head(pool).map_err(told)?;
+            held.head.old.retain(|old| *old != volume);
+            match replication.cluster.put_head(pool, &held) {
+                Ok(()) => return Ok(()),
+                Err(problem) if problem.kind == Kind::Conflict => {}
+                Err(problem) => return Err(told(problem)),
+            }
+        }
     }
 
     fn tell_heads(&self, told: &mut BTreeMap<Uuid, Seen>) {

@@ -83,6 +83,8 @@ pub(super) struct Replication {
     hosts: Hosts,
     /// As it is remembered.
     state: Arc<StateFile>,
+    /// Has the quorum told how far pools have come.
+    heads: Sender<()>,
     /// Copies durably keep how far others have come: all nodes have agreed on a version that has it.
     keeps_heads: Arc<AtomicBool>,
     /// What is known of volumes besides their copies' own account.
@@ -209,8 +211,9 @@ impl PoolManager {
         let news = news.map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))
         })?;
-        let watches = heads::start(manager.clone()).and_then(|()| hosts::start(manager.clone()));
-        watches.map_err(|error| {
+        let heads = heads::start(manager.clone());
+        let heads = heads.and_then(|heads| hosts::start(manager.clone()).map(|()| heads));
+        let heads = heads.map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))
         })?;
         Ok(Replication {
@@ -222,6 +225,7 @@ impl PoolManager {
             hosts: Hosts::default(),
             events,
             state,
+            heads,
             keeps_heads: Arc::default(),
             shown,
             services: OnceLock::new(),

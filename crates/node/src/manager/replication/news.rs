@@ -87,6 +87,9 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
             manager.show_size(volume);
             continue;
         }
+        if matches!(news, News::Lacks(_)) {
+            manager.look_at_heads();
+        }
         if matches!(news, News::LacksRoom) {
             chores.add(volume, Chore::GiveRoom, &Hands::of(&manager, shown));
             continue;
@@ -120,7 +123,7 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
             let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
             all.entry(volume).or_default().serves = Some(epoch);
         }
-        if !matches!(news, News::InSync(_) | News::Alarm(_)) {
+        if !matches!(news, News::InSync(_) | News::Alarm(_) | News::Lacks(_)) {
             manager.services_look();
         }
     }
@@ -134,6 +137,7 @@ fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'stati
         | News::Reserved(_)
         | News::Elsewhere(_)
         | News::Size
+        | News::Lacks(_)
         | News::LacksRoom => return None,
         News::Serves { epoch, failover } => (
             "serves",
@@ -184,7 +188,13 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
         | News::Elsewhere(_)
         | News::Members(_)
         | News::Size
+        | News::Lacks(true)
         | News::LacksRoom => None,
+        News::Lacks(false) => {
+            let is_over = |alarm: &mut String| alarm.contains(LAGS) || alarm == OLD_IMAGE;
+            known.alarm.take_if(is_over);
+            None
+        }
         News::Unseated => {
             warn!(%volume, "volume {volume}: {UNSEATED}");
             known.alarm = Some(UNSEATED.to_owned());
@@ -254,6 +264,10 @@ fn positions_text(positions: Positions) -> String {
     names.join(", ")
 }
 
+/// Until it was made equal.
+const OLD_IMAGE: &str = "this copy is an old image: it is copied in full";
+const LAGS: &str = "has acknowledged what it does not have";
+
 /// No copy in sync has it.
 const UNREADABLE: &str = "cannot read";
 
@@ -296,9 +310,9 @@ fn alarm_text(alarm: &Alarm) -> String {
             u64::from(extent.count()) * GRANULE,
             extent.first() * GRANULE
         ),
-        Alarm::OldImage => "this copy is an old image: it is copied in full".into(),
+        Alarm::OldImage => OLD_IMAGE.into(),
         Alarm::Lags(position) => format!(
-            "{position} has acknowledged what it does not have: its pool was put back to an older state, or its drives \
+            "{position} {LAGS}: its pool was put back to an older state, or its drives \
              have lost what they had said to be durable. It serves nothing, and does not count as in sync, until it \
              was made equal to a copy that has it. If none serves by then, what keeps that one is said at its node"
         ),
