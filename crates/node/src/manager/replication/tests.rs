@@ -1,6 +1,7 @@
 //! Nodes of one process over a quorum in memory.
 
 mod grow;
+mod heads;
 mod life;
 
 use std::net::TcpListener;

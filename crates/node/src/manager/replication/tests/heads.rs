@@ -1,0 +1,183 @@
+//! How far copies' pools had come, as nodes tell each other, and as pools keep it.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ashlar_block::{AssociationId, BlockDevice, HostId, IoError, Provenance, Registrant};
+use ashlar_nvme_target::{Petition, ReservationDecider, Wants, answer_to};
+use ashlar_reactor::{Options, Reactor};
+use ashlar_store::{Drives, ImportOptions, ReplicaMark};
+
+use super::*;
+use crate::manager::PoolManager;
+use crate::pool::{CopyDecider, open_drives};
+
+/// What is said of a copy that was set back.
+const LAGS: &str = "acknowledged what it does not have";
+/// What is written is in the grant after it, and that in the pool, by then.
+const HEARD: Duration = Duration::from_secs(1);
+
+impl Nodes {
+    fn node(&self, node: usize) -> &PoolManager {
+        &self.rooms[node].manager
+    }
+
+    fn place(&self, node: usize) -> CopyPlace {
+        self.node(node).copies().remove(0)
+    }
+
+    fn view(&self, node: usize) -> ReplicaView {
+        let place = self.place(node);
+        let look = |reply| ReplicaMail::Look { reply };
+        let view = place.pool.ask_replica(place.number, look).expect("asked");
+        view.expect("a copy")
+    }
+
+    /// Something that all copies in sync acknowledge, so many times.
+    fn write(&self, owner: usize, times: usize) {
+        let place = self.place(owner);
+        let decider = CopyDecider {
+            pool: place.pool,
+            volume: place.number,
+        };
+        for _ in 0..times {
+            let provenance = Provenance {
+                host: HostId(1),
+                registrant: Registrant([1; 16]),
+                association: AssociationId(1),
+                label: None,
+            };
+            let (answer, verdict) = answer_to();
+            let wants = Wants::Succeed;
+            decider.decide(Petition { provenance, wants }, answer);
+            let found = std::cell::Cell::new(None);
+            until("it is written", || {
+                found.set(verdict().map(|verdict| verdict.status.is_success()));
+                found.get().is_some()
+            });
+            assert_eq!(found.get(), Some(true));
+        }
+    }
+
+    /// What the only copy in a pool that is not in service keeps of others.
+    fn kept(&self, node: usize, drives: &[String]) -> [ReplicaMark; 3] {
+        let opened = open_drives(drives, self.node(node).opening(false)).expect("opened");
+        let mut reactor = Reactor::new(&Options::default()).expect("a reactor");
+        let handle = reactor.handle().clone();
+        let devices = opened.iter().map(|drive| drive.opener.open(&handle));
+        let devices: Result<Vec<Box<dyn BlockDevice>>, IoError> = devices.collect();
+        let wait = move || {
+            let soon = handle.now() + Duration::from_millis(10);
+            reactor.turn(Some(soon)).expect("a turn");
+            handle.now()
+        };
+        let drives = Drives::new(devices.expect("opened"), Box::new(wait));
+        let options = ImportOptions::default();
+        let engine = ashlar_store::import(drives, &options).expect("a pool");
+        let copies = engine.engine.replicas();
+        engine.engine.replica_marks(copies[0].0)
+    }
+
+    /// All of them end together, and nothing is said to the quorum of it. Drives by node.
+    fn dark(&self) -> [Vec<String>; 2] {
+        self.quorum.set_away(true);
+        for node in [0, 1] {
+            let place = self.place(node);
+            let stop = |reply| ReplicaMail::Stop { reply };
+            place.pool.ask_replica(place.number, stop).expect("stopped");
+        }
+        self.quorum.set_away(false);
+        [0, 1].map(|node| self.export(node))
+    }
+}
+
+/// Files of drives, and what they were once, beside them.
+fn put_aside(drives: &[String]) {
+    for drive in drives {
+        let path = drive.strip_prefix("file:").expect("a file");
+        let mut cp = Command::new("cp");
+        let copied = cp.args(["--sparse=always", path, &format!("{path}.old")]);
+        assert!(copied.status().expect("cp").success());
+    }
+}
+
+fn set_back(drives: &[String]) {
+    for drive in drives {
+        let path = drive.strip_prefix("file:").expect("a file");
+        std::fs::rename(format!("{path}.old"), path).expect("renamed");
+    }
+}
+
+#[test]
+fn pools_keep_how_far_other_copies_had_come() {
+    let nodes = Nodes::new(2);
+    nodes.volume(2);
+    let before = [0, 1].map(|node| nodes.view(node));
+    let replication = nodes.node(0).replication().expect("in a cluster");
+    let keeps = replication.keeps_heads.load(Relaxed);
+    assert!(keeps, "no version is older: from the beginning");
+    nodes.write(0, 3);
+    std::thread::sleep(HEARD);
+    let after = [0, 1].map(|node| nodes.view(node));
+    let drives = nodes.dark();
+    for (node, other) in [(0, 1), (1, 0)] {
+        let mark = nodes.kept(node, &drives[node])[other];
+        assert_eq!(mark.uuid, before[other].uuid.0);
+        let known = before[other].published + 1..=after[other].published;
+        assert!(
+            known.contains(&mark.head),
+            "node {node}: {mark:?} {known:?}"
+        );
+    }
+}
+
+/// The quorum was not told of what is missing: the other copy knows of it.
+#[test]
+fn a_copy_that_was_set_back_a_little_serves_nothing_until_it_is_equal() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let place = nodes.place(0);
+    let replication = nodes.node(0).replication().expect("in a cluster");
+    let head = || replication.cluster.head(place.pool_id).expect("held");
+    let drives = nodes.export(0);
+    put_aside(&drives);
+    let old = head().head;
+    nodes.import(0, drives);
+    nodes.await_all(&name, 2);
+    nodes.write(nodes.owner(&name), 20);
+    std::thread::sleep(HEARD);
+    let [drives, others] = nodes.dark();
+    set_back(&drives);
+    until("the quorum was told nothing since", || {
+        let mut held = head();
+        held.head = old.clone();
+        replication.cluster.put_head(place.pool_id, &held).is_ok()
+    });
+
+    nodes.import(0, drives);
+    until("it prepares to serve", || nodes.view(0).owns.is_some());
+    assert!(!nodes.view(0).is_old_image, "the quorum does not know");
+    let is_marked = || head().head.old.contains(&place.volume);
+    let is_over = AtomicBool::new(false);
+    let was_marked = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let end = Instant::now() + Duration::from_secs(60);
+            // It is for some tenths of a second.
+            while !is_marked() && !is_over.load(Relaxed) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            !is_over.load(Relaxed) && Instant::now() < end
+        });
+        nodes.import(1, others);
+        nodes.await_all(&name, 2);
+        until("it is forgiven", || !is_marked());
+        is_over.store(true, Relaxed);
+        watch.join().expect("no panic")
+    });
+    assert!(was_marked, "the quorum remembers it meanwhile");
+    assert_eq!(nodes.owner(&name), 1);
+    let events = replication.events.after(0).into_iter();
+    let said = events.filter(|event| event.text.contains(LAGS));
+    assert_eq!(said.count(), 1);
+    assert!(!nodes.view(0).is_old_image);
+}
