@@ -6,6 +6,9 @@ use super::profile::Profile;
 use super::wires::Way;
 use crate::chance::Chance;
 
+/// After power is back, processes start one after another.
+const STARTS_WITHIN: Duration = Duration::from_millis(1500);
+
 /// Something that befalls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -61,6 +64,35 @@ pub(crate) enum Fault {
     YoungImage { node: usize, lasts: Duration },
     /// A block of a store, or of a drive of it, cannot be read until it is written.
     Spoil { node: usize },
+}
+
+impl Fault {
+    /// After what time nothing is left of it but what copies have to make good.
+    pub(crate) fn lasts(&self) -> Duration {
+        match *self {
+            Self::Crash { lasts, .. }
+            | Self::Stop { lasts, .. }
+            | Self::Cut { lasts, .. }
+            | Self::Isolate { lasts, .. }
+            | Self::Lossy { lasts }
+            | Self::Quorum { lasts, .. }
+            | Self::Silent { lasts }
+            | Self::Full { lasts, .. }
+            | Self::Broken { lasts, .. }
+            | Self::Slow { lasts, .. }
+            | Self::Hang { lasts, .. }
+            | Self::Stand { lasts, .. } => lasts,
+            Self::Power { lasts } => lasts + STARTS_WITHIN,
+            // All lose power then.
+            Self::OldImage { lasts, .. } => lasts + STARTS_WITHIN * 3,
+            Self::Break { .. }
+            | Self::Spill { .. }
+            | Self::Move { .. }
+            | Self::Jump { .. }
+            | Self::Spoil { .. }
+            | Self::YoungImage { .. } => Duration::ZERO,
+        }
+    }
 }
 
 /// Draws one.

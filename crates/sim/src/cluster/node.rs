@@ -91,7 +91,7 @@ pub(crate) struct Node {
     /// Nothing but other copies knows that it is one; and whether it has left the in-sync set since.
     pub(crate) is_young: bool,
     pub(crate) has_left: bool,
-    /// It was an image once: what others have heard before may be more than it has come to since.
+    /// It was an image, and another copy may know of more than it has come to since.
     pub(crate) was_image: bool,
     /// When it has done all of that.
     free_at: Moment,
@@ -162,6 +162,8 @@ impl Node {
             (self.is_old, self.is_young) = (false, false);
         }
         self.has_left = self.is_young && (self.has_left || !is_in_sync);
+        // A third copy may have missed that it was made equal, and know of more.
+        self.was_image &= self.is_old || key.everybody().count() > 2;
     }
 
     pub(crate) const fn member(&self) -> MemberId {

@@ -24,7 +24,8 @@ pub struct Summary {
     pub old_images: u64,
     /// Copies that came back as images younger than what the quorum remembers, and that another copy knows of.
     pub young_images: u64,
-    /// Those that no other copy knows of, and that lack what was acknowledged or read: no promise is kept of them.
+    /// Those older than half a second that no other copy knows of, and that lack what was acknowledged or read: something
+    /// has kept copies from hearing of it, and no promise is kept of them.
     pub unknown_images: u64,
     /// How often a copy was found to lack what it had acknowledged.
     pub lags: u64,

@@ -151,6 +151,7 @@ impl<'a> World<'a> {
             heals_at: Moment::ORIGIN + lasts,
             has_healed: false,
             dark_until: Moment::ORIGIN,
+            fails_until: Moment::ORIGIN,
             stage: Stage::Lives,
             steady: None,
             left: None,

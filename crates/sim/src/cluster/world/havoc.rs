@@ -4,6 +4,7 @@ use super::*;
 
 impl World<'_> {
     pub(super) fn befall(&mut self, fault: Fault) -> Result<(), String> {
+        self.fails_until = self.fails_until.max(self.now + fault.lasts());
         let ends = |lasts: Duration| lasts;
         match fault {
             Fault::Crash {
@@ -146,7 +147,7 @@ impl World<'_> {
             Fault::Slow { node, .. } => self.nodes[node].slowness = 1,
             Fault::Stand { node, .. } => self.nodes[node].clock.stand(self.now, false),
             Fault::OldImage { node, .. } => self.turn_back(node),
-            Fault::YoungImage { node, .. } => return self.turn_back_a_little(node),
+            Fault::YoungImage { node, lasts } => return self.turn_back_a_little(node, lasts),
             Fault::Power { .. }
             | Fault::Break { .. }
             | Fault::Spill { .. }

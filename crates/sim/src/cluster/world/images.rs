@@ -1,11 +1,17 @@
 //! Old images: after all have lost power, a node's drives come back as they were some time before.
 
+use ashlar_replica::Replica;
+
 use super::*;
 
 /// How long all are without power: what was asked of the quorum before has been done or not.
 const DARK: Duration = Duration::from_secs(2);
 /// What is younger the quorum does not know of.
 const MEMORY: Duration = Duration::from_secs(2);
+/// What is younger other copies need not know of: two grants, until the second is written.
+const HEARD: Duration = Duration::from_millis(500);
+/// Copies that nothing has happened to for so long hear each other.
+const CALM: Duration = Duration::from_secs(2);
 
 impl World<'_> {
     /// A copy of a node's drives is put aside.
@@ -63,7 +69,9 @@ impl World<'_> {
 
     /// All lose power, and that node's drives are to come back as they were when they were put aside, if another copy in
     /// sync remembers that it had come further. Nothing fails after that.
-    pub(super) fn turn_back_a_little(&mut self, node: usize) -> Result<(), String> {
+    pub(super) fn turn_back_a_little(&mut self, node: usize, age: Duration) -> Result<(), String> {
+        let serves = |node: &Node| node.replica.as_ref().is_some_and(Replica::is_serving);
+        let is_calm = self.now > self.fails_until + CALM && self.nodes.iter().any(serves);
         let Some(image) = self.nodes[node].image.take().filter(|_| !self.has_healed) else {
             return Ok(());
         };
@@ -87,9 +95,14 @@ impl World<'_> {
             self.nodes[node].image = Some(image);
             self.nodes[node].comes_back_old = true;
             self.nodes[node].is_young = true;
-        } else {
+        } else if age > HEARD {
             let mut granules = 0..image.content().len();
             let lacks = granules.any(|granule| !self.model.may_be(granule, image.value(granule)));
+            if lacks && is_calm {
+                return Err(format!(
+                    "no copy knows of an image of {me} that is {age:?} old"
+                ));
+            }
             self.summary.unknown_images += u64::from(lacks);
         }
         Ok(())

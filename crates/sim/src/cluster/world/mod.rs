@@ -193,6 +193,8 @@ pub(crate) struct World<'a> {
     has_healed: bool,
     /// No process starts before.
     dark_until: Moment,
+    /// What has befallen it so far is over then.
+    fails_until: Moment,
     stage: Stage,
     /// What must stay as it is.
     steady: Option<Calm>,
