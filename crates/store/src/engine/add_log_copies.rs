@@ -56,7 +56,7 @@ impl Engine {
 
     /// Makes the volumes whose copies are there; refuses them when no more can be made.
     pub(super) fn advance_log_copies(&mut self) {
-        let moving = self.map.is_renewing() || self.is_healing();
+        let moving = self.map.is_renewing() || self.roots.is_healing();
         if self.add_log_copies.waiting.is_empty() || moving || self.is_leaving_pages() {
             return;
         }
@@ -68,7 +68,7 @@ impl Engine {
             let made = match self.has_log_copies(Self::copies_for(&plan)) {
                 true => self.create_volume(id, plan),
                 // A drive may have gone meanwhile.
-                false => self.check_layout(plan.layout, plan.class).and(Err(IoError::new(
+                false => self.space.drives.check_layout(plan.layout, plan.class).and(Err(IoError::new(
                     ErrorKind::NoSpace,
                     format!(
                         "{} needs {} copies of the pool's logs: the drives have no room for them",
@@ -85,8 +85,8 @@ impl Engine {
 
     /// Whether pages that have moved are still read where they were.
     fn is_leaving_pages(&self) -> bool {
-        let mut closed = self.metadata.closed();
-        closed.any(|id| !self.metadata.is_emptied(id))
+        let mut closed = self.space.metadata.closed();
+        closed.any(|id| !self.space.metadata.is_emptied(id))
     }
 
     /// Whether every part of the logs and of the map has so many copies, by the durable root. It may
@@ -96,9 +96,9 @@ impl Engine {
         let chunks = root.ring.chunks.iter().chain(&root.map.chunks);
         let chunks = chunks.map(|chunk| &chunk.copies[..]);
         let segments = root.meta.iter();
-        let segments = segments.filter(|segment| !self.metadata.is_emptied(segment.id));
+        let segments = segments.filter(|segment| !self.space.metadata.is_emptied(segment.id));
         let segments = segments.map(|segment| &segment.columns[..]);
-        let enough = |copies: &[ChunkCopy]| self.serving(copies).len() >= wanted;
+        let enough = |copies: &[ChunkCopy]| self.space.drives.serving(copies).len() >= wanted;
         chunks.chain(segments).all(enough)
     }
 

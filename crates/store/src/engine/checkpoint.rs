@@ -4,28 +4,25 @@
 
 use std::time::Duration;
 
-use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Moment, Request};
-use tracing::{trace, warn};
+use ashlar_block::{Durability, Moment, Request};
+use tracing::trace;
 
+use super::Owner;
+use super::access::Access;
+use super::base::{Base, To};
 use super::destage::LOW;
+use super::identity::Identity;
 use super::invariant::invariant;
-use super::journal::logs::{Numbers, Positions};
-use super::map::{Content, FIRST_VOLUME};
-use super::space::{place, segment_and_slot, segment_and_unit, unit_at};
+use super::journal::Journal;
+use super::journal::logs::{Logs, Numbers, Positions};
+use super::journal::tails::Tails;
+use super::map::Map;
+use super::space::{Space, place, unit_at};
 use super::state::Retired;
-use super::{Engine, Owner, Waiter};
 use crate::Canary;
-use crate::error::lost_page;
-use crate::format::{ChunkCopy, Leaf, LogId, PLACE_NONE, PageId, Root, TableEntry};
+use crate::format::{ChunkCopy, LogId, PLACE_NONE, PageId, TableEntry};
 use crate::sizes::GRANULE;
 
-/// How full the map log may get before its oldest changes are brought to pages: the longer they wait,
-/// the more of them a page takes with it.
-const MAP_HIGH: f64 = 0.75;
-/// Chunks of it that are kept free for changes that come while pages are written, if that is more.
-const MAP_FREE: f64 = 1.25;
-/// The part of the map log that one checkpoint lets go of; at least a chunk.
-const MAP_STEP: f64 = 0.125;
 /// Copies of pages on their way at a time.
 const PAGES: usize = 256;
 /// Most pages of level 0 of one checkpoint: their old places come back when its root is durable.
@@ -83,498 +80,344 @@ enum Due {
     Pages(u64),
 }
 
-impl Engine {
-    /// Begins a checkpoint when a log needs it or an order asks for it, and there is something to gain.
-    pub(super) fn advance_checkpoint(&mut self) {
-        if self.is_checkpointing() || self.failed.is_some() || self.lacks_places() {
-            return;
+/// What a checkpoint may use.
+pub(super) struct Around<'a> {
+    pub(super) now: Moment,
+    pub(super) identity: &'a Identity,
+    pub(super) base: &'a mut Base,
+    pub(super) space: &'a mut Space,
+    pub(super) journal: &'a Journal,
+    pub(super) logs: &'a mut Logs,
+    pub(super) map: &'a mut Map,
+    pub(super) access: &'a mut Access,
+    /// Copies that the logs should have.
+    pub(super) copies: usize,
+}
+
+impl Around<'_> {
+    /// Where the logs would begin by a root of this moment, if they keep what has this sequence.
+    fn tails(&self, hold: u64) -> Tails<'_> {
+        Tails {
+            identity: self.identity,
+            journal: self.journal,
+            logs: self.logs,
+            map: self.map,
+            hold,
         }
-        self.trim_ring();
-        let numbers = self.logs.next_numbers();
-        if self.checkpoint.seen != numbers {
-            (self.checkpoint.seen, self.checkpoint.since) = (numbers, self.now);
+    }
+
+    fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
+        let to = To {
+            drive,
+            owner,
+            now: self.now,
+            is_out: !self.space.drives.in_service(drive as u16),
+        };
+        self.base.send(to, request);
+    }
+}
+
+/// What other parts want of checkpoints.
+#[derive(Clone, Copy)]
+pub(super) struct Wishes {
+    /// The logs keep what has this sequence, whatever roots say.
+    pub(super) hold: u64,
+    /// An order waits until everything is home.
+    pub(super) is_draining: bool,
+    /// Logs are to be emptied, so that their chunks get the copies that they lack.
+    pub(super) is_healing: bool,
+    /// Pages with changes below this sequence are to lie elsewhere.
+    pub(super) renewal: Option<u64>,
+}
+
+/// What follows from a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Step {
+    /// Nothing, or drives have been asked for something.
+    GoesOn,
+    /// The root with the tails of this moment may be written.
+    RootIsDue,
+}
+
+impl Checkpoint {
+    /// Begins a checkpoint when a log needs it or another part wants it, and there is something to gain.
+    pub(super) fn begin(&mut self, wishes: Wishes, around: &mut Around<'_>) -> Step {
+        if self.is_under_way() || around.space.lacks_places(around.map, around.access) {
+            return Step::GoesOn;
         }
-        if std::mem::take(&mut self.checkpoint.look) {
-            self.checkpoint.droppable |= self.metadata.has_emptied();
+        trim_ring(wishes.hold, around);
+        let numbers = around.logs.next_numbers();
+        if self.seen != numbers {
+            (self.seen, self.since) = (numbers, around.now);
         }
-        match self.checkpoint_due() {
+        if std::mem::take(&mut self.look) {
+            self.droppable |= around.space.metadata.has_emptied();
+        }
+        match self.due(wishes, around) {
             Some(Due::Pages(until)) => {
-                self.checkpoint.clearing = false;
-                self.checkpoint.phase = Phase::Pages(0);
-                trace!(phase = ?self.checkpoint.phase, "checkpoint");
-                (self.checkpoint.until, self.checkpoint.left) = (until, MOST_PAGES);
-                self.write_pages();
+                self.clearing = false;
+                self.enter(Phase::Pages(0));
+                (self.until, self.left) = (until, MOST_PAGES);
+                self.write_pages(around);
+                Step::GoesOn
             }
             Some(Due::Root) => {
-                self.checkpoint.phase = Phase::Root;
-                trace!(phase = ?self.checkpoint.phase, "checkpoint");
-                self.root_due();
+                self.enter(Phase::Root);
+                Step::RootIsDue
             }
-            None => {}
+            None => Step::GoesOn,
         }
     }
 
-    /// Whether a checkpoint is under way.
-    pub(super) fn is_checkpointing(&self) -> bool {
-        self.checkpoint.phase != Phase::Idle
+    /// Whether one is under way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.phase != Phase::Idle
     }
 
-    fn checkpoint_due(&self) -> Option<Due> {
-        let healing = self.is_healing();
-        let droppable = self.checkpoint.droppable;
-        let asked = self.waiting.is_draining() || self.checkpoint.clearing;
-        let wanted = asked || droppable || self.map.has_changed_losses();
-        if wanted || healing || self.has_many_terms() {
-            let clean = self.map.dirty_pages() == 0 && !self.map.has_dirty_tables();
-            let useless = clean && self.checkpoint.rooted == Some(self.tails());
-            return (!useless || healing || droppable)
-                .then_some(Due::Pages(self.journal.published() + 1));
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        trace!(phase = ?self.phase, "checkpoint");
+    }
+
+    fn due(&self, wishes: Wishes, around: &Around<'_>) -> Option<Due> {
+        let (map, logs) = (&*around.map, &*around.logs);
+        let all = Due::Pages(around.journal.published() + 1);
+        let tails = around.tails(wishes.hold);
+        let forced = wishes.is_healing || self.droppable;
+        let wanted = forced || wishes.is_draining || self.clearing || map.has_changed_losses();
+        if wanted || logs.has_many_terms() {
+            let clean = map.dirty_pages() == 0 && !map.has_dirty_tables();
+            let useless = clean && self.rooted == Some(tails.now());
+            return (!useless || forced).then_some(all);
         }
-        if self.map.has_many_dirty_leaves() {
-            return Some(Due::Pages(self.journal.published() + 1));
+        if map.has_many_dirty_leaves() {
+            return Some(all);
         }
         // Only whole chunks are any use.
-        let rooted = self.rooted_tails();
-        if self.logs.fill(LogId::Map) > self.map_high() {
-            let until = self.map_cut();
-            let kept = self.ring_sequence().min(self.replica_hold());
-            let tail = self.logs.map_tail(until.min(kept));
-            if self.logs.frees_a_chunk(LogId::Map, rooted.map, tail) {
+        let rooted = self.rooted_tails(logs);
+        if tails.is_map_high() {
+            let until = tails.map_cut();
+            let kept = tails.ring_sequence().min(wishes.hold);
+            let tail = logs.map_tail(until.min(kept));
+            if logs.frees_a_chunk(LogId::Map, rooted.map, tail) {
                 return Some(Due::Pages(until));
             }
         }
-        if let Some(until) = self.renewal_due() {
+        if let Some(until) = wishes.renewal {
             return Some(Due::Pages(until));
         }
-        if self.now >= self.checkpoint.since + IDLE && self.is_idle_worth_a_checkpoint() {
-            return Some(Due::Pages(self.journal.published() + 1));
+        if around.now >= self.since + IDLE && self.is_idle_worth_it(around.journal, logs) {
+            return Some(all);
         }
         // A record of the ring goes with its home and the map log's record of it: no page is needed.
-        let ring = self.logs.fill(LogId::Ring) > LOW;
-        let frees = || {
-            let tail = self.logs.ring_tail();
-            self.logs.frees_a_chunk(LogId::Ring, rooted.ring, tail)
-        };
+        let ring = logs.fill(LogId::Ring) > LOW;
+        let frees = || logs.frees_a_chunk(LogId::Ring, rooted.ring, logs.ring_tail());
         (ring && frees()).then_some(Due::Root)
     }
 
     /// Tables that name nothing any more are to leave the root soon.
     pub(super) fn clear_remains(&mut self) {
-        self.checkpoint.clearing = true;
+        self.clearing = true;
     }
 
     /// Whether nothing is on its way to a log, and one has more than a root would leave in it.
-    fn is_idle_worth_a_checkpoint(&self) -> bool {
-        let quiet = self.logs.is_all_home() && self.journal.is_quiet();
-        let tails = self.rooted_tails();
-        let is_worth = |log| self.logs.part_behind(log, tails.of(log)) > WORTH;
+    fn is_idle_worth_it(&self, journal: &Journal, logs: &Logs) -> bool {
+        let quiet = logs.is_all_home() && journal.is_quiet();
+        let tails = self.rooted_tails(logs);
+        let is_worth = |log| logs.part_behind(log, tails.of(log)) > WORTH;
         quiet && (is_worth(LogId::Ring) || is_worth(LogId::Map))
     }
 
     /// Where the logs begin, by the last durable root.
-    fn rooted_tails(&self) -> Positions {
-        let rooted = self.checkpoint.rooted;
-        rooted.unwrap_or_else(|| self.logs.free_below())
+    fn rooted_tails(&self, logs: &Logs) -> Positions {
+        self.rooted.unwrap_or_else(|| logs.free_below())
     }
 
-    /// When a checkpoint of an idle pool begins, if one will.
-    pub(super) fn checkpoint_deadline(&self) -> Option<Moment> {
-        let at = self.checkpoint.since + IDLE;
-        let waits = self.checkpoint.phase == Phase::Idle && self.now < at;
-        (waits && self.is_idle_worth_a_checkpoint()).then_some(at)
+    /// Whether none is under way, and the last root said that the logs begin there.
+    pub(super) fn is_done_to(&self, tails: Positions) -> bool {
+        self.phase == Phase::Idle && self.rooted == Some(tails)
     }
 
-    fn map_high(&self) -> f64 {
-        let chunks = self.logs.map_chunks() as f64;
-        MAP_HIGH.min(1.0 - MAP_FREE / chunks)
-    }
-
-    /// The map log is to let go of what is older than this sequence when it is too full.
-    fn map_cut(&self) -> u64 {
-        let step = MAP_STEP.max(1.0 / self.logs.map_chunks() as f64);
-        let kept = (self.logs.map_bytes() as f64 * (self.map_high() - step)) as u64;
-        let published = self.journal.published();
-        let first = self.logs.map_sequence_within(kept);
-        first.map_or(published, |first| first.min(published))
-    }
-
-    /// Whether records of the ring keep the map log from letting go of what it soon should.
-    pub(super) fn ring_holds_map(&self) -> bool {
-        self.logs.fill(LogId::Map) > self.map_high() - MAP_STEP
-            && self.ring_sequence() < self.map_cut()
-    }
-
-    /// Sequence of the oldest record that recovery would find in the ring.
-    fn ring_sequence(&self) -> u64 {
-        let ring = self.logs.oldest_in_ring();
-        let ring = ring.filter(|_| !self.identity.sings(Canary::MapPastRing));
-        ring.unwrap_or(u64::MAX)
-    }
-
-    /// Drops batches from the front whose granules all have newer records or homes.
-    fn trim_ring(&mut self) {
-        let published = self.journal.published();
-        self.logs.trim_ring(published.min(self.replica_hold()));
-    }
-
-    /// Map records below this sequence are in pages that are written (or being written in this
-    /// round), and no ring record that recovery would replay is older.
-    pub(super) fn map_sequence(&self) -> u64 {
-        let dirty = self.map.oldest_dirty().unwrap_or(u64::MAX);
-        let kept = self.ring_sequence().min(self.replica_hold());
-        self.journal.published().min(kept).min(dirty)
-    }
-
-    /// Where the logs would begin by a root of this moment.
-    fn tails(&self) -> Positions {
-        Positions {
-            ring: self.logs.ring_tail(),
-            map: self.logs.map_tail(self.map_sequence()),
-        }
+    /// When one of an idle pool begins, if one will.
+    pub(super) fn deadline(&self, now: Moment, journal: &Journal, logs: &Logs) -> Option<Moment> {
+        let at = self.since + IDLE;
+        let waits = self.phase == Phase::Idle && now < at;
+        (waits && self.is_idle_worth_it(journal, logs)).then_some(at)
     }
 
     /// Writes dirty pages of level 0, oldest first, as many at a time as may be on their way.
-    fn write_pages(&mut self) {
-        while self.checkpoint.pending < PAGES && self.checkpoint.left > 0 {
-            let until = self.checkpoint.until;
-            if self.map.oldest_dirty().is_none_or(|oldest| oldest >= until) {
+    fn write_pages(&mut self, around: &mut Around<'_>) {
+        while self.pending < PAGES && self.left > 0 {
+            let oldest = around.map.oldest_dirty();
+            if oldest.is_none_or(|oldest| oldest >= self.until) {
                 break;
             }
-            let sequence = self.map.sequence_of_next(self.journal.published());
-            let Some((id, bytes)) = self.map.take_dirty() else {
+            let sequence = around.map.sequence_of_next(around.journal.published());
+            let Some((id, bytes)) = around.map.take_dirty() else {
                 break;
             };
-            self.checkpoint.left -= 1;
-            self.write_page(id, bytes, sequence);
+            self.left -= 1;
+            self.write_page(Changed { id, sequence }, bytes, around);
         }
-        self.next_level_if_written();
+        self.next_level_if_written(around);
     }
 
-    /// Writes a page, with the changes below this sequence, to a fresh place on every copy, or notes that there is
-    /// none any more.
-    fn write_page(&mut self, id: PageId, bytes: Option<Vec<u8>>, sequence: u64) {
+    /// Writes a page to a fresh place on every copy, or notes that there is none any more.
+    fn write_page(&mut self, page: Changed, bytes: Option<Vec<u8>>, around: &mut Around<'_>) {
+        let Changed { id, sequence } = page;
         let entry = match bytes {
             None => TableEntry::NONE,
             Some(bytes) => {
-                let Some((segment, unit)) = self.take_place() else {
-                    return self.fail("no space is left for the pool's own map".into());
+                let Some((segment, unit)) = around.space.take_place(around.copies) else {
+                    let why = "no space is left for the pool's own map";
+                    return around.base.fail(why.into());
                 };
-                self.counters.pages += 1;
-                for copy in self.meta_columns(segment) {
-                    self.write_page_copy(id, copy, unit, &bytes);
+                around.base.counters.pages += 1;
+                for copy in around.space.meta_columns(segment) {
+                    self.write_copy(id, at(copy, unit, around.identity), &bytes, around);
                 }
                 TableEntry {
                     place: place(segment, unit),
-                    crc: id.crc(self.identity.salt(), &bytes),
+                    crc: id.crc(around.identity.salt(), &bytes),
                     sequence,
-                    slots: self.map.slots_of(id),
-                    lost: self.map.lost_of(id),
+                    slots: around.map.slots_of(id),
+                    lost: around.map.lost_of(id),
                 }
             }
         };
-        let old = self.map.set_entry(id, entry);
+        let old = around.map.set_entry(id, entry);
         if old.place != PLACE_NONE {
-            if self.identity.sings(Canary::ReuseBeforeRoot) {
-                return self.access.retire(Retired::Place(old.place));
+            if around.identity.sings(Canary::ReuseBeforeRoot) {
+                return around.access.retire(Retired::Place(old.place));
             }
-            self.checkpoint.superseded.push(old.place);
+            self.superseded.push(old.place);
         }
     }
 
-    fn write_page_copy(&mut self, id: PageId, copy: ChunkCopy, unit: u32, bytes: &[u8]) {
-        let drive = usize::from(copy.drive);
-        let Some(mut buffer) = self.buffer(GRANULE) else {
+    fn write_copy(&mut self, id: PageId, at: DriveByte, bytes: &[u8], around: &mut Around<'_>) {
+        let Some(mut buffer) = around.base.buffer(around.logs, GRANULE) else {
             return;
         };
         buffer.copy_from_slice(bytes);
-        let range = self.range(
-            drive,
-            unit_at(self.identity.sizes(), copy, unit, GRANULE as u64),
-            GRANULE,
-        );
-        self.checkpoint.pending += 1;
+        let range = around.space.drives.range(at.drive, at.byte, GRANULE);
+        self.pending += 1;
         // Its new place is not to be read before it is written.
-        self.map.pin_page(id);
-        self.send(drive, Owner::Page { id }, |tag| {
+        around.map.pin_page(id);
+        around.send(at.drive, Owner::Page { id }, |tag| {
             Request::write(tag, range, buffer, Durability::Cached)
         });
     }
 
-    fn take_place(&mut self) -> Option<(u32, u32)> {
-        if self.metadata.free_places() == 0 {
-            self.add_meta_segment(false);
-        }
-        let (usable, wanted) = (self.usable(), self.meta_copies());
-        let staying = |copy: &&ChunkCopy| usable.get(usize::from(copy.drive)) == Some(&true);
-        let good = |columns: &[ChunkCopy]| columns.iter().filter(staying).count() >= wanted;
-        self.metadata.take(good)
-    }
-
-    /// Columns of a metadata segment that are in service.
-    pub(super) fn meta_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        self.serving(self.metadata.columns_of(segment))
-    }
-
-    pub(super) fn page_written(&mut self, id: PageId, drive: usize, result: Result<(), IoError>) {
-        if let Err(error) = result {
-            self.drive_failed(
-                drive,
-                &IoError::with_source(ErrorKind::Media, format!("{id:?}"), error),
-            );
-        }
-        self.checkpoint.pending -= 1;
-        self.map.unpin_page(id);
-        match self.checkpoint.phase {
-            Phase::Pages(0) => self.write_pages(),
-            _ => self.next_level_if_written(),
+    /// A copy of a page is written, or its drive is out.
+    pub(super) fn page_written(&mut self, id: PageId, around: &mut Around<'_>) {
+        self.pending -= 1;
+        around.map.unpin_page(id);
+        match self.phase {
+            Phase::Pages(0) => self.write_pages(around),
+            _ => self.next_level_if_written(around),
         }
     }
 
-    fn next_level_if_written(&mut self) {
-        while let Phase::Pages(level) = self.checkpoint.phase
-            && self.checkpoint.pending == 0
-            && self.failed.is_none()
+    fn next_level_if_written(&mut self, around: &mut Around<'_>) {
+        while let Phase::Pages(level) = self.phase
+            && self.pending == 0
+            && around.base.failed.is_none()
         {
             if level == 2 {
-                return self.flush_pages();
+                return self.flush_pages(around);
             }
-            self.checkpoint.phase = Phase::Pages(level + 1);
-            trace!(phase = ?self.checkpoint.phase, "checkpoint");
-            for (id, bytes) in self.map.take_dirty_tables(level + 1) {
-                self.write_page(id, bytes, self.journal.published());
+            self.enter(Phase::Pages(level + 1));
+            let sequence = around.journal.published();
+            for (id, bytes) in around.map.take_dirty_tables(level + 1) {
+                self.write_page(Changed { id, sequence }, bytes, around);
             }
         }
     }
 
-    fn flush_pages(&mut self) {
-        self.checkpoint.phase = Phase::Flushing;
-        trace!(phase = ?self.checkpoint.phase, "checkpoint");
-        for drive in self.active() {
-            self.checkpoint.pending += 1;
-            self.send(drive, Owner::CheckpointFlush, Request::flush);
+    fn flush_pages(&mut self, around: &mut Around<'_>) {
+        self.enter(Phase::Flushing);
+        for drive in around.space.drives.active() {
+            self.pending += 1;
+            around.send(drive, Owner::CheckpointFlush, Request::flush);
         }
     }
 
-    pub(super) fn checkpoint_flushed(&mut self, drive: usize, result: Result<(), IoError>) {
-        if let Err(error) = result {
-            self.drive_failed(drive, &error);
+    /// A drive is flushed, or out.
+    pub(super) fn flushed(&mut self, base: &Base) -> Step {
+        self.pending -= 1;
+        if self.pending > 0 || base.failed.is_some() {
+            return Step::GoesOn;
         }
-        self.checkpoint.pending -= 1;
-        if self.checkpoint.pending == 0 && self.failed.is_none() {
-            self.checkpoint.phase = Phase::Root;
-            trace!(phase = ?self.checkpoint.phase, "checkpoint");
-            self.root_due();
-        }
+        self.enter(Phase::Root);
+        Step::RootIsDue
     }
 
-    /// The root of this moment.
-    fn root(&self) -> Root {
-        let (map_sequence, tails) = (self.map_sequence(), self.tails());
-        Root {
-            features: self.roots.features.wanted(),
-            pool: self.identity.label().pool,
-            generation: self.drives.generation(),
-            term: self.drives.term(),
-            next_sequence: self.journal.next_sequence(),
-            map_sequence,
-            members: self.drives.members().to_vec(),
-            reserve: self.upkeep.kept().wish(),
-            ring: self.logs.state(LogId::Ring, tails.ring),
-            map: self.logs.state(LogId::Map, tails.map),
-            meta: self.metadata.segments().to_vec(),
-            tops: self.map.tops(),
-            scrub: self.scrub_at(),
-        }
+    /// The root on its way names what is there now, and these tails: from here to its end nothing else may.
+    pub(super) fn root_begins(&mut self, hold: u64, around: &mut Around<'_>) {
+        self.droppable = false;
+        self.dropped.extend(around.space.metadata.drop_emptied());
+        trim_ring(hold, around);
+        self.tails = Some(around.tails(hold).now());
     }
 
-    /// The root on its way names these pages: from here to its end nothing else may.
-    pub(super) fn checkpoint_root(&mut self) -> Root {
-        self.checkpoint.droppable = false;
-        self.checkpoint.dropped.extend(self.metadata.drop_emptied());
-        self.trim_ring();
-        self.checkpoint.tails = Some(self.tails());
-        self.root()
-    }
-
-    /// The checkpoint's root is durable.
-    pub(super) fn checkpoint_rooted(&mut self) {
-        self.checkpoint.phase = Phase::Idle;
-        trace!(phase = ?self.checkpoint.phase, "checkpoint");
-        for place in std::mem::take(&mut self.checkpoint.superseded) {
-            self.access.retire(Retired::Place(place));
+    /// Its root is durable: what that names no more may be used again. Returns columns of metadata segments that are
+    /// not there any more; they were empty, so no page is read there.
+    pub(super) fn is_rooted(&mut self, around: &mut Around<'_>) -> Vec<ChunkCopy> {
+        self.enter(Phase::Idle);
+        for place in std::mem::take(&mut self.superseded) {
+            around.access.retire(Retired::Place(place));
         }
-        // They were empty: no page is read there any more, either.
-        for copy in std::mem::take(&mut self.checkpoint.dropped) {
-            let extents = self.identity.sizes().segment_extents();
-            self.give_extents_of(copy, extents);
-            // Pages that found no room to move to may find it now.
-            self.want_renewal();
-        }
-        let Some(tails) = self.checkpoint.tails.take() else {
-            return invariant!(self, "a checkpoint's root is durable, but named no tails");
+        let dropped = std::mem::take(&mut self.dropped);
+        let Some(tails) = self.tails.take() else {
+            invariant!(
+                around.base,
+                "a checkpoint's root is durable, but named no tails"
+            );
+            return dropped;
         };
-        self.checkpoint.rooted = Some(tails);
-        self.part_renewed();
-        self.logs.rooted(tails);
+        self.rooted = Some(tails);
+        around.logs.rooted(tails);
         for log in [LogId::Ring, LogId::Map] {
-            self.access.retire(Retired::Log(log, tails.of(log)));
+            around.access.retire(Retired::Log(log, tails.of(log)));
         }
+        dropped
     }
 
     /// Metadata segments may have been closed.
     pub(super) fn look_for_emptied(&mut self) {
-        self.checkpoint.look = true;
+        self.look = true;
     }
 
-    fn free_slot(&mut self, location: u32) {
-        let (segment, slot) = segment_and_slot(location);
-        let class = self.segments.release(segment, slot);
-        invariant!(
-            self,
-            class.is_some(),
-            "a slot of segment {segment} is free, which is not there"
-        );
-        self.slot_freed(segment);
+    /// A place of a page is free: its segment may hold nothing any more.
+    pub(super) fn place_freed(&mut self, is_emptied: bool) {
+        self.droppable |= is_emptied;
     }
+}
 
-    /// Whether many short-lived engines have left their terms in a log: a root has room for only so
-    /// many, and a tail that moves on forgets them.
-    pub(super) fn has_many_terms(&self) -> bool {
-        const MANY: usize = 8;
-        self.logs.terms() > MANY
-    }
+/// A page that is newer here than on the drives, with the changes below a sequence.
+#[derive(Clone, Copy)]
+struct Changed {
+    id: PageId,
+    sequence: u64,
+}
 
-    /// Takes back what no reader uses any more.
-    pub(super) fn reclaim(&mut self) {
-        while let Some(free) = self.access.next_free() {
-            match free {
-                Retired::Slot(location) => self.free_slot(location),
-                Retired::Place(place) => {
-                    let (segment, unit) = segment_and_unit(place);
-                    self.metadata.release(segment, unit);
-                    self.checkpoint.droppable |= self.metadata.is_emptied(segment);
-                }
-                Retired::Log(log, at) => self.logs.free(log, at),
-            }
-        }
-    }
+/// A byte of a drive.
+#[derive(Clone, Copy)]
+struct DriveByte {
+    drive: usize,
+    byte: u64,
+}
 
-    /// Reads a page of level 0; what waits goes on when it is here.
-    pub(super) fn load(&mut self, id: PageId, waiter: Waiter) {
-        if self.access.want_page(id, waiter) {
-            // A second read could return when the page has long been changed and moved.
-            self.read_page(id, 0);
-        }
+/// Where a unit of a column of a metadata segment is.
+fn at(copy: ChunkCopy, unit: u32, identity: &Identity) -> DriveByte {
+    DriveByte {
+        drive: copy.drive.into(),
+        byte: unit_at(identity.sizes(), copy, unit, GRANULE as u64),
     }
+}
 
-    /// Reads a page from a drive that has not been `tried`.
-    fn read_page(&mut self, id: PageId, tried: u64) {
-        let (segment, unit) = segment_and_unit(self.map.entry(id).place);
-        let columns = self.meta_columns(segment);
-        let mut untried = columns.iter().filter(|copy| tried & 1 << copy.drive == 0);
-        let quick = |copy: &&ChunkCopy| !self.drive_io.is_slow(usize::from(copy.drive));
-        let Some(&place) = untried.clone().find(quick).or_else(|| untried.next()) else {
-            return self.page_lost(id);
-        };
-        let drive = usize::from(place.drive);
-        let Some(buffer) = self.buffer(GRANULE) else {
-            return;
-        };
-        let range = self.range(
-            drive,
-            unit_at(self.identity.sizes(), place, unit, GRANULE as u64),
-            GRANULE,
-        );
-        self.send(drive, Owner::LoadPage { id, tried }, |tag| {
-            Request::read(tag, range, buffer)
-        });
-    }
-
-    pub(super) fn page_read(
-        &mut self,
-        (id, tried): (PageId, u64),
-        drive: usize,
-        buffer: Option<IoBuffer>,
-        result: Result<(), IoError>,
-    ) {
-        let crc = self.map.entry(id).crc;
-        let salt = self.identity.salt();
-        let good = buffer.filter(|buffer| result.is_ok() && id.crc(salt, buffer) == crc);
-        match good.map(|buffer| Leaf::decode(&buffer)) {
-            Some(Ok(leaf)) if leaf.grain() != self.map.grain(id.node) => {
-                self.fail(format!(
-                    "the map's {id:?} has another grain than its volume"
-                ));
-            }
-            Some(Ok(leaf)) => {
-                self.counters.loaded += 1;
-                self.map.loaded(id, Content::Leaf(leaf));
-                self.wake_waiters(id);
-            }
-            Some(Err(error)) => self.fail(error.to_string()),
-            None => {
-                self.note_bad(drive);
-                self.read_page(id, tried | 1 << drive);
-            }
-        }
-    }
-
-    /// No copy of a leaf can be read. Without the system's pages nothing works; without a leaf all else does.
-    fn page_lost(&mut self, id: PageId) {
-        let (segment, _) = segment_and_unit(self.map.entry(id).place);
-        let places = self.meta_columns(segment);
-        let places = places.iter().map(|copy| {
-            let member = self.drives.member(copy.drive.into());
-            member.map_or_else(String::new, |member| format!("drive {}", member.drive))
-        });
-        let lost = lost_page(id, places);
-        if id.node < FIRST_VOLUME {
-            self.fail(format!(
-                "{lost}. Nothing is written any more. If that may pass, import the pool again"
-            ));
-        } else {
-            warn!("{lost}: its blocks are errors until they are written");
-            self.map.lose(id);
-        }
-        self.wake_waiters(id);
-    }
-
-    fn wake_waiters(&mut self, id: PageId) {
-        for waiter in self.access.take_waiters(id) {
-            match waiter {
-                Waiter::Read(op) if self.failed.is_none() => self.plan_read(op),
-                Waiter::Read(op) => self.fail_read(op),
-                Waiter::Renew => self.renew_page(id),
-                Waiter::ClearPage(op) => self.clear_page_loaded(op),
-                // The others look again at every turn.
-                _ => {}
-            }
-        }
-    }
-
-    /// Answers those who asked for everything to be home.
-    pub(super) fn answer_drained(&mut self) {
-        if !self.waiting.is_draining() || !self.has_drained() {
-            return;
-        }
-        for id in self.waiting.take_draining() {
-            self.out
-                .managed
-                .push((id, Ok(crate::manage::Managed::Done)));
-        }
-    }
-
-    fn has_drained(&self) -> bool {
-        let quiet = self.replica_hold() == u64::MAX && self.journal.is_quiet();
-        quiet
-            && self.waiting.writes().is_empty()
-            && self.waiting.clears().is_empty()
-            && self.raw.is_idle()
-            && self.logs.is_all_home()
-            && self.destage_is_idle()
-            && self.map.dirty_pages() == 0
-            && !self.map.has_dirty_tables()
-            && self.checkpoint.phase == Phase::Idle
-            && self.checkpoint.rooted == Some(self.tails())
-    }
+/// Drops batches from the front whose granules all have newer records or homes.
+fn trim_ring(hold: u64, around: &mut Around<'_>) {
+    around.logs.trim_ring(around.journal.published().min(hold));
 }

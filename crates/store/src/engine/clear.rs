@@ -109,7 +109,7 @@ impl Engine {
                 break;
             }
             if leaves > LEAVES {
-                self.again = true;
+                self.base.again = true;
                 break;
             }
         }
@@ -157,7 +157,7 @@ impl Engine {
     /// Whether a slot has neither a home nor records that wait for one, and nothing of it is lost.
     fn is_empty_slot(&self, key: SlotKey) -> bool {
         let home = self.map.location(key.volume, key.slot);
-        let waits = self.reservations.has(key) || self.access.is_locked(key);
+        let waits = self.space.reservations.has(key) || self.access.is_locked(key);
         home == Some(0) && !waits && self.map.lost_in(key) == 0
     }
 
@@ -167,7 +167,7 @@ impl Engine {
         let slots = self.map.grain(volume).slots_of(first..end);
         let key = |slot| SlotKey { volume, slot };
         let (from, to) = (key(slots.start), key(slots.end));
-        self.reservations.has_any_in(from..to) || self.is_destaging(from..to)
+        self.space.reservations.has_any_in(from..to) || self.is_destaging(from..to)
     }
 
     pub(super) fn clear_page_loaded(&mut self, op: usize) {
@@ -206,7 +206,7 @@ impl Engine {
         let key = SlotKey { volume, slot };
         let frees = home != 0 && !all.any(|granule| stays(&granule)) && !self.is_on_its_way(key);
         if frees {
-            self.reservations.home_goes(key);
+            self.space.reservations.home_goes(key);
         }
         let change = Change::Clear {
             volume,
@@ -231,7 +231,7 @@ impl Engine {
         clear.outstanding -= 1;
         let volume = clear.volume;
         let key = SlotKey { volume, slot };
-        self.reservations.home_went(key);
+        self.space.reservations.home_went(key);
         // Records of it that are still on their way count on the reservation.
         if !self.is_recorded(key) && !self.is_on_its_way(key) {
             self.unreserve(key);
@@ -301,7 +301,7 @@ impl Engine {
     /// Behind this granule nothing is of a volume, neither in the map nor in the ring.
     fn reach(&self, volume: u32) -> u64 {
         // What has no home yet has counted on one.
-        let last = self.reservations.last_of(volume);
+        let last = self.space.reservations.last_of(volume);
         let recorded = last.map_or(0, |key| self.map.granules_of(key).end);
         self.map.end(volume).max(recorded)
     }

@@ -6,7 +6,7 @@ pub(super) mod waits;
 
 use std::time::Duration;
 
-use ashlar_block::{IoBuffer, IoError, Moment};
+use ashlar_block::{IoBuffer, IoError, Moment, Request};
 
 use super::Owner;
 use flights::{Answered, Asked, DriveReplies, Flights, Slow};
@@ -24,6 +24,8 @@ pub(super) struct DriveIo {
     flights: Flights,
     waits: Waits,
     unsent: Vec<Unsent>,
+    /// What the outbox is to hand to drives: its own list, while events are handled.
+    requests: Vec<(usize, Request)>,
 }
 
 impl DriveIo {
@@ -32,6 +34,7 @@ impl DriveIo {
             flights: Flights::new(timeout),
             waits: Waits::default(),
             unsent: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -59,6 +62,16 @@ impl DriveIo {
     /// A request goes to a drive; returns its tag.
     pub(super) fn send(&mut self, drive: usize, asked: Asked, now: Moment) -> u64 {
         self.flights.send(drive, asked, now)
+    }
+
+    /// A request with its tag is handed to its drive.
+    pub(super) fn post(&mut self, drive: usize, request: Request) {
+        self.requests.push((drive, request));
+    }
+
+    /// Takes an outbox's list of requests over, or gives it back.
+    pub(super) fn swap_requests(&mut self, requests: &mut Vec<(usize, Request)>) {
+        std::mem::swap(&mut self.requests, requests);
     }
 
     /// A request cannot go to its drive: its owner is told in the next turn.

@@ -1,12 +1,15 @@
 //! The pool's drives: each as a member of the pool and as what requests go to, what is free on it, and the numbers of
 //! the roots that they hold.
 
-use ashlar_block::Geometry;
+pub(super) mod media;
+
+use ashlar_block::{BlockRange, Geometry};
 
 use super::extents::{Extents, take_columns};
 use super::record::DriveRecord;
 use super::state::Drive;
 use crate::format::{ChunkCopy, DriveClass, Member, MemberState};
+use crate::sizes::GRANULE;
 
 /// Drives by member number.
 pub(super) struct Drives {
@@ -70,6 +73,37 @@ impl Drives {
     pub(super) fn stays(&self, drive: u16) -> bool {
         let member = self.member(drive.into());
         member.is_some_and(|member| member.state == MemberState::Active)
+    }
+
+    /// Those copies whose drives are in service.
+    pub(super) fn serving(&self, copies: &[ChunkCopy]) -> Vec<ChunkCopy> {
+        let copies = copies.iter().copied();
+        copies.filter(|copy| self.in_service(copy.drive)).collect()
+    }
+
+    /// Those copies whose drives stay.
+    pub(super) fn staying(&self, copies: &[ChunkCopy]) -> Vec<ChunkCopy> {
+        let copies = copies.iter().copied();
+        copies.filter(|copy| self.stays(copy.drive)).collect()
+    }
+
+    pub(super) fn active(&self) -> Vec<usize> {
+        let all = self.numbers();
+        let active = all.filter(|&drive| self.in_service(drive));
+        active.map(usize::from).collect()
+    }
+
+    /// Members that may be given more.
+    pub(super) fn usable(&self) -> Vec<bool> {
+        let all = self.numbers();
+        all.map(|drive| self.stays(drive)).collect()
+    }
+
+    /// A byte range of a drive in the drive's own blocks.
+    pub(super) fn range(&self, drive: usize, at: u64, bytes: usize) -> BlockRange {
+        let shift = self.shift(drive);
+        debug_assert!(at.is_multiple_of(GRANULE as u64) && bytes.is_multiple_of(GRANULE));
+        BlockRange::new(at >> shift, (bytes >> shift) as u32)
     }
 
     pub(super) fn all_serve(&self) -> bool {

@@ -6,17 +6,11 @@ use crate::{Cage, Canary, Sizes};
 pub(super) struct Identity {
     label: Label,
     cage: Cage,
-    /// What cannot be stops the pool in debug builds, too, and does not panic.
-    only_stops: bool,
 }
 
 impl Identity {
     pub(super) fn new(label: Label, cage: Cage) -> Self {
-        Self {
-            label,
-            cage,
-            only_stops: false,
-        }
+        Self { label, cage }
     }
 
     pub(super) fn label(&self) -> &Label {
@@ -39,14 +33,6 @@ impl Identity {
     /// Whether this defect is wanted.
     pub(super) fn sings(&self, canary: Canary) -> bool {
         self.cage.sings(canary)
-    }
-
-    pub(super) fn only_stop(&mut self) {
-        self.only_stops = true;
-    }
-
-    pub(super) fn only_stops(&self) -> bool {
-        self.only_stops
     }
 
     pub(super) fn cage(&self) -> Cage {

@@ -5,11 +5,17 @@
 //! One is a stall: commands wait for what is under way: an I/O, a moment, another turn. When nothing is, no event
 //! will ever come, and what still waits would wait for ever.
 
+#[cfg(feature = "canary")]
 use super::access::locks::SlotKey;
+#[cfg(feature = "canary")]
 use super::map::leaf_id;
 use super::segment_table::Missed;
+#[cfg(feature = "canary")]
 use super::space::location;
+#[cfg(feature = "canary")]
 use super::state::Retired;
+#[cfg(feature = "canary")]
+use super::tier::walk::Way;
 use super::{Engine, Op};
 
 /// Asserts what must hold. Without a condition: this place cannot be reached.
@@ -29,31 +35,15 @@ macro_rules! invariant {
 pub(crate) use invariant;
 
 impl Engine {
-    /// Stops the pool, for it is in a state that cannot be. One that has stopped already has let go of
-    /// much that others looked for.
+    /// As [`Base::impossible`](super::base::Base::impossible).
     #[track_caller]
     pub(super) fn impossible(&mut self, what: &str) {
-        if self.failed.is_some() {
-            return;
-        }
-        let at = std::panic::Location::caller();
-        let panics = !self.identity.only_stops();
-        debug_assert!(!panics, "impossible: {what} ({at})");
-        self.stop_as_impossible(&format!("{what} ({at})"));
-    }
-
-    /// What production does: stops with a message that names the state.
-    #[doc(hidden)]
-    pub fn stop_as_impossible(&mut self, what: &str) {
-        self.fail(format!(
-            "the engine is in a state that cannot be: {what}. Nothing is written any more; import the pool \
-             again, and report this"
-        ));
+        self.base.impossible(what);
     }
 
     /// A segment was looked for, by a home that is in it or by a list that has it, and is not there.
     pub(super) fn check_segments(&mut self) {
-        if let Some(Missed { segment, at }) = self.segments.missed() {
+        if let Some(Missed { segment, at }) = self.space.segments.missed() {
             invariant!(
                 self,
                 "segment {segment} is not there, and was looked for at {at}"
@@ -63,9 +53,9 @@ impl Engine {
 
     /// Whether commands wait although no I/O is on its way and no other turn is due.
     pub(super) fn waits_for_itself(&self) -> bool {
-        let idle = self.failed.is_none()
-            && !self.again
-            && self.drive_io.is_idle()
+        let idle = self.base.failed.is_none()
+            && !self.base.again
+            && self.base.drive_io.is_idle()
             && !self.waits_for_its_node();
         idle && !self.waiting.is_empty()
     }
@@ -86,17 +76,27 @@ impl Engine {
     }
 }
 
-/// What tests make so: states that the order of steps rules out.
-#[doc(hidden)]
+/// What tests make so: states that the order of steps rules out. Like canaries, in no build that serves.
+#[cfg(feature = "canary")]
 impl Engine {
     /// From now on what cannot be stops the pool as in production, and does not panic.
     pub fn only_stop(&mut self) {
-        self.identity.only_stop();
+        self.base.failed.only_stop();
+    }
+
+    /// As if an invariant had not held.
+    pub fn stop_as_impossible(&mut self, what: &str) {
+        self.base.stop_as_impossible(what);
+    }
+
+    /// Segments that were looked at for whatever there was to do, since the import.
+    pub fn segment_steps(&self) -> u64 {
+        self.space.segments.steps() + self.raw.steps()
     }
 
     /// As if a home named this segment.
     pub fn look_for_segment(&self, segment: u32) {
-        self.segments.get(segment);
+        self.space.segments.get(segment);
     }
 
     /// As if the last reader of a slot of this segment had left.
@@ -111,6 +111,6 @@ impl Engine {
 
     /// As if destage took a slot on.
     pub fn take_on(&mut self, volume: u32, slot: u64) {
-        self.collect_whole(SlotKey { volume, slot }, (0, 0), false);
+        self.collect_whole(SlotKey { volume, slot }, Way { from: 0, to: 0 }, false);
     }
 }

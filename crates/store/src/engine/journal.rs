@@ -6,6 +6,7 @@
 pub(crate) mod append;
 pub(super) mod logs;
 mod relog;
+pub(super) mod tails;
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -5,16 +5,18 @@ use std::collections::BTreeSet;
 use ashlar_block::{ErrorKind, IoError};
 
 use super::class::{Class, Shape};
-use super::extents::{Extents, most_segments};
 use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
 use super::members::NewDrive;
 use super::replica::NewReplica;
+use super::root_budget::Wanted;
 use super::segment_table::Columns;
 use super::stop::check_stops;
+use super::tier::check_hot;
 use super::{Engine, Op, Retired};
-use crate::format::{ChunkCopy, DriveClass, Features, SegmentEntry, VolumeEntry, VolumeState};
+use crate::engine::upkeep::reserve::Users;
+use crate::format::{DriveClass, Features, SegmentEntry, VolumeEntry, VolumeState};
 use crate::manage::{Manage, Managed, VolumePlan};
 use crate::sizes::Grain;
 use crate::{Canary, Layout};
@@ -24,11 +26,11 @@ const MAX_GRANULES: u64 = 1 << 33;
 
 impl Engine {
     pub(super) fn manage(&mut self, id: u64, what: Manage) {
-        if self.failed.is_none() && self.holds_for_discard(id, &what) {
+        if self.base.failed.is_none() && self.holds_for_discard(id, &what) {
             return;
         }
-        let outcome = match (&self.failed, what) {
-            (Some(why), _) => Err(IoError::new(ErrorKind::Latched, why.clone())),
+        let outcome = match (self.base.failed.why(), what) {
+            (Some(why), _) => Err(IoError::new(ErrorKind::Latched, why.to_owned())),
             (None, Manage::Drain) => {
                 self.waiting.push_drain(id);
                 Ok(())
@@ -42,7 +44,14 @@ impl Engine {
                 self.out.managed.push((id, Ok(Managed::Done)));
                 Ok(())
             }
-            (None, Manage::SetReserve { reserve }) => self.set_reserve(id, reserve),
+            (None, Manage::SetReserve { reserve }) => {
+                let of = Users {
+                    volumes: &self.volumes,
+                    rebuild: &self.rebuild,
+                };
+                let set = self.space.set_reserve(reserve, of);
+                set.map(|()| self.roots.change_members_for(id))
+            }
             (
                 None,
                 Manage::AddDrive {
@@ -96,11 +105,11 @@ impl Engine {
     pub(super) fn create_volume(&mut self, id: u64, plan: VolumePlan) -> Result<(), IoError> {
         check_name(&plan.name)?;
         check_granules(plan.granules)?;
-        self.check_layout(plan.layout, plan.class)?;
+        self.space.drives.check_layout(plan.layout, plan.class)?;
         let class = plan
             .class
-            .or_else(|| self.default_media(plan.layout.drives()));
-        let media = class.or_else(|| self.only_media());
+            .or_else(|| self.space.drives.default_media(plan.layout.drives()));
+        let media = class.or_else(|| self.space.drives.only_media());
         let seeks = media.is_some_and(DriveClass::seeks);
         let usual = plan.layout.default_grain_on(seeks);
         let grain = check_grain(plan.layout, plan.grain, usual)?;
@@ -111,7 +120,11 @@ impl Engine {
         if deleted.is_none() && self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
         }
-        self.check_root_budget((plan.layout, plan.granules), None)?;
+        self.check_root_budget(Wanted {
+            layout: plan.layout,
+            granules: plan.granules,
+            volume: None,
+        })?;
         if self.needs_log_copies(&plan) {
             self.check_move_budget(usize::from(plan.layout.survives()) + 1)?;
             self.make_when_copied(id, plan);
@@ -128,7 +141,7 @@ impl Engine {
                 "the pool has had {MAX_VOLUMES} volumes: no number is left"
             )));
         }
-        self.check_hot(&plan, class, grain)?;
+        check_hot(&plan, class, grain, &self.space.drives)?;
         let features = Features::of_plan(&plan);
         if !self.roots.features.have(features) {
             let what = Manage::CreateVolume(plan);
@@ -169,27 +182,26 @@ impl Engine {
             .filter(|_| self.identity.sings(Canary::NumberInUse))
     }
 
-    pub(super) fn check_layout(
-        &self,
-        layout: Layout,
-        class: Option<DriveClass>,
-    ) -> Result<(), IoError> {
-        // One that is to leave would be kept by it.
-        let staying = self.staying_of(class);
-        if !layout.is_possible() {
+    /// Sets what a volume does when a copy is missing that no drive can take.
+    pub(super) fn set_stops(&mut self, id: u64, volume: u32, stops: bool) -> Result<(), IoError> {
+        let mut entry = self.live(volume)?;
+        if self.volumes.is_changing(volume) || self.raw_is_changing(volume) {
             return Err(refuse(format!(
-                "{layout}: there are mirrors of 1 to 4 copies, parity over 2 to 7 columns with 1 or 2 \
-                 of parity, 8 in all, and stripes of 1 to 8 columns"
+                "volume {volume} is still being changed as it was asked to be before"
             )));
         }
-        let drives = layout.drives();
-        if drives > staying {
-            let what = class.map(|class| format!(" of class {class}"));
-            let what = what.unwrap_or_default();
-            return Err(refuse(format!(
-                "{layout} needs {drives} drives{what}, the pool has {staying}"
-            )));
+        check_stops(entry.layout, stops)?;
+        if self.is_raw(volume) {
+            // It never stops. A change of its entry would be taken for the end of another, of its size
+            // say, which is asked for while this one is on its way.
+            self.out.managed.push((id, Ok(Managed::Done)));
+            return Ok(());
         }
+        entry.stops = stops;
+        // One change of an entry at a time: another that is asked for meanwhile would undo this one, or be
+        // undone, for each writes the whole entry.
+        self.volumes.begin_change(volume, entry.granules);
+        self.stage_volume(volume, &entry, Some(id));
         Ok(())
     }
 
@@ -243,7 +255,11 @@ impl Engine {
         self.check_not_shrinking(volume)?;
         let before = entry.granules;
         if granules > before {
-            self.check_root_budget((entry.layout, granules), Some(volume))?;
+            self.check_root_budget(Wanted {
+                layout: entry.layout,
+                granules,
+                volume: Some(volume),
+            })?;
         }
         entry.granules = granules;
         self.volumes.begin_change(volume, granules);
@@ -307,14 +323,18 @@ impl Engine {
             .get(&number)
             .is_some_and(|old| old.state == VolumeState::Free);
         self.volumes.insert(number, entry);
-        self.know_tiers();
+        self.tiers.know(&self.volumes);
         if state == VolumeState::Gone {
-            self.look_for_hot_of(number);
+            self.space.look_for_hot_of(number);
         }
         self.want_copies_of_volumes();
-        self.spread_reserve();
-        self.look_at_empty();
-        self.stops_admission_check();
+        self.space.spread_reserve(Users {
+            volumes: &self.volumes,
+            rebuild: &self.rebuild,
+        });
+        self.space.look_at_empty();
+        self.volumes
+            .stops_admission_check(&self.space, &self.rebuild);
         if self.is_raw(number) {
             self.raw_published(number, state);
         } else if state == VolumeState::Deleting {
@@ -332,52 +352,24 @@ impl Engine {
         }
     }
 
-    /// Columns of a mirror segment that must be written: those, and one that is being filled, or whose drive returns.
-    pub(super) fn written_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        let columns = self.segment_columns(segment).iter().copied();
-        let written = columns.filter(|copy| self.is_written(copy.drive));
-        let mut columns: Vec<ChunkCopy> = written.collect();
-        let joining = self.rebuild.joining(segment);
-        let joining = joining.map(|joining| joining.column);
-        columns.extend(joining.filter(|column| self.in_service(column.drive)));
-        columns
-    }
-
-    /// Columns of a segment, also on drives that are out. Of one that is not there, none: the pool stops.
-    #[track_caller]
-    pub(super) fn segment_columns(&self, segment: u32) -> &[ChunkCopy] {
-        let found = self.segments.get(segment);
-        found.map_or(&[], |found| found.columns)
-    }
-
-    /// How slots lie in a segment.
-    #[track_caller]
-    pub(super) fn shape(&self, segment: u32) -> Option<Shape> {
-        self.segments.get(segment).map(|found| found.shape)
-    }
-
-    /// Whether enough columns are in service to read a segment.
-    #[track_caller]
-    pub(super) fn is_readable(&self, segment: u32) -> bool {
-        let found = self.segments.get(segment);
-        found.is_some_and(|found| {
-            let columns = found.columns.iter();
-            let serving = columns.filter(|copy| self.in_service(copy.drive)).count();
-            serving >= usize::from(found.shape.data)
-        })
+    /// Bytes that writing a slot of this segment takes of drives.
+    pub(super) fn slot_cost(&self, segment: u32) -> u64 {
+        let columns = self.rebuild.written_columns(segment, &self.space).len() as u64;
+        let strip = self.space.shape(segment).map_or(0, Shape::strip_bytes);
+        columns * strip as u64
     }
 
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
         let low = |class: Class| u64::from(self.identity.sizes().slots(class.grain)) / 2;
-        let known = self.segments.home_classes();
+        let known = self.space.segments.home_classes();
         let low: Vec<Class> = known
-            .filter(|&class| class.hot_of.is_none() && self.spare_slots(class) < low(class))
+            .filter(|&class| class.hot_of.is_none() && self.space.spare_slots(class) < low(class))
             .chain(self.short_of())
             .collect();
         for class in low {
             // There may be thousands of volumes: they are not looked through in every turn.
-            if !self.segments.is_coming(class) && self.has_volume_of(class) {
+            if !self.space.segments.is_coming(class) && self.has_volume_of(class) {
                 self.add_segment(class);
             }
         }
@@ -398,26 +390,34 @@ impl Engine {
                 return None;
             };
             let class = self.class_of(write.volume)?;
-            (write.slots(class.grain) > self.spare_slots(class)).then_some(class)
+            (write.slots(class.grain) > self.space.spare_slots(class)).then_some(class)
         };
         self.waiting.writes().fronts().filter_map(short).collect()
     }
 
     /// Whether slots of this class are on their way or can be made.
     pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
-        self.segments.is_coming(class)
-            || self.growth(class) > 0
+        self.space.segments.is_coming(class)
+            || self.space.growth(class) > 0
             || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
-            || self.upkeep.is_giving_back()
+            || self.space.upkeep.is_giving_back()
             || self.rebuild.returns().is_reopening()
-            || self.rebuild.returns().is_busy() && self.has_closed_segments(class)
+            || self.rebuild.returns().is_busy() && self.space.has_closed_segments(class)
     }
 
-    /// Whether segments of this class cannot be read, or take no new slots for another reason.
-    fn has_closed_segments(&self, class: Class) -> bool {
-        let segments = self.segments.of_class(class);
-        segments.is_some_and(|segments| segments.has_closed())
+    /// Whether places may be found that are not there yet.
+    pub(super) fn more_places_may_come(&mut self) -> bool {
+        if self.map.has_emptied_leaves() {
+            // They have their places until a checkpoint leaves them out.
+            self.checkpoint.clear_remains();
+            return true;
+        }
+        let clears = |(op, what): (usize, &Op)| matches!(what, Op::Clear(_)) && self.may_begin(op);
+        self.checkpoint.is_under_way()
+            || self.space.upkeep.is_giving_back()
+            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
+            || self.ops.iter().any(clears)
     }
 
     /// Whether commands under way, which wait for nothing in the queue, give slots of this class back.
@@ -429,92 +429,61 @@ impl Engine {
         })
     }
 
-    /// Columns of a new segment: with fewer drives in service than it should have, the pool goes on
-    /// with what there is, and a rebuild adds what redundancy lacks when there is a drive for it.
-    pub(super) fn columns_for(&self, class: Class) -> usize {
-        class.columns().min(self.staying_of(class.media))
-    }
-
     /// Segments of a class that can be made now.
     pub(super) fn growth(&self, class: Class) -> u64 {
-        self.growth_with(class, |_| 0)
+        self.space.growth(class)
     }
 
-    /// Segments of a class that can still be made: those as well for which the extents are being discarded.
-    pub(super) fn growth_in_all(&self, class: Class) -> u64 {
-        self.growth_with(class, |drive| self.upkeep.discards().taken(drive))
+    /// Free slots that nothing counts on.
+    pub(super) fn spare_slots(&self, class: Class) -> u64 {
+        self.space.spare_slots(class)
     }
 
-    fn growth_with(&self, class: Class, run: impl Fn(usize) -> u32) -> u64 {
-        let columns = self.columns_for(class);
-        let extents = class.shape_of(columns).extents(self.identity.sizes());
-        let rooms = self.room_of_drives(|drive, free| {
-            free.columns_with_run(extents, self.kept_extents(drive), run(drive))
-        });
-        let rooms = self.only(rooms, class.media);
-        most_segments(&rooms, columns).min(self.segments.ids_left())
+    /// Whether the map has places for so many pages more; finds them if it has not.
+    pub(super) fn has_places_for(&mut self, pages: u64) -> bool {
+        let copies = self.log_copies();
+        self.space.has_places_for(&self.map, pages, copies)
     }
 
-    /// Columns of so many extents that each drive can give, beside what it keeps.
-    pub(super) fn column_rooms(&self, extents: u32, kept: impl Fn(usize) -> u32) -> Vec<u32> {
-        self.room_of_drives(|drive, free| free.columns(extents, kept(drive)))
-    }
-
-    fn room_of_drives(&self, columns: impl Fn(usize, &Extents) -> u32) -> Vec<u32> {
-        let drives = self.drives.all_free().iter().enumerate();
-        let room = drives.map(|(drive, free)| match self.stays(drive as u16) {
-            true => columns(drive, free),
-            false => 0,
-        });
-        room.collect()
-    }
-
+    /// Makes another segment of a class, if there is what it takes.
     pub(super) fn add_segment(&mut self, class: Class) {
-        let columns = self.columns_for(class);
-        let extents = class.shape_of(columns).extents(self.identity.sizes());
-        let rooms = self.column_rooms(extents, |drive| self.kept_extents(drive));
-        let rooms = self.only(rooms, class.media);
-        if columns == 0 {
-            return;
+        if let Some(change) = self.space.add_segment(class) {
+            self.journal.stage_first(change);
         }
-        let Some(id) = self.segments.take_id() else {
-            return;
-        };
-        let Some(columns) = self.drives.take_columns(&rooms, columns, extents) else {
-            return self.segments.give_id(id);
-        };
-        let entry = class.entry(&columns, class.shape_of(columns.len()));
-        self.segments.begin(class, columns);
-        let change = segment_change(id, &entry, Then::Segment(id, class));
-        self.journal.stage_first(change);
     }
 
     pub(super) fn segment_published(&mut self, id: u32, class: Class) {
-        self.segments.end_coming(class);
+        self.space.segments.end_coming(class);
         let bytes = self.map.entry_bytes(SEGMENTS, id);
         let Some(Ok(entry)) = bytes.map(SegmentEntry::decode) else {
             return self.fail(format!("the entry of segment {id} did not take"));
         };
         let sizes = self.identity.sizes();
-        self.segments.add(sizes, id, class, Columns::of(&entry));
+        self.space
+            .segments
+            .add(sizes, id, class, Columns::of(&entry));
         self.recount_changes(id);
-        self.drives_changed();
-        self.close_if_lost(id);
+        self.space.drives_changed();
+        self.space.close_if_lost(id);
         // A drive may have gone since the segment was made, or is to go and waits only for this.
-        let Some(found) = self.segments.get(id) else {
+        let Some(found) = self.space.segments.get(id) else {
             return invariant!(self, "segment {id} is not there right after it was made");
         };
         let (columns, wanted) = (found.columns, found.wanted_columns());
-        let (serving, staying) = (self.serving(columns).len(), self.staying(columns).len());
+        let (serving, staying) = (
+            self.space.drives.serving(columns).len(),
+            self.space.drives.staying(columns).len(),
+        );
         if staying < serving {
             self.repair_now();
         }
         if staying < wanted {
             // Where no drive could take one, looking for it would pass over all segments, for each that is made.
-            if self.could_have_column(id) {
+            if self.rebuild.could_have_column(id, &self.space) {
                 self.rebuild_wanted();
             }
-            self.stop_admission_check_for(id, class);
+            self.volumes
+                .stop_admission_check_for(id, &self.space, &self.rebuild);
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod evict;
 mod heat;
+pub(super) mod load;
 mod lost;
 mod page_reservations;
 mod relog;

@@ -14,10 +14,12 @@
 //! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what happens when one does not answer |
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
-//! | `checkpoint` | dirty pages to fresh places, then a root; what the logs may forget |
+//! | `steps` | steps of parts: what each is handed, and what follows from it for others |
+//! | `checkpoint`, `journal/tails` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
-//! | `metadata_allocator`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
-//! | `members` | roots; drives that fail, join, leave; chunks of logs that lack copies |
+//! | `space/places`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
+//! | `members` | drives that fail, join, leave |
+//! | `roots` | which root is due, and which all members hold; chunks of logs that lack copies |
 //! | `add_log_copies` | more copies of the logs, for a volume that needs them |
 //! | `upkeep/release` | segments that hold nothing go back to their drives |
 //! | `replica` | volumes that are one of several copies |
@@ -39,8 +41,11 @@
 //! | `raw` | pass-through volumes |
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
 //! | `identity` | what a pool is: its label and sizes |
-//! | `state`, `map`, `space`, `extents`, `class` | the state they share |
-//! | `segment_table`, `drives`, `media` | segments and where they lie; the pool's drives and their roots; what class a drive is |
+//! | `state`, `map`, `extents`, `class` | the state they share |
+//! | `base` | what every part may use: requests for drives, memory, counters, the way to stop |
+//! | `space`, `space/growth`, `space/segments` | drives and segments together: what is free, what can still be made |
+//! | `map/load` | pages of the map that are read |
+//! | `segment_table`, `drives`, `drives/media` | segments and where they lie; the pool's drives and their roots; what class a drive is |
 //! | `access`, `access/locks`, `access/guard` | who may read and change what: pages on their way, slots' locks, readers |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/evict` | what of the map stays in memory |
@@ -48,6 +53,7 @@
 
 pub(crate) mod access;
 mod add_log_copies;
+mod base;
 mod checkpoint;
 pub(crate) mod class;
 mod clear;
@@ -61,12 +67,10 @@ mod invariant;
 mod journal;
 mod manage;
 pub(crate) mod map;
-mod media;
 mod members;
 mod memory;
 mod mending;
 mod metadata;
-mod metadata_allocator;
 mod parity;
 pub(crate) mod raw;
 mod read;
@@ -75,11 +79,13 @@ mod record;
 pub(crate) mod replica;
 mod reservations;
 mod root_budget;
+mod roots;
 mod salvage;
 mod segment_table;
 pub(crate) mod space;
 pub(crate) mod state;
 mod status;
+mod steps;
 mod stop;
 mod tier;
 mod upkeep;
@@ -90,7 +96,7 @@ mod write;
 use std::fmt;
 
 use ashlar_block::{Completion, ErrorKind, IoBuffer, IoError, Moment, Operation, Request};
-use tracing::{Level, debug, enabled, trace};
+use tracing::{Level, enabled, trace};
 
 pub use drive_io::flights::DriveReplies;
 pub use drive_io::waits::DriveWait;
@@ -105,9 +111,10 @@ use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
-use drive_io::Unsent;
-use drive_io::flights::{Answered, Asked};
+use base::To;
+use drive_io::flights::Answered;
 use drive_io::waits::Refused;
+use map::load::Asked;
 use state::Retired;
 
 /// What happens to an engine.
@@ -272,9 +279,9 @@ impl Engine {
     /// that what arrived together is committed together.
     pub fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox) {
         self.post(now, event, out);
-        std::mem::swap(&mut self.out, out);
+        self.take_outbox(out);
         self.advance();
-        std::mem::swap(&mut self.out, out);
+        self.give_outbox(out);
         if enabled!(Level::TRACE) {
             trace_answers(out);
         }
@@ -284,7 +291,7 @@ impl Engine {
     /// follow in the same turn.
     pub fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
         self.now = self.now.max(now);
-        std::mem::swap(&mut self.out, out);
+        self.take_outbox(out);
         trace!(at_us = self.now.as_nanos() / 1000, "{event}");
         match event {
             Event::Command { volume, request } => self.command(volume, request),
@@ -295,9 +302,21 @@ impl Engine {
             } => self.record(volume, request, tag),
             Event::Done { drive, completion } => self.io_done(drive, completion),
             Event::Manage { id, what } => self.manage(id, what),
-            Event::Remembered(membership) => self.membership_stored(membership),
+            Event::Remembered(membership) => self.roots.node_has_stored(membership),
             Event::Tick => {}
         }
+        self.give_outbox(out);
+    }
+
+    /// Answers and requests go into a driver's outbox from here on.
+    fn take_outbox(&mut self, out: &mut Outbox) {
+        std::mem::swap(&mut self.out, out);
+        self.base.drive_io.swap_requests(&mut self.out.io);
+    }
+
+    /// The driver has its outbox again.
+    fn give_outbox(&mut self, out: &mut Outbox) {
+        self.base.drive_io.swap_requests(&mut self.out.io);
         std::mem::swap(&mut self.out, out);
     }
 
@@ -328,10 +347,10 @@ impl Engine {
     }
 
     fn refusal(&self, volume: u32, request: &Request) -> Option<IoError> {
-        if let Some(failed) = &self.failed
+        if let Some(failed) = self.base.failed.why()
             && request.op != Operation::Read
         {
-            return Some(IoError::new(ErrorKind::Latched, failed.clone()));
+            return Some(IoError::new(ErrorKind::Latched, failed.to_owned()));
         }
         match self.geometry(volume) {
             None => Some(IoError::new(
@@ -340,7 +359,7 @@ impl Engine {
             )),
             Some(geometry) => {
                 let changes = !matches!(request.op, Operation::Read | Operation::Flush);
-                let stopped = || changes.then(|| self.stop_error(volume)).flatten();
+                let stopped = || changes.then(|| self.volumes.stop_error(volume)).flatten();
                 geometry.check(request.range).err().or_else(stopped)
             }
         }
@@ -352,7 +371,7 @@ impl Engine {
             buffer,
             result,
         } = completion;
-        match self.drive_io.answered(drive, tag) {
+        match self.base.drive_io.answered(drive, tag) {
             Answered::Owner(asked) => match result {
                 Err(error) if self.will_pass(&asked, &error) => {
                     let refused = Refused {
@@ -363,7 +382,7 @@ impl Engine {
                     self.wait_for(refused, &error);
                 }
                 result => {
-                    self.drive_io.is_over(&asked, drive);
+                    self.base.drive_io.is_over(&asked, drive);
                     self.answered((asked.owner, drive), buffer, result);
                 }
             },
@@ -380,7 +399,7 @@ impl Engine {
         result: Result<(), IoError>,
     ) {
         trace!(drive, ?owner, ok = result.is_ok(), "I/O done");
-        if self.failed.is_some()
+        if self.base.failed.is_some()
             && !matches!(
                 owner,
                 Owner::ReadPart { .. }
@@ -401,7 +420,9 @@ impl Engine {
             }
             Owner::Bypass { op } => self.bypass_written(op, drive, result),
             Owner::Destage(io) => self.destage_io_done(io, drive, buffer, result),
-            Owner::LoadPage { id, tried } => self.page_read((id, tried), drive, buffer, result),
+            Owner::LoadPage { id, tried } => {
+                self.page_read(Asked { id, tried, drive }, buffer, &result);
+            }
             Owner::Page { id } => self.page_written(id, drive, result),
             Owner::CheckpointFlush => self.checkpoint_flushed(drive, result),
             Owner::Root => self.root_written(drive, result),
@@ -426,84 +447,64 @@ impl Engine {
         }
         self.check_segments();
         self.check_stall();
-        if self.failed.is_some() {
+        if self.base.failed.is_some() {
             self.fail_waiting();
         }
     }
 
     fn take_steps(&mut self) {
-        if self.failed.is_some() {
+        if self.base.failed.is_some() {
             return;
         }
-        self.again = false;
+        self.base.again = false;
+        // What is free is known before anything is asked for: by readers that have left, then by segments that are
+        // empty by that.
         self.reclaim();
         self.advance_release();
         self.advance_discards();
+        // Hosts come before what only tidies up.
         self.admit();
         self.advance_clears();
         self.advance_raw();
+        // Their changes go into the batch of this turn.
         self.advance_destage();
         self.advance_rebuild();
         self.advance_log_copies();
         self.advance_features();
         self.advance_replicas();
+        // What arrived together is committed together: one batch a log and turn.
         self.seal_batches();
+        // Places are given up before a checkpoint begins, which moves what lies there, and after it the root that it
+        // needs.
         self.give_places_back();
         self.advance_checkpoint();
         self.advance_roots();
-        self.keep_places();
+        self.space.keep_places(&self.map, self.log_copies());
         self.provision();
         // What was staged since must not wait for an event that may never come.
         self.seal_batches();
         self.answer_drained();
-        self.counters.evicted += self.map.make_room();
+        self.base.counters.evicted += self.map.make_room();
     }
 
     /// Sends a request to a drive.
     fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
-        let mut request = request(0);
-        let is_ours = !matches!(owner, Owner::ReadPart { .. } | Owner::Raw(_));
-        let bytes = request.buffer.as_ref().filter(|_| is_ours);
-        let bytes = bytes.map_or(0, |buffer| buffer.len().next_power_of_two());
-        if !self.uses(drive) {
-            // Decided before the drive was out; nothing more goes there.
-            self.drive_io.hold_unsent(Unsent {
-                owner,
-                drive,
-                buffer: request.buffer,
-            });
-            self.again = true;
-            return;
-        }
-        let asked = Asked {
+        let to = To {
+            drive,
             owner,
-            op: request.op,
-            range: request.range,
-            bytes,
-            since: None,
+            now: self.now,
+            is_out: !self.uses(drive),
         };
-        request.tag = self.drive_io.send(drive, asked, self.now);
-        trace!(drive, ?owner, op = ?request.op, at = %request.range.start, blocks = request.range.count, "I/O sent");
-        self.out.io.push((drive, request));
+        self.base.send(to, request);
     }
 
     fn fail(&mut self, why: String) {
-        if self.failed.is_none() {
-            debug!("the engine stops: {why}");
-            self.failed = Some(why);
-        }
+        self.base.fail(why);
     }
 
-    /// A buffer, or a failure of the engine: what it has in flight is bounded below its pool's size.
+    /// A buffer, or a failure of the engine.
     fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
-        let mut buffer = self.memory.get(bytes);
-        while buffer.is_none() && self.logs.forget_oldest() {
-            buffer = self.memory.get(bytes);
-        }
-        if buffer.is_none() {
-            self.fail("out of buffers".into());
-        }
-        buffer
+        self.base.buffer(&mut self.logs, bytes)
     }
 }
 

@@ -16,6 +16,7 @@ use super::invariant::invariant;
 use super::parity::{For, Gathered, Wish};
 use super::segment_table::HomeSegment;
 use super::space::segment_and_slot;
+use super::tier;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
 use crate::format::{ChunkCopy, LogId, Salt};
@@ -240,7 +241,7 @@ impl Engine {
 
     /// Tells a volume's tier which slots are read, and where they are.
     fn tell_tier(&mut self, volume: u32, first: u64, wanted: &[Wanted]) {
-        if !self.has_tier(volume) {
+        if !self.tiers.has(volume) {
             return;
         }
         let grain = self.map.grain(volume);
@@ -250,7 +251,11 @@ impl Engine {
         };
         let mut slots: Vec<(u64, u32)> = (first..).zip(wanted).filter_map(home).collect();
         slots.dedup();
-        self.slots_read(volume, (wanted.len() * GRANULE) as u64, &slots);
+        let read = tier::Read {
+            bytes: (wanted.len() * GRANULE) as u64,
+            slots: &slots,
+        };
+        self.slots_read(volume, read);
     }
 
     fn look_up(&self, volume: u32, granule: u64) -> Option<Wanted> {
@@ -290,7 +295,7 @@ impl Engine {
                 && let (segment, _) = segment_and_slot(location)
                 && segment != last.0
             {
-                last = (segment, self.shape(segment));
+                last = (segment, self.space.shape(segment));
             }
             match runs.last_mut() {
                 Some((_, len)) if self.follows(wanted[i - 1].source, granule.source, last.1) => {
@@ -332,14 +337,14 @@ impl Engine {
                 let (copies, offset) = self.logs.locate(LogId::Ring, at);
                 let place =
                     |copy: &ChunkCopy| self.identity.sizes().extent_at(copy.extent) + offset;
-                let copies = self.serving(copies);
+                let copies = self.space.drives.serving(copies);
                 copies
                     .iter()
                     .map(|copy| (usize::from(copy.drive), place(copy)))
                     .collect()
             }
             Source::Home(location, inner) => {
-                let found = self.segments.get(segment_and_slot(location).0);
+                let found = self.space.segments.get(segment_and_slot(location).0);
                 found.map_or_else(Vec::new, |found| self.copies_in(found, location, inner))
             }
         }
@@ -350,7 +355,7 @@ impl Engine {
         let HomeSegment { shape, columns, .. } = found;
         if !shape.is_mirror() {
             let place = self.granule_at(location, inner);
-            let place = place.filter(|(column, _)| self.in_service(column.drive));
+            let place = place.filter(|(column, _)| self.space.drives.in_service(column.drive));
             let place = place.map(|(column, at)| (usize::from(column.drive), at));
             return place.into_iter().collect();
         }
@@ -359,7 +364,7 @@ impl Engine {
         let place = |copy: &ChunkCopy| shape.strip_at(self.identity.sizes(), *copy, slot) + offset;
         let copies = columns.iter();
         copies
-            .filter(|copy| self.in_service(copy.drive))
+            .filter(|copy| self.space.drives.in_service(copy.drive))
             .map(|copy| (usize::from(copy.drive), place(copy)))
             .collect()
     }
@@ -368,16 +373,18 @@ impl Engine {
     fn choose_copy(&self, source: Source, tried: u64) -> Option<(usize, u64)> {
         if let Source::Home(location, inner) = source
             && let (segment, slot) = segment_and_slot(location)
-            && let Some(HomeSegment { shape, columns, .. }) = self.segments.get(segment)
+            && let Some(HomeSegment { shape, columns, .. }) = self.space.segments.get(segment)
             && shape.is_mirror()
         {
             // Nearly every read: nothing is allocated for it.
             let offset = u64::from(inner) * GRANULE as u64;
-            let serving = columns.iter().filter(|copy| self.in_service(copy.drive));
+            let serving = columns
+                .iter()
+                .filter(|copy| self.space.drives.in_service(copy.drive));
             let turn = location as usize % serving.clone().count().max(1);
             let in_turn = serving.clone().skip(turn).chain(serving.take(turn));
             let mut untried = in_turn.filter(|copy| tried & 1 << copy.drive == 0);
-            let quick = |copy: &&ChunkCopy| !self.drive_io.is_slow(usize::from(copy.drive));
+            let quick = |copy: &&ChunkCopy| !self.base.drive_io.is_slow(usize::from(copy.drive));
             let copy = untried.clone().find(quick).or_else(|| untried.next())?;
             let at = shape.strip_at(self.identity.sizes(), *copy, slot) + offset;
             return Some((usize::from(copy.drive), at));
@@ -390,7 +397,7 @@ impl Engine {
         let count = copies.len();
         let in_turn = (0..count).map(|i| copies[(turn + i) % count]);
         let mut untried = in_turn.filter(|&(drive, _)| tried & 1 << drive == 0);
-        let quick = |&(drive, _): &(usize, u64)| !self.drive_io.is_slow(drive);
+        let quick = |&(drive, _): &(usize, u64)| !self.base.drive_io.is_slow(drive);
         untried.clone().find(quick).or_else(|| untried.next())
     }
 
@@ -424,7 +431,7 @@ impl Engine {
         part.drive = drive;
         // The buffer travels with the I/O and is put back when it returns.
         let buffer = part.buffer.split_off(0);
-        let range = self.range(drive, byte, buffer.len());
+        let range = self.space.drives.range(drive, byte, buffer.len());
         self.send(drive, Owner::ReadPart { op, at }, |tag| {
             Request::read(tag, range, buffer)
         });
@@ -453,7 +460,7 @@ impl Engine {
 
     /// What is remembered of the ring has changed: the drives have what was written.
     pub(super) fn distrust_memory(&mut self, at: u64) {
-        self.counters.bad_memory += 1;
+        self.base.counters.bad_memory += 1;
         self.logs.distrust(at);
     }
 
@@ -573,7 +580,7 @@ impl Engine {
                 single.wanted = vec![now.unwrap_or(wanted)];
                 (single.tried, single.slow) = (0, 0);
             } else if told != Told::Nothing {
-                self.note_bad(single.drive);
+                self.space.note_bad(single.drive, &mut self.base.counters);
                 single.tried |= 1 << single.drive;
             }
             self.put_part(op, here, single);
@@ -613,7 +620,7 @@ impl Engine {
                 // What it had is read again, into memory that is whole.
                 read.parts = Parts::default();
                 let bytes = read.request.range.count as usize * GRANULE;
-                read.request.buffer = self.memory.get(bytes);
+                read.request.buffer = self.base.memory.get(bytes);
                 read.request.buffer.is_some()
             }
         };
@@ -640,7 +647,7 @@ impl Engine {
             volume: read.volume,
             slot: self.map.grain(read.volume).slot_of(granule),
         };
-        let shape = self.shape(segment);
+        let shape = self.space.shape(segment);
         let Some(shape) = shape.filter(|shape| !shape.is_mirror()) else {
             return self.lose_unless_slow(op, at, part);
         };
@@ -705,12 +712,12 @@ impl Engine {
             // It will be read again, where it is then.
             return self.put_part(op, at, part);
         }
-        self.counters.lost += u64::from(self.failed.is_none());
+        self.base.counters.lost += u64::from(self.base.failed.is_none());
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
             let granule = read.request.range.start.0 + u64::from(at);
             let lost = || format!("volume {}, granule {granule}: no copy is good", read.volume);
-            read.error = Some(match &self.failed {
-                Some(why) => IoError::new(ErrorKind::Latched, why.clone()),
+            read.error = Some(match self.base.failed.why() {
+                Some(why) => IoError::new(ErrorKind::Latched, why.to_owned()),
                 None => IoError::new(ErrorKind::Corrupt, lost()),
             });
         }
@@ -732,7 +739,7 @@ impl Engine {
     /// The engine has stopped before it knew where to read.
     pub(super) fn fail_read(&mut self, op: usize) {
         if let Some(Op::Read(read)) = self.ops.get_mut(op) {
-            let why = self.failed.clone().unwrap_or_default();
+            let why = self.base.failed.why().unwrap_or_default().to_owned();
             read.error = Some(IoError::new(ErrorKind::Latched, why));
         }
         self.end_read(op);

@@ -8,6 +8,7 @@
 //! own pages in [`renew`](renew).
 
 mod asked;
+mod columns;
 pub(super) mod pace;
 pub(super) mod readmit;
 mod recount;
@@ -28,14 +29,16 @@ use super::manage::segment_change;
 use super::map::{LeafView, SEGMENTS, leaf_id};
 use super::parity::{For, Gathered, Wish, strips_with};
 use super::salvage::{Reader, Strip};
-use super::segment_table::{Columns, HomeSegment};
+use super::segment_table::Columns;
 use super::space::segment_and_slot;
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
+use crate::engine::upkeep::reserve::Users;
 use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
+use columns::{columns_with, lacks_column};
 use pace::{Next, Pace};
 use readmit::Returns;
 use renew::Renewal;
@@ -46,10 +49,6 @@ pub(super) const AT_A_TIME: u64 = 8 * UNIT_BYTES;
 /// Leaves that are not there that one turn skips, and as how many one counts that is.
 const LEAVES: usize = 1024;
 const A_LEAF: usize = 16;
-/// Segments that one walk fills columns of, at least; and which part of all that lack one. What a walk has
-/// filled and recorded stays when the engine ends, and what it has not is done again.
-const SEGMENTS_AT_A_TIME: usize = 8;
-const WALKS: usize = 8;
 
 /// What the walk is at.
 #[derive(Default)]
@@ -130,7 +129,10 @@ impl Engine {
 
     /// After an import: what the members left behind need.
     pub(super) fn begin_repairs(&mut self) {
-        self.spread_reserve();
+        self.space.spread_reserve(Users {
+            volumes: &self.volumes,
+            rebuild: &self.rebuild,
+        });
         self.resume_scrub();
         self.heal();
         self.look_for_repairs();
@@ -138,8 +140,8 @@ impl Engine {
 
     /// Takes up the repairs there are room for by now. A drive that is being emptied goes on with that.
     pub(super) fn look_for_repairs(&mut self) {
-        let mut drives = self.drives.numbers();
-        if drives.any(|d| self.in_service(d) && !self.stays(d)) {
+        let mut drives = self.space.drives.numbers();
+        if drives.any(|d| self.space.drives.in_service(d) && !self.space.drives.stays(d)) {
             self.repair_now();
         } else if self.is_degraded() {
             self.heal();
@@ -198,12 +200,12 @@ impl Engine {
         match self.rebuild.phase {
             Phase::Idle if self.rebuild.returns.is_wanted() => {
                 self.begin_return();
-                self.again = true;
+                self.base.again = true;
             }
             Phase::Recording if self.rebuild.returns.is_walking() => self.let_back_in(),
             Phase::Idle if due || self.rebuild.scrub.is_wanted() => {
                 self.begin_walk();
-                self.again = true;
+                self.base.again = true;
             }
             Phase::Idle => {
                 self.let_go_emptied();
@@ -236,7 +238,7 @@ impl Engine {
         self.rebuild.phase = Phase::Idle;
         trace!(phase = ?self.rebuild.phase, "rebuild");
         self.scrub_interrupted();
-        self.again = true;
+        self.base.again = true;
     }
 
     fn begin_walk(&mut self) {
@@ -246,9 +248,13 @@ impl Engine {
         self.want_renewal();
         if self.rebuild.due.is_some_and(|due| due <= self.now) {
             self.rebuild.due = None;
-            self.choose_columns();
-            self.spread_reserve();
-            self.stops_admission_check();
+            self.rebuild.choose_columns(&mut self.space);
+            self.space.spread_reserve(Users {
+                volumes: &self.volumes,
+                rebuild: &self.rebuild,
+            });
+            self.volumes
+                .stops_admission_check(&self.space, &self.rebuild);
         }
         if self.rebuild.joining.is_empty() && !self.rebuild.scrub.is_wanted() {
             return;
@@ -272,92 +278,6 @@ impl Engine {
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
         self.rebuild.phase = Phase::AwaitingOlder;
         trace!(phase = ?self.rebuild.phase, "rebuild");
-    }
-
-    /// New columns for segments that have lost one, on drives that have none of it: of as many as one walk
-    /// fills.
-    fn choose_columns(&mut self) {
-        let mut segments = self.segments.ids();
-        let lacking = segments.iter().filter(|&&id| self.lacks_column(id)).count();
-        segments.retain(|&id| self.could_have_column(id));
-        self.rebuild.wanted = self.rebuild.filled + lacking;
-        let most = SEGMENTS_AT_A_TIME.max(segments.len().div_ceil(WALKS));
-        for segment in segments.into_iter().take(most) {
-            let shape = self.segments.get(segment).map(|found| found.shape);
-            if let Some((drive, at)) = self.drive_for_column(segment)
-                && let Some(shape) = shape
-                && let Some(extent) = self
-                    .drives
-                    .take(drive, shape.extents(self.identity.sizes()))
-            {
-                let drive = drive as u16;
-                let column = ChunkCopy { drive, extent };
-                self.rebuild.joining.insert(segment, Joining { column, at });
-            }
-        }
-    }
-
-    /// Where a segment that lacks a column could have another, and which one that is; `None` when it
-    /// lacks none, when one is being filled, when nothing could be read for it, or when no drive has
-    /// room.
-    fn drive_for_column(&self, segment: u32) -> Option<(usize, usize)> {
-        self.drive_with_room(segment, |_| 0)
-    }
-
-    /// The same once a run of so many extents is given back to each drive.
-    fn drive_with_room(
-        &self,
-        segment: u32,
-        returns: impl Fn(usize) -> u32,
-    ) -> Option<(usize, usize)> {
-        if !self.lacks_column(segment) || self.rebuild.joining.contains_key(&segment) {
-            return None;
-        }
-        let found = self.segments.get(segment)?;
-        let (columns, media) = (found.columns, found.class.media);
-        let leaves = |copy: &ChunkCopy| !self.stays(copy.drive);
-        let at = columns.iter().position(leaves).unwrap_or(columns.len());
-        let extents = found.shape.extents(self.identity.sizes());
-        let fits = |&drive: &usize| {
-            self.stays(drive as u16)
-                && self.is_of(drive, media)
-                && self.drives.free(drive).free() + returns(drive)
-                    >= self.map_extents(drive) + extents
-                && (self.drives.free(drive).has_run(extents) || returns(drive) >= extents)
-                && !columns.iter().any(|copy| usize::from(copy.drive) == drive)
-        };
-        let drives = self.active().into_iter().filter(fits);
-        let drive = drives.max_by_key(|&drive| self.drives.free(drive).free())?;
-        Some((drive, at))
-    }
-
-    /// Whether a segment lacks a column that could be made of the others.
-    fn lacks_column(&self, segment: u32) -> bool {
-        let found = self.segments.get(segment);
-        let enough =
-            |found: HomeSegment<'_>| self.staying(found.columns).len() >= found.wanted_columns();
-        self.is_readable(segment) && !found.is_some_and(enough)
-    }
-
-    /// Whether a segment that lacks a column could have one, if not before a discard has ended.
-    pub(super) fn could_have_column(&self, segment: u32) -> bool {
-        let returns = |drive| self.upkeep.discards().taken(drive);
-        self.drive_with_room(segment, returns).is_some()
-    }
-
-    /// The columns that can be read and a new one, less those on leaving drives that are now one too
-    /// many.
-    fn columns_with(&self, found: HomeSegment<'_>, joining: Joining) -> Vec<ChunkCopy> {
-        let wanted = found.wanted_columns();
-        let mut columns = self.serving(found.columns);
-        columns.push(joining.column);
-        while columns.len() > wanted {
-            let Some(leaving) = columns.iter().position(|copy| !self.stays(copy.drive)) else {
-                break;
-            };
-            columns.remove(leaving);
-        }
-        columns
     }
 
     fn older_are_over(&self) -> bool {
@@ -416,12 +336,12 @@ impl Engine {
             let location = self.map.location(volume, slot).unwrap_or(0);
             if all && location == 0 {
                 let lost = u64::from(self.map.lost_in(SlotKey { volume, slot }));
-                self.counters.lost += lost;
+                self.base.counters.lost += lost;
                 self.rebuild.lost += lost;
             }
             let lacks = |segment| {
                 all || self.rebuild.joining.contains_key(&segment)
-                    || self.has_returning_column(segment)
+                    || self.rebuild.has_returning_column(segment, &self.space)
             };
             if location != 0 && lacks(segment_and_slot(location).0) {
                 let next = Next {
@@ -440,7 +360,7 @@ impl Engine {
                 leaves += A_LEAF;
             }
         }
-        self.again = true;
+        self.base.again = true;
     }
 
     /// The volume that the walk is in (or the next one), and its end in granules.
@@ -483,7 +403,7 @@ impl Engine {
 
     fn read_slot(&mut self, key: SlotKey, location: u32) {
         let (segment, slot) = segment_and_slot(location);
-        let Some(shape) = self.shape(segment) else {
+        let Some(shape) = self.space.shape(segment) else {
             return invariant!(
                 self,
                 "a walk has come to a slot of segment {segment}, which is not there"
@@ -493,7 +413,7 @@ impl Engine {
         let columns = if is_cut {
             Vec::new()
         } else {
-            self.walked_columns(segment)
+            self.rebuild.walked_columns(segment, &self.space)
         };
         let job = Job {
             key,
@@ -570,11 +490,11 @@ impl Engine {
     /// A slot with parity has been put together: writes what was bad, and the new column.
     pub(super) fn slot_gathered(&mut self, place: usize, found: &Gathered) {
         let lost = found.lost() as u64;
-        self.counters.lost += lost;
+        self.base.counters.lost += lost;
         self.rebuild.lost += lost;
         self.rebuild.unmended += lost;
         let bad = found.bad().count() as u64;
-        self.counters.repaired += bad;
+        self.base.counters.repaired += bad;
         let Some(mends) = self.mends_of(found) else {
             return invariant!(
                 self,
@@ -592,7 +512,7 @@ impl Engine {
         let (key, location) = (job.key, job.location);
         let copies = std::mem::take(&mut job.copies);
         let (segment, slot) = segment_and_slot(location);
-        let Some(shape) = self.shape(segment) else {
+        let Some(shape) = self.space.shape(segment) else {
             return invariant!(
                 self,
                 "a slot of segment {segment} is to be mended, which is not there"
@@ -622,9 +542,10 @@ impl Engine {
             let strip = strip.and_then(|(_, strip)| strip.as_ref()?.granule(inner));
             let Some(granule) = strip else {
                 for (column, _) in &copies {
-                    self.note_bad(usize::from(column.drive));
+                    self.space
+                        .note_bad(usize::from(column.drive), &mut self.base.counters);
                 }
-                self.counters.lost += 1;
+                self.base.counters.lost += 1;
                 self.rebuild.lost += 1;
                 self.rebuild.unmended += 1;
                 continue;
@@ -635,7 +556,8 @@ impl Engine {
         }
         drop(copies);
         for (column, _) in &bad {
-            self.note_bad(usize::from(column.drive));
+            self.space
+                .note_bad(usize::from(column.drive), &mut self.base.counters);
         }
         let mend = |column: ChunkCopy, bytes: std::ops::Range<usize>| {
             let at = shape.strip_at(self.identity.sizes(), column, slot) + bytes.start as u64;
@@ -650,7 +572,7 @@ impl Engine {
         if let Some(&joining) = self.rebuild.joining.get(&segment) {
             writes.push(mend(joining.column, 0..whole.len()));
         }
-        self.counters.repaired += repaired;
+        self.base.counters.repaired += repaired;
         self.write_mended(place, writes);
     }
 
@@ -674,7 +596,7 @@ impl Engine {
                 return;
             };
             buffer.copy_from_slice(&bytes);
-            let range = self.range(drive, at, buffer.len());
+            let range = self.space.drives.range(drive, at, buffer.len());
             self.send(drive, Owner::Walk(WalkIo::Write { job: place }), |tag| {
                 Request::write(tag, range, buffer, durability)
             });
@@ -703,7 +625,7 @@ impl Engine {
         if self.identity.sings(Canary::ReadmitBeforeFlush) && self.rebuild.returns.is_walking() {
             return self.record_columns();
         }
-        let mut drives = self.active();
+        let mut drives = self.space.drives.active();
         drives.extend(self.rebuild.returns.member());
         self.rebuild.pending = drives.len();
         for drive in drives {
@@ -721,12 +643,12 @@ impl Engine {
         let joining: Vec<(u32, Joining)> =
             self.rebuild.joining.iter().map(|(&s, &j)| (s, j)).collect();
         for (segment, join) in joining {
-            if !self.in_service(join.column.drive) {
+            if !self.space.drives.in_service(join.column.drive) {
                 // Lost in its turn: the next walk chooses again.
                 self.rebuild.joining.remove(&segment);
                 continue;
             }
-            let Some(found) = self.segments.get(segment) else {
+            let Some(found) = self.space.segments.get(segment) else {
                 return invariant!(
                     self,
                     "segment {segment} is given a column, but is not there"
@@ -734,7 +656,7 @@ impl Engine {
             };
             let entry = match found.class.redundancy {
                 Redundancy::Mirror(_) => {
-                    let columns = self.columns_with(found, join);
+                    let columns = columns_with(found, join, &self.space);
                     found.class.entry(&columns, found.shape)
                 }
                 Redundancy::Parity(..) => {
@@ -761,7 +683,10 @@ impl Engine {
             return self.fail(format!("the entry of segment {segment} did not take"));
         };
         // One that is being given a column is not given back before that is done.
-        let is_there = self.segments.set_columns(segment, Columns::of(&entry));
+        let is_there = self
+            .space
+            .segments
+            .set_columns(segment, Columns::of(&entry));
         invariant!(
             self,
             is_there,
@@ -778,16 +703,21 @@ impl Engine {
         self.rebuild.phase = Phase::Idle;
         trace!(phase = ?self.rebuild.phase, "rebuild");
         self.scrub_walked();
-        let segments = self.segments.ids();
-        if segments
-            .iter()
-            .any(|&segment| self.drive_for_column(segment).is_some())
-        {
+        let segments = self.space.segments.ids();
+        if segments.iter().any(|&segment| {
+            self.rebuild
+                .drive_for_column(segment, &self.space)
+                .is_some()
+        }) {
             self.rebuild.due = Some(self.now);
-        } else if !segments.iter().any(|&segment| self.lacks_column(segment)) {
+        } else if !segments
+            .iter()
+            .any(|&segment| lacks_column(segment, &self.space))
+        {
             self.rebuild.filled = 0;
         }
-        self.stops_admission_check();
-        self.again = true;
+        self.volumes
+            .stops_admission_check(&self.space, &self.rebuild);
+        self.base.again = true;
     }
 }

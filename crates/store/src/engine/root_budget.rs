@@ -5,7 +5,7 @@
 //! of a host can bring the pool there. A pool that was beyond that before goes on; nothing is added to it.
 //!
 //! There is room for all pages to move once, as they do when a drive goes. What an operator orders while they
-//! move is refused where that would not do ([`Engine::check_move_budget`]). A second loss meanwhile cannot be: above
+//! move is refused where that would not do ([`Budget::check_move`]). A second loss meanwhile cannot be: above
 //! about 90 % of the limit really mapped, the places of both moves could outgrow the root.
 
 use std::iter::Sum;
@@ -13,11 +13,13 @@ use std::ops::Add;
 
 use ashlar_block::IoError;
 
-use super::Engine;
 use super::checkpoint::MOST_PAGES;
 use super::manage::refuse;
-use super::map::{ENTRY_SLOTS, SEGMENTS, SLOTS, VOLUMES};
+use super::map::{ENTRY_SLOTS, Map, SEGMENTS, SLOTS, VOLUMES};
 use super::map::{FANOUT, MAX_VOLUMES, SLOT_TABLES, VolumeTables, entry_place};
+use super::metadata::Metadata;
+use super::replica::Replicas;
+use super::volumes::VolumeTable;
 use crate::format::{MAX_MEMBERS, MAX_SEGMENTS, MAX_TERMS, Root, RootParts, VolumeEntry};
 use crate::format::{PageId, VolumeState};
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, ROOT_BYTES, UNIT_GRANULES};
@@ -75,8 +77,9 @@ impl Pages {
     /// map have so many copies.
     fn root_bytes(self, sizes: &Sizes, copies: usize) -> u64 {
         // After a drive has gone, all pages move, and where they were is named until the last has left.
-        let segments = 2 * self.places().div_ceil(units(sizes));
-        root_bytes(sizes, copies, (segments, self.tops))
+        let meta = 2 * self.places().div_ceil(units(sizes));
+        let tops = self.tops;
+        root_bytes(sizes, copies, Named { meta, tops })
     }
 }
 
@@ -103,8 +106,18 @@ fn units(sizes: &Sizes) -> u64 {
     u64::from(sizes.segment_slots) * UNIT_GRANULES
 }
 
-/// Bytes of a root with so many metadata segments and tops, and everything else at its largest.
-fn root_bytes(sizes: &Sizes, copies: usize, (meta, tops): (u64, u64)) -> u64 {
+/// What a root names most of.
+#[derive(Clone, Copy)]
+struct Named {
+    /// Metadata segments.
+    meta: u64,
+    /// Pages of level 2.
+    tops: u64,
+}
+
+/// Bytes of a root that names so much, and everything else at its largest.
+fn root_bytes(sizes: &Sizes, copies: usize, named: Named) -> u64 {
+    let Named { meta, tops } = named;
     Root::bytes_of(RootParts {
         members: MAX_MEMBERS as u64,
         chunks: u64::from(sizes.ring_chunks + sizes.map_chunks),
@@ -115,45 +128,61 @@ fn root_bytes(sizes: &Sizes, copies: usize, (meta, tops): (u64, u64)) -> u64 {
     })
 }
 
-impl Engine {
-    /// Refuses a volume of so many granules for which the root might have no room: a new one, or
-    /// `volume` with another size.
-    pub(super) fn check_root_budget(
-        &mut self,
-        (layout, granules): (Layout, u64),
-        volume: Option<u32>,
-    ) -> Result<(), IoError> {
-        if let Layout::Stripe { .. } = layout {
+/// A volume that is to be made, or to have another size.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) layout: Layout,
+    pub(super) granules: u64,
+    /// Which one it is; none if it is a new one.
+    pub(super) volume: Option<u32>,
+}
+
+/// Why it cannot be.
+pub(super) struct Refusal {
+    pub(super) why: IoError,
+    /// It may be possible when what deleted or smaller volumes have left is cleared away.
+    pub(super) clears: bool,
+}
+
+/// What volumes and the map have and may come to have.
+pub(super) struct Budget<'a> {
+    pub(super) sizes: &'a Sizes,
+    pub(super) volumes: &'a VolumeTable,
+    pub(super) replicas: &'a Replicas,
+    pub(super) map: &'a Map,
+    pub(super) metadata: &'a Metadata,
+    /// Copies of logs and map.
+    pub(super) copies: usize,
+}
+
+impl Budget<'_> {
+    /// Refuses a volume for which the root might have no room.
+    pub(super) fn check(&self, wanted: Wanted) -> Result<(), Refusal> {
+        if let Layout::Stripe { .. } = wanted.layout {
             // Its segments are entries of a system table, which counts as full already.
             return Ok(());
         }
-        let others = self.pages_promised(volume);
-        self.check_beside(others, (layout, granules), volume)
+        self.check_beside(self.pages_promised(wanted.volume), wanted)
     }
 
-    /// Refuses to make a volume of so many granules a copy with so many pages of planes, for which the root might have no
-    /// room.
-    pub(super) fn check_replica_budget(
-        &mut self,
-        (layout, granules): (Layout, u64),
-        volume: u32,
-        planes: u32,
-    ) -> Result<(), IoError> {
-        let others = self.pages_promised(Some(volume)) + Pages::of(planes.into());
-        self.check_beside(others, (layout, granules), Some(volume))
+    /// Refuses to make a volume a copy with so many pages of planes, for which the root might have no room.
+    pub(super) fn check_replica(&self, wanted: Wanted, planes: u32) -> Result<(), Refusal> {
+        let others = self.pages_promised(wanted.volume) + Pages::of(planes.into());
+        self.check_beside(others, wanted)
     }
 
-    fn check_beside(
-        &mut self,
-        others: Pages,
-        (layout, granules): (Layout, u64),
-        volume: Option<u32>,
-    ) -> Result<(), IoError> {
-        let (sizes, copies) = (*self.identity.sizes(), self.copies_with(layout));
-        let room = |granules| {
+    fn check_beside(&self, others: Pages, wanted: Wanted) -> Result<(), Refusal> {
+        let Wanted {
+            layout,
+            granules,
+            volume,
+        } = wanted;
+        let copies = self.copies.max(usize::from(layout.survives()) + 1);
+        let bytes = |granules| {
             let pages = others + self.pages_with(volume, granules);
-            pages.root_bytes(&sizes, copies) <= ROOT_BYTES
+            pages.root_bytes(self.sizes, copies)
         };
+        let room = |granules| bytes(granules) <= ROOT_BYTES;
         if room(granules) {
             return Ok(());
         }
@@ -166,34 +195,31 @@ impl Engine {
                 false => beyond = middle,
             }
         }
-        let need = (others + self.pages_with(volume, granules)).root_bytes(&sizes, copies);
         let why = format!(
             "with this volume at {} GiB the maps of all volumes, full, could need a root of {} KiB, and \
              a pool's root has {} KiB: it can have {most} GiB at most",
             granules.div_ceil(GIB),
-            need.div_ceil(1024),
+            bytes(granules).div_ceil(1024),
             ROOT_BYTES / 1024
         );
-        if !self.has_remains() {
-            return Err(refuse(why));
-        }
-        self.clear_remains();
-        Err(refuse(format!(
-            "{why}; more when what deleted or smaller volumes have left is cleared away, which has begun"
-        )))
-    }
-
-    /// Copies that logs and map have when there is a volume of this layout, too.
-    fn copies_with(&self, layout: Layout) -> usize {
-        let copies = usize::from(layout.survives()) + 1;
-        self.log_copies().max(copies)
+        let clears = self.has_remains();
+        let why = match clears {
+            true => format!(
+                "{why}; more when what deleted or smaller volumes have left is cleared away, which has begun"
+            ),
+            false => why,
+        };
+        Err(Refusal {
+            why: refuse(why),
+            clears,
+        })
     }
 
     /// Pages of all volumes, each at its full size, and of the system tables; without one of them.
     fn pages_promised(&self, without: Option<u32>) -> Pages {
         let others = self.volumes.iter().filter(|(n, _)| Some(**n) != without);
         let volumes = others.map(|(&number, entry)| self.pages_of(number, entry));
-        volumes.sum::<Pages>() + Pages::of_system(self.identity.sizes())
+        volumes.sum::<Pages>() + Pages::of_system(self.sizes)
     }
 
     /// Pages of a volume at its full size: the one it has, or is getting.
@@ -236,19 +262,17 @@ impl Engine {
     }
 
     /// Refuses what would have all pages move while they are still moving for another reason, if the root
-    /// might have no room for where they were then.
-    pub(super) fn check_move_budget(&self, copies: usize) -> Result<(), IoError> {
+    /// might have no room for where they were then. Afterwards logs and map have so many copies.
+    pub(super) fn check_move(&self, copies: usize) -> Result<(), IoError> {
         if !self.map.is_renewing() {
             return Ok(());
         }
         let used = self.map.places().count() as u64;
         let places = used + used.min(2 * MOST_PAGES as u64);
-        let meta = self.metadata.segments().len() as u64
-            + places.div_ceil(units(self.identity.sizes()))
-            + 1;
+        let meta = self.metadata.segments().len() as u64 + places.div_ceil(units(self.sizes)) + 1;
         let tops = self.pages_promised(None).tops;
-        let copies = copies.max(self.log_copies());
-        if root_bytes(self.identity.sizes(), copies, (meta, tops)) <= ROOT_BYTES {
+        let copies = copies.max(self.copies);
+        if root_bytes(self.sizes, copies, Named { meta, tops }) <= ROOT_BYTES {
             return Ok(());
         }
         Err(refuse(
@@ -273,7 +297,8 @@ mod tests {
     }
 
     /// A root of so many metadata segments and tops, all else at its largest.
-    fn root(sizes: &Sizes, copies: u16, (meta, tops): (u64, u64)) -> Root {
+    fn root(sizes: &Sizes, copies: u16, named: Named) -> Root {
+        let Named { meta, tops } = named;
         let copies = |extent| {
             let copy = |drive| ChunkCopy { drive, extent };
             (0..copies).map(copy).collect::<Vec<_>>()
@@ -352,13 +377,27 @@ mod tests {
             let gib = most(&sizes, copies);
             let pages = Pages::of_system(&sizes) + Pages::of_volume(gib * GIB);
             let meta = 2 * pages.places().div_ceil(units(&sizes));
-            let full = root(&sizes, copies as u16, (meta, pages.tops));
+            let full = root(
+                &sizes,
+                copies as u16,
+                Named {
+                    meta,
+                    tops: pages.tops,
+                },
+            );
             let bytes = full.encode(Salt(7)).expect("it fits");
             let need = pages.root_bytes(&sizes, copies);
             assert_eq!(bytes.len() as u64, need.next_multiple_of(GRANULE as u64));
             assert!(ROOT_BYTES - need < 4096, "{copies} copies: {need} bytes");
             let spare = (ROOT_BYTES - need) / 32;
-            let more = root(&sizes, copies as u16, (meta, pages.tops + spare + 1));
+            let more = root(
+                &sizes,
+                copies as u16,
+                Named {
+                    meta,
+                    tops: pages.tops + spare + 1,
+                },
+            );
             let error = more.encode(Salt(7)).expect_err("too large").to_string();
             assert!(error.contains("outgrown"), "{error}");
         }

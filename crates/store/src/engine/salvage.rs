@@ -53,7 +53,7 @@ impl Engine {
         (drive, byte): (usize, u64),
         buffer: IoBuffer,
     ) {
-        let range = self.range(drive, byte, buffer.len());
+        let range = self.space.drives.range(drive, byte, buffer.len());
         let owner = Owner::Strip { reader, byte };
         self.send(drive, owner, |tag| Request::read(tag, range, buffer));
     }
@@ -96,7 +96,8 @@ impl Engine {
         };
         let (drive, at) = (salvage.drive, salvage.at);
         let byte = salvage.byte + (at * GRANULE) as u64;
-        let goes_on = at * GRANULE < salvage.strip.bytes.len() && self.in_service(drive as u16);
+        let goes_on =
+            at * GRANULE < salvage.strip.bytes.len() && self.space.drives.in_service(drive as u16);
         let buffer = goes_on.then(|| self.buffer(GRANULE)).flatten();
         // The end, or there is no more to be had: the drive is gone, or the memory.
         let Some(buffer) = buffer else {
@@ -106,7 +107,7 @@ impl Engine {
             salvage.strip.holes |= u16::MAX.checked_shl(at as u32).unwrap_or(0);
             return self.strip_taken(salvage.reader, Some(salvage.strip));
         };
-        let range = self.range(drive, byte, GRANULE);
+        let range = self.space.drives.range(drive, byte, GRANULE);
         self.send(drive, Owner::Salvage { salvage: id }, |tag| {
             Request::read(tag, range, buffer)
         });
@@ -135,7 +136,7 @@ impl Engine {
     fn strip_taken(&mut self, reader: Reader, strip: Option<Strip>) {
         match reader {
             // A walk ends with the engine.
-            Reader::Walk { .. } if self.failed.is_some() => {}
+            Reader::Walk { .. } if self.base.failed.is_some() => {}
             Reader::Walk { job, copy } => self.copy_read((job, copy), strip),
             Reader::Gather { gather, column } => self.column_read((gather, column), strip),
         }

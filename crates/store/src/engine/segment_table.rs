@@ -269,6 +269,7 @@ impl SegmentTable {
     }
 
     /// Segments that were looked at since the beginning.
+    #[cfg(feature = "canary")]
     pub(super) fn steps(&self) -> u64 {
         self.homes.values().map(Segments::steps).sum()
     }

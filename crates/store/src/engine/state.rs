@@ -10,6 +10,7 @@ use tracing::warn;
 use super::access::Access;
 use super::access::locks::SlotKey;
 use super::add_log_copies::AddLogCopies;
+use super::base::Base;
 use super::checkpoint::Checkpoint;
 use super::class::Class;
 use super::destage::Destage;
@@ -20,17 +21,16 @@ use super::identity::Identity;
 use super::journal::Journal;
 use super::journal::logs::Logs;
 use super::map::{LostBlocks, Map};
-use super::members::Roots;
 use super::memory::Memory;
 use super::mending::Mending;
 use super::metadata::Metadata;
 use super::raw::Raw;
 use super::rebuild::Rebuild;
 use super::replica::{Copy, Replicas};
-use super::reservations::Reservations;
+use super::roots::Roots;
 use super::segment_table::SegmentTable;
-use super::space::{SegmentIds, Segments};
-use super::tier::{TierStatus, Tiers};
+use super::space::{Found, SegmentIds, Segments, Space};
+use super::tier::{Homes, TierStatus, Tiers};
 use super::upkeep::Upkeep;
 use super::upkeep::reserve::Kept;
 use super::volumes::VolumeTable;
@@ -43,7 +43,7 @@ use crate::format::{
 };
 use crate::membership::Membership;
 use crate::ring::{Index, Ring};
-use crate::sizes::{GRANULE, Grain, UNIT_GRANULES};
+use crate::sizes::{Grain, UNIT_GRANULES};
 use crate::{Cage, Canary, ReplicaIdentity, ReplicaPromise, ReplicaSize, ReplicaTag};
 
 /// Numbers of segments in a pool that is to run out of them.
@@ -113,36 +113,26 @@ pub struct Engine {
     pub(super) now: Moment,
     pub(super) out: Outbox,
     pub(super) identity: Identity,
-    pub(super) drives: Drives,
-    pub(super) memory: Memory,
+    pub(super) base: Base,
+    pub(super) space: Space,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) add_log_copies: AddLogCopies,
-    pub(super) upkeep: Upkeep,
-    pub(super) drive_io: DriveIo,
     /// Of the command that is taken in now.
     pub(super) tag: Option<ReplicaTag>,
     pub(super) replicas: Replicas,
     pub(super) ops: Slab<Op>,
-    pub(super) failed: Option<String>,
-
-    /// There is more to do at once than one turn may take.
-    pub(super) again: bool,
     pub(super) journal: Journal,
     pub(super) logs: Logs,
 
     pub(super) map: Map,
     pub(super) access: Access,
 
-    pub(super) segments: SegmentTable,
     pub(super) raw: Raw,
-    pub(super) metadata: Metadata,
-    pub(super) reservations: Reservations,
 
     pub(super) volumes: VolumeTable,
     pub(super) waiting: Waiting,
     pub(super) mending: Mending,
-    pub(super) counters: Counters,
     pub(super) destage: Destage,
     pub(super) tiers: Tiers,
     pub(super) checkpoint: Checkpoint,
@@ -195,51 +185,51 @@ pub(crate) struct Parts {
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Self {
+        let identity = Identity::new(parts.label, parts.cage);
+        let found = Found {
+            drives: Drives::new(parts.drives, parts.members, parts.extents)
+                .at_root(parts.generation, parts.term),
+            segments: SegmentTable::new(parts.homes, parts.segment_classes, parts.segment_ids),
+            metadata: Metadata::new(parts.meta, parts.meta_segments),
+            upkeep: Upkeep::new(Kept::new(&parts.root)),
+        };
+        let counters = Counters {
+            repaired: parts.repaired,
+            ..Counters::default()
+        };
+        let memory = Memory::new(parts.buffer_bytes, parts.buffers);
         let mut engine = Self {
             now: parts.now,
             out: Outbox::default(),
-            identity: Identity::new(parts.label, parts.cage),
-            drives: Drives::new(parts.drives, parts.members, parts.extents)
-                .at_root(parts.generation, parts.term),
-            memory: Memory::new(parts.buffer_bytes, parts.buffers),
-            upkeep: Upkeep::new(Kept::new(&parts.root)),
+            base: Base::new(DriveIo::new(parts.drive_timeout), memory, counters),
+            space: Space::new(&identity, found),
+            identity,
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             add_log_copies: AddLogCopies::default(),
-            drive_io: DriveIo::new(parts.drive_timeout),
             tag: None,
             replicas: Replicas::found(parts.replicas, parts.sequence),
             ops: Slab::new(),
-            failed: None,
-            // What a crash has left to be done begins by itself.
-            again: true,
             journal: Journal::new(parts.sequence),
             logs: Logs::found(parts.ring, parts.map_log, parts.index),
             map: parts.map.with_leaf_bytes(parts.leaf_bytes),
             access: Access::default(),
-            segments: SegmentTable::new(parts.homes, parts.segment_classes, parts.segment_ids),
             raw: parts.raw,
-            metadata: Metadata::new(parts.meta, parts.meta_segments),
-            reservations: Reservations::default(),
             volumes: VolumeTable::new(parts.volumes),
             waiting: Waiting::default(),
             mending: Mending::default(),
-            counters: Counters {
-                repaired: parts.repaired,
-                ..Counters::default()
-            },
             destage: Destage::default(),
             tiers: Tiers::default(),
             checkpoint: Checkpoint::default(),
         };
         if engine.identity.sings(Canary::TagWithoutGeneration) {
-            engine.drive_io.forget_generations();
+            engine.base.drive_io.forget_generations();
         }
         if engine.identity.sings(Canary::FewSegments) {
-            engine.segments.end_ids_at(FEW_SEGMENTS);
+            engine.space.segments.end_ids_at(FEW_SEGMENTS);
         }
-        engine.drives_changed();
-        engine.know_tiers();
+        engine.space.drives_changed();
+        engine.tiers.know(&engine.volumes);
         engine.hold_replica_pages();
         for key in parts.unhomed {
             engine.reserve(key);
@@ -254,49 +244,53 @@ impl Engine {
             warn!("volume {volume}: {lost} of {blocks} blocks from {first} on are lost");
         }
         for drive in parts.bad {
-            engine.note_bad(drive);
+            engine.space.note_bad(drive, &mut engine.base.counters);
         }
-        engine.close_lost_segments();
-        engine.keep_places();
+        engine.space.close_lost_segments();
+        let copies = engine.log_copies();
+        engine.space.keep_places(&engine.map, copies);
         engine.give_back_orphans();
         engine.resume_deletions();
         engine.resume_shrinks();
         engine.want_copies_of_volumes();
         engine.begin_repairs();
-        engine.look_for_empty();
-        engine.stops_admission_check();
+        engine.space.look_for_empty();
+        engine
+            .volumes
+            .stops_admission_check(&engine.space, &engine.rebuild);
         engine.discard_all_free();
         engine
     }
 
     /// When `handle` must be called next even if nothing happens.
     pub fn next_deadline(&self) -> Option<Moment> {
-        if self.drive_io.has_unsent() {
+        if self.base.drive_io.has_unsent() {
             return Some(self.now);
         }
-        if self.failed.is_some() {
-            return self.drive_io.deadline();
+        if self.base.failed.is_some() {
+            return self.base.drive_io.deadline();
         }
-        if self.again {
+        if self.base.again {
             return Some(self.now);
         }
         let deadlines = [
             self.destage_deadline(),
-            self.moves_deadline(),
+            self.tiers.deadline(self.now),
             self.repair_deadline(),
             self.rebuild.rests_until(self.now),
             self.renewal_deadline(),
-            self.checkpoint_deadline(),
+            self.checkpoint
+                .deadline(self.now, &self.journal, &self.logs),
             self.replica_deadline(),
-            self.drive_io.deadline(),
-            self.upkeep.discards().deadline(),
+            self.base.drive_io.deadline(),
+            self.space.upkeep.discards().deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
 
     /// Why the engine has stopped, if it has.
     pub fn failure(&self) -> Option<&str> {
-        self.failed.as_deref()
+        self.base.failed.why()
     }
 
     /// The shape of a volume in service.
@@ -320,17 +314,17 @@ impl Engine {
 
     /// Drives that were left out since the import, and why.
     pub fn losses(&self) -> &[(usize, String)] {
-        self.drives.record().losses()
+        self.space.drives.record().losses()
     }
 
     /// The pool's drives.
     pub fn members(&self) -> &[Member] {
-        self.drives.members()
+        self.space.drives.members()
     }
 
     /// What has happened since the import.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.base.counters
     }
 
     /// How full the data ring and the map log are, 0 to 1.
@@ -340,6 +334,10 @@ impl Engine {
 
     /// The volumes that are not gone.
     pub fn volumes(&self) -> Vec<VolumeInfo> {
+        let homes = Homes {
+            volumes: &self.volumes,
+            space: &self.space,
+        };
         let known = self.volumes.iter();
         known
             .filter(|(_, entry)| !matches!(entry.state, VolumeState::Free | VolumeState::Gone))
@@ -359,8 +357,8 @@ impl Engine {
                 replica: self.replica_identity(number),
                 promise: self.replica_promise(number),
                 said: self.replica_size(number),
-                tier: self.tier_status(number, entry),
-                stopped: self.stop_reason(number),
+                tier: self.tiers.status(number, entry, homes),
+                stopped: self.volumes.stop_reason(number),
             })
             .collect()
     }
@@ -374,7 +372,7 @@ impl Engine {
                 number,
                 name: entry.name.clone(),
                 trouble: self.raw_trouble(number),
-                stopped: self.stop_reason(number),
+                stopped: self.volumes.stop_reason(number),
             })
             .collect()
     }
@@ -383,7 +381,7 @@ impl Engine {
         if self.is_raw(volume) {
             return self.raw_bytes(volume);
         }
-        let waiting = self.reservations.of_volume(volume);
+        let waiting = self.space.reservations.of_volume(volume);
         (self.map.mapped(volume) + waiting) * self.map.grain(volume).bytes()
     }
 
@@ -392,22 +390,9 @@ impl Engine {
         self.identity.label()
     }
 
-    /// Members that may be given more.
-    pub(super) fn usable(&self) -> Vec<bool> {
-        let all = self.drives.numbers();
-        all.map(|drive| self.stays(drive)).collect()
-    }
-
     /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
     pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
-        self.volumes.get(&volume).and_then(Class::of_volume)
-    }
-
-    /// A byte range of a drive in the drive's own blocks.
-    pub(super) fn range(&self, drive: usize, at: u64, bytes: usize) -> ashlar_block::BlockRange {
-        let shift = self.drives.shift(drive);
-        debug_assert!(at.is_multiple_of(GRANULE as u64) && bytes.is_multiple_of(GRANULE));
-        ashlar_block::BlockRange::new(at >> shift, (bytes >> shift) as u32)
+        self.volumes.class_of(volume)
     }
 }
 

@@ -128,21 +128,22 @@ impl Engine {
         let extent = self.identity.sizes().extent_bytes();
         let (holds, holds_homes) = (self.referred(), self.homes_on());
         let members = self
+            .space
             .drives
             .members()
             .iter()
             .enumerate()
             .map(|(index, member)| {
-                let free = self.drives.free(index).free();
-                let free = free + self.upkeep.discards().taken(index);
+                let free = self.space.drives.free(index).free();
+                let free = free + self.space.upkeep.discards().taken(index);
                 MemberStatus {
                     drive: member.drive,
-                    class: self.media_of(index),
+                    class: self.space.drives.class(index),
                     in_service: self.serves(index),
                     returning: self.rebuild.returns().knows(index),
                     reason: match self.rebuild.returns().knows(index) {
                         true => Some("it is here again, and gets what it has missed".to_owned()),
-                        false => self.drives.record().why_out(index).map(str::to_owned),
+                        false => self.space.drives.record().why_out(index).map(str::to_owned),
                     },
                     bytes: u64::from(member.extents) * extent,
                     used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
@@ -150,14 +151,14 @@ impl Engine {
                         || !member.state.in_service() && self.serves(index),
                     holds: holds.contains(&(index as u16)),
                     holds_homes: holds_homes.contains(&(index as u16)),
-                    bad_copies: self.drives.record().bad_copies(index),
+                    bad_copies: self.space.drives.record().bad_copies(index),
                     replies: self.replies(index),
                     wait: self.drive_wait(index),
                 }
             });
         Status {
             waits_for_node: self.waits_for_its_node(),
-            failure: self.failed.clone(),
+            failure: self.base.failed.why().map(str::to_owned),
             next_member: self.next_member(),
             members: members.collect(),
             label: self.identity.label().clone(),
@@ -166,13 +167,13 @@ impl Engine {
             homes: self.homes(),
             stripes: self.stripe_status(),
             log_copies: self.log_copies() as u8,
-            kept_bytes: (0..self.drives.count())
-                .map(|drive| u64::from(self.map_extents(drive)) * extent)
+            kept_bytes: (0..self.space.drives.count())
+                .map(|drive| u64::from(self.space.map_extents(drive)) * extent)
                 .sum(),
-            reserve: self.upkeep.kept().wish().wish,
-            reserve_bytes: self.reserve_bytes(),
-            reserve_can_serve: self.reserve_can_serve(),
-            full_width: self.has_full_width(),
+            reserve: self.space.upkeep.kept().wish().wish,
+            reserve_bytes: self.space.reserve_bytes(),
+            reserve_can_serve: self.space.reserve_can_serve(&self.volumes),
+            full_width: self.space.has_full_width(&self.volumes),
             repair_in: self.repair_deadline().map(|at| at.since(self.now)),
             ring_fill: self.logs.fill(LogId::Ring),
             map_fill: self.logs.fill(LogId::Map),
@@ -180,7 +181,7 @@ impl Engine {
             walk: self.walk_progress(),
             degraded: self.is_degraded(),
             lost: self.map.lost_blocks(),
-            counters: self.counters,
+            counters: self.base.counters,
         }
     }
 
@@ -192,13 +193,19 @@ impl Engine {
 
     /// The kinds of homes that an operator is shown.
     fn home_classes(&self) -> Vec<Class> {
-        let drives = self.usable().into_iter().filter(|&stays| stays).count();
+        let drives = self
+            .space
+            .drives
+            .usable()
+            .into_iter()
+            .filter(|&stays| stays)
+            .count();
         let mirrors = (1..=4).map(Class::mirror);
         let mut classes: Vec<Class> = mirrors
             .clone()
             .filter(|class| class.columns() <= drives)
             .collect();
-        let had = self.segments.home_classes();
+        let had = self.space.segments.home_classes();
         // A mirror for which drives are missing goes on with fewer copies: its space is shown.
         classes.extend(had.filter(|class| {
             let is_plain = mirrors.clone().any(|mirror| mirror == *class);
@@ -217,18 +224,23 @@ impl Engine {
         };
         let no_parity = !classes.iter().any(|class| class.has_parity());
         if no_parity && widest.is_possible() {
-            let grain = widest.default_grain_on(self.only_media().is_some_and(DriveClass::seeks));
+            let grain = widest.default_grain_on(
+                self.space
+                    .drives
+                    .only_media()
+                    .is_some_and(DriveClass::seeks),
+            );
             classes.extend(Class::of(widest, grain));
         }
         classes
     }
 
     fn home_status(&self, class: Class) -> HomeStatus {
-        let segments = self.segments.of_class(class);
+        let segments = self.space.segments.of_class(class);
         let slot = class.grain.bytes();
         // A new segment gives first what destage counts on.
-        let owed = self.owed_slots(class) * slot;
-        let growth = self.growth_in_all(class) * self.identity.sizes().segment_bytes();
+        let owed = self.space.owed_slots(class) * slot;
+        let growth = self.space.growth_in_all(class) * self.identity.sizes().segment_bytes();
         let growth = growth.saturating_sub(owed);
         HomeStatus {
             layout: class.layout(),
@@ -236,15 +248,21 @@ impl Engine {
             class: class.media,
             hot_of: class.hot_of,
             used_bytes: segments.map_or(0, |segments| segments.used()) * slot,
-            free_bytes: self.spare_slots(class) * slot,
+            free_bytes: self.space.spare_slots(class) * slot,
             growth_bytes: growth,
         }
     }
 
     fn stripe_status(&self) -> StripeStatus {
-        let staying = self.usable().into_iter().filter(|&stays| stays).count();
+        let staying = self
+            .space
+            .drives
+            .usable()
+            .into_iter()
+            .filter(|&stays| stays)
+            .count();
         let columns = staying.min(8);
-        let segments = self.raw_room(columns);
+        let segments = self.space.raw_room(columns);
         let taken = self.volumes.keys().map(|&volume| self.raw_bytes(volume));
         StripeStatus {
             columns: columns as u8,
@@ -262,12 +280,12 @@ impl Engine {
     pub fn is_degraded(&self) -> bool {
         let copies = self.log_copies();
         let mut chunks = self.logs.chunks();
-        let logs = chunks.any(|chunk| self.serving(&chunk.copies).len() < copies);
-        let mut maps = self.metadata.segments().iter();
+        let logs = chunks.any(|chunk| self.space.drives.serving(&chunk.copies).len() < copies);
+        let mut maps = self.space.metadata.segments().iter();
         let maps = maps.any(|segment| {
-            let short = self.serving(&segment.columns).len() < copies;
-            short && !self.metadata.is_emptied(segment.id)
+            let short = self.space.drives.serving(&segment.columns).len() < copies;
+            short && !self.space.metadata.is_emptied(segment.id)
         });
-        logs || maps || self.segments.are_short()
+        logs || maps || self.space.segments.are_short()
     }
 }

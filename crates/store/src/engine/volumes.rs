@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 
+use super::class::Class;
 use crate::format::VolumeEntry;
 
 /// Volumes by number.
@@ -57,6 +58,26 @@ impl VolumeTable {
 
     pub(super) fn remove(&mut self, volume: &u32) {
         self.entries.remove(volume);
+    }
+
+    /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
+    pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
+        self.get(&volume).and_then(Class::of_volume)
+    }
+
+    /// The class of a volume's hot home.
+    pub(super) fn hot_class(&self, volume: u32) -> Option<Class> {
+        let entry = self.get(&volume)?;
+        Class::hot_of_volume(volume, entry)
+    }
+
+    /// Slots that a volume may have in its hot home.
+    pub(super) fn hot_limit(&self, volume: u32) -> u64 {
+        let hot = |entry: &VolumeEntry| {
+            let slots = entry.granules.div_ceil(entry.grain.granules());
+            entry.hot.map_or(0, |hot| hot.share.of(slots))
+        };
+        self.get(&volume).map_or(0, hot)
     }
 
     /// An entry that says this size is on its way.

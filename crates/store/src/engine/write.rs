@@ -9,11 +9,9 @@ use std::ops::Range;
 use ashlar_block::{ErrorKind, IoError, Request};
 
 use super::access::locks::SlotKey;
-use super::class::Class;
 use super::invariant::invariant;
 use super::journal::Staged;
 use super::map::leaf_id;
-use super::space::segment_and_slot;
 use super::waiting::admission::Wanting;
 use super::{Engine, Op, Waiter};
 use crate::ReplicaTag;
@@ -21,14 +19,6 @@ use crate::format::{LogId, PageId};
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 pub(super) use bypass::BypassOp;
-
-/// Units of a class whose slots only destage may take, so that it never meets a full pool.
-const DESTAGE_UNITS: usize = 4;
-
-/// Free slots that only destage takes.
-fn kept_slots(class: Class) -> u64 {
-    (DESTAGE_UNITS * class.grain.a_unit()) as u64
-}
 
 /// From so many writes under way on, and with the ring so full, small whole slots go past the ring.
 const BUSY_WRITES: usize = 4;
@@ -163,7 +153,7 @@ impl Engine {
                 Verdict::NoSpace => {
                     self.waiting.pop_write(volume);
                     let media = self.class_of(volume).and_then(|class| class.media);
-                    let why = format!("volume {volume}: {}", super::media::full(media));
+                    let why = format!("volume {volume}: {}", super::drives::media::full(media));
                     self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
                 }
                 Verdict::Stopped(why) => {
@@ -224,7 +214,7 @@ impl Engine {
         {
             return Verdict::OutOfRange;
         }
-        if let Some(why) = self.stop_error(volume) {
+        if let Some(why) = self.volumes.stop_error(volume) {
             return Verdict::Stopped(why);
         }
         let Some(class) = self.class_of(volume) else {
@@ -251,7 +241,7 @@ impl Engine {
         if behind || pages > 0 && wanting.places || whole > 0 && wanting.bypass {
             return Verdict::Wait;
         }
-        let room = self.spare_slots(class);
+        let room = self.space.spare_slots(class);
         if fresh + whole <= room && !self.has_places_for(pages) {
             if !self.more_places_may_come() {
                 return Verdict::NoSpace;
@@ -292,33 +282,27 @@ impl Engine {
     fn without_homes(&self, volume: u32, slots: Range<u64>) -> u64 {
         let unhomed = slots.filter(|&slot| {
             let key = SlotKey { volume, slot };
-            self.needs_home(key) && !self.reservations.has(key)
+            self.needs_home(key) && !self.space.reservations.has(key)
         });
         unhomed.count() as u64
     }
 
     /// Whether a slot has no home, or will soon have none. Its leaf is here.
     pub(super) fn needs_home(&self, key: SlotKey) -> bool {
-        self.lacks_home(key) == Some(true) || self.reservations.loses_home(key)
+        self.lacks_home(key) == Some(true) || self.space.reservations.loses_home(key)
     }
 
     /// Whether a slot has no home that can be read; none if its leaf is not here.
     pub(super) fn lacks_home(&self, key: SlotKey) -> Option<bool> {
         let home = self.map.location(key.volume, key.slot)?;
-        Some(home == 0 || self.is_lost_home(home))
-    }
-
-    /// Whether too few drives are left under a home to read it: what the ring has of its slot goes to another.
-    pub(super) fn is_lost_home(&self, home: u32) -> bool {
-        // Mostly there is nothing to look up.
-        !self.drives.all_serve() && !self.is_readable(segment_and_slot(home).0)
+        Some(home == 0 || self.space.is_lost_home(home))
     }
 
     /// What the ring has of a slot counts on a home: the one it has, or a reserved one. Space that nothing
     /// counts on was given to another write, so neither may be missing.
     pub(super) fn check_reserved(&mut self, key: SlotKey) {
         if self.lacks_home(key) != Some(true)
-            || self.reservations.has(key)
+            || self.space.reservations.has(key)
             || !self.is_recorded(key)
         {
             return;
@@ -361,24 +345,11 @@ impl Engine {
     pub(super) fn is_short_of_memory(&self) -> bool {
         // What is remembered of the ring goes when memory is needed.
         let busy = self
+            .base
             .memory
             .outstanding_bytes()
-            .saturating_sub(self.logs.remembered_bytes() + self.drive_io.late_bytes());
-        busy > self.memory.io_bytes() / 2
-    }
-
-    /// Free slots that nothing counts on.
-    pub(super) fn spare_slots(&self, class: Class) -> u64 {
-        let free = self.segments.free_slots(class);
-        let reserved = self.reservations.of_class(class);
-        free.saturating_sub(reserved + kept_slots(class))
-    }
-
-    /// Slots that those who count on them do not find yet.
-    pub(super) fn owed_slots(&self, class: Class) -> u64 {
-        let free = self.segments.free_slots(class);
-        let reserved = self.reservations.of_class(class);
-        (reserved + kept_slots(class)).saturating_sub(free)
+            .saturating_sub(self.logs.remembered_bytes() + self.base.drive_io.late_bytes());
+        busy > self.base.memory.io_bytes() / 2
     }
 
     fn start_write(&mut self, op: usize, bypass: bool) {
@@ -438,27 +409,16 @@ impl Engine {
         let Some(class) = self.class_of(key.volume) else {
             return invariant!(self, "a slot of volume {} has no class", key.volume);
         };
-        if self.reservations.add(key, class) {
+        if self.space.reservations.add(key, class) {
             self.map.hold(self.map.leaf_of(key));
         }
     }
 
     /// The slot has a home, or needs none any more.
     pub(super) fn unreserve(&mut self, key: SlotKey) {
-        if self.reservations.remove(key) {
+        if self.space.reservations.remove(key) {
             self.map.let_go(self.map.leaf_of(key));
         }
-    }
-
-    /// A free slot, on as many drives as it should be if there is such a one.
-    pub(super) fn take_slot(&mut self, class: Class) -> Option<(u32, u32)> {
-        let (segment, slot, _) = self.take_slots(class, 1)?;
-        Some((segment, slot))
-    }
-
-    /// The same, up to `wanted` of them side by side: segment, first slot, and how many.
-    fn take_slots(&mut self, class: Class, wanted: u32) -> Option<(u32, u32, u32)> {
-        self.segments.take_run(class, wanted)
     }
 
     /// Drops a reservation that a home has made needless.
@@ -516,7 +476,7 @@ impl Engine {
 
     /// Fails what waits to come in: the engine has stopped.
     pub(super) fn fail_waiting(&mut self) {
-        let why = self.failed.clone().unwrap_or_default();
+        let why = self.base.failed.why().unwrap_or_default().to_owned();
         self.waiting.forget_writes();
         self.fail_clears(&why);
         self.fail_raw(&why);
@@ -532,7 +492,7 @@ impl Engine {
         }
         let mut waiting = self.waiting.take_draining();
         waiting.append(&mut self.rebuild.take_asked());
-        waiting.append(&mut self.roots.waiting);
+        waiting.append(&mut self.roots.take_asked());
         waiting.append(&mut self.journal.take_asked());
         waiting.append(&mut self.take_asked_of_replicas());
         waiting.append(&mut self.take_held_for_discard());

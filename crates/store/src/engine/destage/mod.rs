@@ -19,6 +19,7 @@ use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::map::Change;
 use super::space::{location, segment_and_slot};
+use super::tier::walk::Way;
 use super::{DestageIo, Engine, Owner, Waiter};
 use crate::Canary;
 use crate::format::{LOST_CRC, LogId};
@@ -130,7 +131,8 @@ impl Engine {
         }
         let idle = self.now >= self.destage.last_write + IDLE;
         let filling = self.logs.fill(LogId::Ring) > LOW || self.ring_holds_map();
-        let asked = self.waiting.is_draining() || self.is_healing() || self.has_many_terms();
+        let asked =
+            self.waiting.is_draining() || self.roots.is_healing() || self.logs.has_many_terms();
         if self.may_move() {
             self.collect_moves();
         }
@@ -147,11 +149,19 @@ impl Engine {
             return self.load_leaf_of(key);
         };
         // What else the slot has may be on a drive alone that is on its way back. The ring keeps what it has.
-        if home != 0 && self.may_be_readable_again(segment_and_slot(home).0) {
+        if home != 0
+            && self
+                .rebuild
+                .may_be_readable_again(segment_and_slot(home).0, &self.space)
+        {
             return;
         }
         if self.destage.awaits_drive.contains(&key) {
-            if home != 0 && self.has_coming_column(segment_and_slot(home).0) {
+            if home != 0
+                && self
+                    .rebuild
+                    .has_coming_column(segment_and_slot(home).0, &self.space)
+            {
                 return;
             }
             self.destage.awaits_drive.remove(&key);
@@ -170,20 +180,32 @@ impl Engine {
             invariant!(self, "volume {} has records, but no homes", key.volume);
             return self.let_job_go(key, true);
         };
-        let is_hot = self.is_hot_home(home) && self.is_readable(segment_and_slot(home).0);
+        let is_hot =
+            self.space.is_hot_home(home) && self.space.is_readable(segment_and_slot(home).0);
         let stays = self.destage.in_place.remove(&key) || is_hot;
         let fresh = if stays { None } else { self.take_hot(key) };
         if let Some(fresh) = fresh {
-            return self.collect_whole(key, (home, fresh), true);
+            let way = Way {
+                from: home,
+                to: fresh,
+            };
+            return self.collect_whole(key, way, true);
         }
         if class.has_parity() && !is_hot {
             return match self.take_fresh(key) {
-                Some(fresh) => self.collect_whole(key, (home, fresh), true),
+                Some(fresh) => self.collect_whole(
+                    key,
+                    Way {
+                        from: home,
+                        to: fresh,
+                    },
+                    true,
+                ),
                 None => self.let_job_go(key, true),
             };
         }
         // A home whose drives are all gone is none: what the ring has goes to a fresh one.
-        let is_lost = home != 0 && !self.is_readable(segment_and_slot(home).0);
+        let is_lost = home != 0 && !self.space.is_readable(segment_and_slot(home).0);
         let lost = if is_lost { home } else { 0 };
         let home = if home == 0 || is_lost {
             self.take_home(key, class)
@@ -220,7 +242,7 @@ impl Engine {
 
     /// A fresh slot, on the reservation.
     fn take_home(&mut self, key: SlotKey, class: Class) -> Option<u32> {
-        let (segment, slot) = self.take_slot(class)?;
+        let (segment, slot) = self.space.take_slot(class)?;
         self.unreserve(key);
         Some(location(segment, slot))
     }
@@ -255,12 +277,12 @@ impl Engine {
             self.distrust_memory(newest.at);
         }
         let (copies, offset) = self.logs.locate(LogId::Ring, newest.at);
-        let copies = self.serving(copies);
+        let copies = self.space.drives.serving(copies);
         let Some(&place) = copies.iter().find(|copy| tried & 1 << copy.drive == 0) else {
             return self.record_lost(job, granule);
         };
         let drive = usize::from(place.drive);
-        let range = self.range(
+        let range = self.space.drives.range(
             drive,
             self.identity.sizes().extent_at(place.extent) + offset,
             GRANULE,
@@ -293,7 +315,7 @@ impl Engine {
         warn!(
             "volume {volume}: no copy of a record at ring position {at} verifies, its block is lost"
         );
-        self.counters.lost += 1;
+        self.base.counters.lost += 1;
         self.map.expect_lost(leaf);
     }
 
@@ -344,14 +366,16 @@ impl Engine {
                 self.destage.jobs[job].buffer[to..to + GRANULE].copy_from_slice(&buffer);
             }
             _ => {
-                self.note_bad(drive);
+                self.space.note_bad(drive, &mut self.base.counters);
                 self.read_record(job, granule, tried | 1 << drive);
             }
         }
     }
 
     fn write_jobs_if_read(&mut self) {
-        if self.destage.phase != Phase::Reading || self.destage.pending > 0 || self.failed.is_some()
+        if self.destage.phase != Phase::Reading
+            || self.destage.pending > 0
+            || self.base.failed.is_some()
         {
             return;
         }
@@ -376,13 +400,13 @@ impl Engine {
     /// Writes a run of granules to every copy of the home.
     fn write_run(&mut self, job: usize, run: std::ops::Range<usize>) {
         let (segment, slot) = segment_and_slot(self.destage.jobs[job].location);
-        let Some(shape) = self.shape(segment) else {
+        let Some(shape) = self.space.shape(segment) else {
             return invariant!(
                 self,
                 "a slot goes home to segment {segment}, which is not there"
             );
         };
-        for copy in self.written_columns(segment) {
+        for copy in self.rebuild.written_columns(segment, &self.space) {
             let drive = usize::from(copy.drive);
             let Some(mut buffer) = self.buffer(run.len() * GRANULE) else {
                 return;
@@ -391,7 +415,7 @@ impl Engine {
             buffer.copy_from_slice(&self.destage.jobs[job].buffer[from..run.end * GRANULE]);
             let at = shape.strip_at(self.identity.sizes(), copy, slot) + from as u64;
             self.destage.written.insert(copy.drive);
-            let range = self.range(drive, at, buffer.len());
+            let range = self.space.drives.range(drive, at, buffer.len());
             self.destage.pending += 1;
             self.send(drive, Owner::Destage(DestageIo::Write), |tag| {
                 Request::write(tag, range, buffer, Durability::Cached)
@@ -425,7 +449,7 @@ impl Engine {
     }
 
     fn flush_if_written(&mut self) {
-        if self.destage.pending > 0 || self.failed.is_some() {
+        if self.destage.pending > 0 || self.base.failed.is_some() {
             return;
         }
         self.destage.phase = Phase::Flushing;
@@ -439,7 +463,8 @@ impl Engine {
             .jobs
             .iter()
             .map(|job| segment_and_slot(job.location).0);
-        let columns = locations.flat_map(|segment| self.written_columns(segment));
+        let columns =
+            locations.flat_map(|segment| self.rebuild.written_columns(segment, &self.space));
         let drives: BTreeSet<u16> = columns.map(|copy| copy.drive).collect();
         for drive in drives {
             self.destage.pending += 1;
@@ -498,7 +523,7 @@ impl Engine {
                 continue;
             }
             self.tell_tier_of(&job);
-            if !self.is_readable(segment_and_slot(job.location).0) {
+            if !self.space.is_readable(segment_and_slot(job.location).0) {
                 // It never arrived: the ring keeps it.
                 self.reserve_if_kept(job.key);
                 self.let_job_go(job.key, job.is_locked());
@@ -510,7 +535,7 @@ impl Engine {
                     volume: job.key.volume,
                     granule: first + i as u64,
                 };
-                self.counters.destaged += 1;
+                self.base.counters.destaged += 1;
                 self.logs.supersede(key, newest.sequence + 1);
             }
             self.unreserve_if_homed(job.key);
@@ -638,11 +663,15 @@ impl Engine {
 
     /// A slot with a tier is home.
     fn tell_tier_of(&mut self, job: &Job) {
-        if !self.has_tier(job.key.volume) {
+        if !self.tiers.has(job.key.volume) {
             return;
         }
         if let Some(whole) = &job.whole {
-            self.slot_moved(job.key.volume, whole.old, job.location);
+            let way = Way {
+                from: whole.old,
+                to: job.location,
+            };
+            self.slot_moved(job.key.volume, way);
         }
         let segment = segment_and_slot(job.location).0;
         let slot = self.slot_cost(segment);
@@ -651,7 +680,7 @@ impl Engine {
             Some(_) => slot,
             None => slot * job.granules.len() as u64 / granules,
         };
-        self.spent_on(job.key.volume, bytes);
+        self.tiers.spent_on(job.key.volume, bytes);
     }
 }
 

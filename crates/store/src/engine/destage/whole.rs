@@ -14,6 +14,7 @@ use crate::engine::map::Change;
 use crate::engine::parity::{For, Gathered, Wish};
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
+use crate::engine::tier::walk::Way;
 use crate::engine::{DestageIo, Owner};
 use crate::format::LOST_CRC;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
@@ -40,12 +41,7 @@ impl Whole {
 
 impl Engine {
     /// A slot with parity is never written in place: it goes to a fresh home with what it keeps.
-    pub(in crate::engine) fn collect_whole(
-        &mut self,
-        key: SlotKey,
-        (old, home): (u32, u32),
-        is_locked: bool,
-    ) {
+    pub(in crate::engine) fn collect_whole(&mut self, key: SlotKey, way: Way, is_locked: bool) {
         let Some(mut buffer) = self.buffer(self.map.grain(key.volume).bytes() as usize) else {
             return;
         };
@@ -68,13 +64,13 @@ impl Engine {
         }
         self.destage.jobs.push(Job {
             key,
-            location: home,
+            location: way.to,
             lost: 0,
             buffer,
             granules,
             has_lost: false,
             whole: Some(Whole {
-                old,
+                old: way.from,
                 crcs,
                 placed: false,
                 stays: false,
@@ -89,12 +85,12 @@ impl Engine {
             invariant!(self, "volume {} has records, but no homes", key.volume);
             return None;
         };
-        let counted_on = self.reservations.of_class(class);
-        let free = self.segments.free_slots(class);
-        if !self.reservations.has(key) && free <= counted_on {
+        let counted_on = self.space.reservations.of_class(class);
+        let free = self.space.segments.free_slots(class);
+        if !self.space.reservations.has(key) && free <= counted_on {
             return None;
         }
-        let (segment, slot) = self.take_slot(class)?;
+        let (segment, slot) = self.space.take_slot(class)?;
         self.unreserve(key);
         Some(location(segment, slot))
     }
@@ -144,7 +140,11 @@ impl Engine {
         let lost = found.lost() as u64;
         // Its old home may yet be read, or mended.
         let in_place = lost > 0 && self.goes_in_place(key, old);
-        let comes = lost > 0 && old != 0 && self.has_coming_column(segment_and_slot(old).0);
+        let comes = lost > 0
+            && old != 0
+            && self
+                .rebuild
+                .has_coming_column(segment_and_slot(old).0, &self.space);
         let stays = lost > 0 && recorded.is_empty() || in_place || comes;
         if in_place && !recorded.is_empty() {
             self.destage.in_place.insert(key);
@@ -158,7 +158,7 @@ impl Engine {
             .and_then(|job| job.whole.as_mut())
         {
             Some(whole) if stays => whole.stays = true,
-            _ => self.counters.lost += lost,
+            _ => self.base.counters.lost += lost,
         }
         self.write_jobs_if_read();
     }
@@ -169,9 +169,9 @@ impl Engine {
         let is_mirror = |class: Class| !class.has_parity();
         let has_mirrors = self.class_of(key.volume).is_some_and(is_mirror);
         home != 0
-            && self.is_readable(segment)
-            && self.segments.class(segment).is_some_and(is_mirror)
-            && (has_mirrors || self.is_hot_home(home))
+            && self.space.is_readable(segment)
+            && self.space.segments.class(segment).is_some_and(is_mirror)
+            && (has_mirrors || self.space.is_hot_home(home))
     }
 
     /// Writes them to their fresh homes, those side by side together.
@@ -201,7 +201,7 @@ impl Engine {
     pub(super) fn place_whole(&mut self) {
         for job in 0..self.destage.jobs.len() {
             let state = &self.destage.jobs[job];
-            let arrived = self.is_readable(segment_and_slot(state.location).0);
+            let arrived = self.space.is_readable(segment_and_slot(state.location).0);
             let state = &mut self.destage.jobs[job];
             let moves = |whole: &&mut Whole| !whole.placed && !whole.stays;
             let Some(whole) = state.whole.as_mut().filter(moves) else {

@@ -15,7 +15,7 @@ use crate::format::MemberState;
 impl Engine {
     /// Does what there is to do about requests that drives have had for long.
     pub(in crate::engine) fn watch_drives(&mut self) {
-        while let Some(unsent) = self.drive_io.next_unsent() {
+        while let Some(unsent) = self.base.drive_io.next_unsent() {
             let Unsent {
                 owner,
                 drive,
@@ -25,12 +25,12 @@ impl Engine {
             let error = IoError::new(ErrorKind::NotSent, why);
             self.answered((owner, drive), buffer, Err(error));
         }
-        self.drive_io.look_at_clock(self.now);
+        self.base.drive_io.look_at_clock(self.now);
         self.ask_again();
-        while let Some(slow) = self.drive_io.next_slow(self.now) {
+        while let Some(slow) = self.base.drive_io.next_slow(self.now) {
             self.is_slow(slow);
         }
-        while let Some(drive) = self.drive_io.overdue(self.now) {
+        while let Some(drive) = self.base.drive_io.overdue(self.now) {
             self.time_is_over(drive);
         }
     }
@@ -41,7 +41,7 @@ impl Engine {
         if let Some(asked) = asked
             && self.read_elsewhere(asked.owner, drive)
         {
-            self.drive_io.has_gone_elsewhere(tag, &asked, drive);
+            self.base.drive_io.has_gone_elsewhere(tag, &asked, drive);
         }
     }
 
@@ -55,17 +55,17 @@ impl Engine {
     }
 
     fn time_is_over(&mut self, drive: usize) {
-        let may_leave = self.failed.is_some() || self.can_do_without(drive);
+        let may_leave = self.base.failed.is_some() || self.can_do_without(drive);
         if !may_leave {
-            return self.drive_io.await_drive(drive, self.now);
+            return self.base.drive_io.await_drive(drive, self.now);
         }
-        let seconds = self.drive_io.timeout().as_secs_f64();
+        let seconds = self.base.drive_io.timeout().as_secs_f64();
         let error = || IoError::new(ErrorKind::Timeout, format!("no answer for {seconds} s"));
         let ignores = self.identity.sings(Canary::TimeoutCountsAsDone);
-        if self.failed.is_none() && !ignores {
+        if self.base.failed.is_none() && !ignores {
             self.drive_failed(drive, &error());
         }
-        for asked in self.drive_io.give_up(drive) {
+        for asked in self.base.drive_io.give_up(drive) {
             let owner = asked.owner;
             let result = match ignores && !owner.is_read() {
                 true => Ok(()),
@@ -81,10 +81,10 @@ impl Engine {
             // There may be another copy.
             (Operation::Read, ErrorKind::Exhausted) => asked
                 .since
-                .is_none_or(|since| self.now < since + self.drive_io.timeout()),
+                .is_none_or(|since| self.now < since + self.base.drive_io.timeout()),
             (Operation::Write(_), kind) => {
                 let may_pass = matches!(kind, ErrorKind::Exhausted | ErrorKind::NoSpace);
-                may_pass && self.failed.is_none()
+                may_pass && self.base.failed.is_none()
             }
             _ => false,
         }
@@ -97,7 +97,7 @@ impl Engine {
             buffer,
         } = refused;
         if self.read_elsewhere(asked.owner, drive) {
-            return self.drive_io.is_over(&asked, drive);
+            return self.base.drive_io.is_over(&asked, drive);
         }
         if self.identity.sings(Canary::NoSpaceCountsAsDone) && asked.op != Operation::Read {
             return self.answered((asked.owner, drive), buffer, Ok(()));
@@ -105,7 +105,7 @@ impl Engine {
         if buffer.is_none() {
             let why = format!("{error}, and the drive has kept the data");
             let error = IoError::new(ErrorKind::Media, why);
-            self.drive_io.is_over(&asked, drive);
+            self.base.drive_io.is_over(&asked, drive);
             return self.answered((asked.owner, drive), None, Err(error));
         }
         let refused = Refused {
@@ -113,26 +113,26 @@ impl Engine {
             drive,
             buffer,
         };
-        self.drive_io.ask_later(refused, error, self.now);
+        self.base.drive_io.ask_later(refused, error, self.now);
     }
 
     /// Sends what has waited.
     fn ask_again(&mut self) {
-        while let Some(refused) = self.drive_io.next_to_ask(self.now) {
+        while let Some(refused) = self.base.drive_io.next_to_ask(self.now) {
             let Refused {
                 asked,
                 drive,
                 buffer,
             } = refused;
-            let is_over = self.failed.is_some() && asked.op != Operation::Read;
+            let is_over = self.base.failed.is_some() && asked.op != Operation::Read;
             if is_over || !self.uses(drive) {
-                self.drive_io.is_over(&asked, drive);
+                self.base.drive_io.is_over(&asked, drive);
                 let why = format!("drive {drive} is out of service");
                 let error = IoError::new(ErrorKind::NotSent, why);
                 self.answered((asked.owner, drive), buffer, Err(error));
                 continue;
             }
-            let tag = self.drive_io.send(drive, asked, self.now);
+            let tag = self.base.drive_io.send(drive, asked, self.now);
             trace!(drive, owner = ?asked.owner, "I/O sent again");
             let request = Request {
                 tag,
@@ -140,29 +140,29 @@ impl Engine {
                 range: asked.range,
                 buffer,
             };
-            self.out.io.push((drive, request));
+            self.base.drive_io.post(drive, request);
         }
     }
 
     /// What a drive cannot do now.
     pub fn drive_wait(&self, member: usize) -> Option<DriveWait> {
-        self.drive_io.wait_of(member, self.now)
+        self.base.drive_io.wait_of(member, self.now)
     }
 
     /// How a member answers.
     pub fn replies(&self, member: usize) -> DriveReplies {
-        self.drive_io.replies(member, self.now)
+        self.base.drive_io.replies(member, self.now)
     }
 
     /// Whether the pool can go on without a drive. What only that drive has is not reached either way.
     fn can_do_without(&mut self, drive: usize) -> bool {
         // As if it were out.
-        let Some(state) = self.drives.set_state(drive, MemberState::Excluded) else {
+        let Some(state) = self.space.drives.set_state(drive, MemberState::Excluded) else {
             return true;
         };
         let can =
             state == MemberState::Excluded || self.lost_for_good().is_none() && !self.is_minority();
-        self.drives.set_state(drive, state);
+        self.space.drives.set_state(drive, state);
         can
     }
 }

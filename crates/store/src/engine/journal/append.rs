@@ -23,7 +23,7 @@ impl Engine {
     /// Begins an append in each log that has something staged, no append on its way, and room.
     pub(in crate::engine) fn seal_batches(&mut self) {
         self.check_segments();
-        if self.failed.is_some() {
+        if self.base.failed.is_some() {
             return;
         }
         if self.journal.has_pieces() && self.logs.can_append(LogId::Ring) {
@@ -31,7 +31,7 @@ impl Engine {
         }
         // A place may name a slot whose copy on a drive that has just failed is torn. Should that
         // drive come back, it must be known to be out before the place can be found.
-        let changes = self.journal.has_changes() && self.membership_is_durable();
+        let changes = self.journal.has_changes() && self.roots.members_are_durable();
         if changes && self.logs.can_append(LogId::Map) {
             self.seal_map();
         }
@@ -64,10 +64,10 @@ impl Engine {
         let copies = self.log_copies() as u64;
         for piece in &pieces {
             let bytes = u64::from(piece.granules) * GRANULE as u64;
-            self.spent_on(piece.volume, bytes * copies);
+            self.tiers.spent_on(piece.volume, bytes * copies);
         }
         let at = self.logs.head(LogId::Ring);
-        self.counters.ring_batches += 1;
+        self.base.counters.ring_batches += 1;
         let content = Content::Ring {
             pieces,
             crcs: records.crcs.clone(),
@@ -109,7 +109,7 @@ impl Engine {
         for (descriptor, staged) in descriptors.iter_mut().zip(&changes) {
             descriptor.replica = self.tag_of(staged.then);
         }
-        self.counters.map_batches += 1;
+        self.base.counters.map_batches += 1;
         let records = Records {
             descriptors,
             crcs: list,
@@ -123,7 +123,7 @@ impl Engine {
     fn relog(&self, batch: &Changes) -> Vec<Relogged> {
         let in_flight =
             self.journal.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
-        if in_flight || self.is_renewing_pages() || self.is_checkpointing() {
+        if in_flight || self.is_renewing_pages() || self.checkpoint.is_under_way() {
             return Vec::new();
         }
         let relog = Relog {
@@ -141,7 +141,7 @@ impl Engine {
         let stamp = Stamp {
             log,
             salt: self.identity.salt(),
-            term: self.drives.term(),
+            term: self.space.drives.term(),
             first_sequence,
         };
         let spans = content.spans();
@@ -160,7 +160,7 @@ impl Engine {
 
     fn write_copies(&mut self, log: LogId, at: u64, buffer: IoBuffer) {
         let (copies, offset) = self.logs.locate(log, at);
-        let copies = self.serving(copies);
+        let copies = self.space.drives.serving(copies);
         self.logs.wait_for_copies(log, copies.len());
         let mut buffers = vec![buffer];
         while buffers.len() < copies.len() {
@@ -172,7 +172,7 @@ impl Engine {
         }
         for (copy, buffer) in copies.into_iter().zip(buffers) {
             let drive = usize::from(copy.drive);
-            let range = self.range(
+            let range = self.space.drives.range(
                 drive,
                 self.identity.sizes().extent_at(copy.extent) + offset,
                 buffer.len(),
@@ -207,7 +207,7 @@ impl Engine {
                     let last = buffer.len() - 1;
                     buffer[last] ^= 1;
                 }
-                let most = self.memory.io_bytes() / 4;
+                let most = self.base.memory.io_bytes() / 4;
                 self.logs.remember(at, buffer, most);
             }
         }
@@ -218,9 +218,9 @@ impl Engine {
     /// knowing it durably.
     pub(in crate::engine) fn publish_durable(&mut self) {
         while self.journal.has_durable()
-            && (self.membership_is_durable()
+            && (self.roots.members_are_durable()
                 || self.identity.sings(Canary::AcknowledgeBeforeExclusion))
-            && self.failed.is_none()
+            && self.base.failed.is_none()
         {
             if let Some(sealed) = self.journal.publish() {
                 self.publish(sealed);

@@ -147,6 +147,13 @@ impl Logs {
         self.index.knows_leaf(volume, leaf)
     }
 
+    /// Whether many short-lived engines have left their terms in a log: a root has room for only so
+    /// many, and a tail that moves on forgets them.
+    pub(in crate::engine) fn has_many_terms(&self) -> bool {
+        const MANY: usize = 8;
+        self.terms() > MANY
+    }
+
     /// Whether everything that was written to the ring is home.
     pub(in crate::engine) fn is_all_home(&self) -> bool {
         self.index.is_empty()

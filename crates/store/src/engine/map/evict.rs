@@ -153,6 +153,7 @@ impl Map {
     }
 
     /// A leaf is here no more, though it may be needed.
+    #[cfg(feature = "canary")]
     pub(crate) fn drop_leaf(&mut self, leaf: PageId) {
         self.pages.remove(&leaf);
     }

@@ -2,7 +2,7 @@
 //! let in counts on the leaves that it will change, until they are changed; so does a slot that waits
 //! for a home; and a page that has changed counts on a place until it is written. Who counts on a leaf
 //! counts on the tables above it. So what the map may come to need is known before it is needed
-//! ([`metadata_allocator`](crate::engine::metadata_allocator)), and never more than once, however many changes a page waits for.
+//! ([`places`](crate::engine::space::places)), and never more than once, however many changes a page waits for.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;

@@ -203,7 +203,7 @@ impl Engine {
 
     fn begin_gather(&mut self, wish: Wish) {
         let segment = segment_and_slot(wish.location).0;
-        let Some(found) = self.segments.get(segment) else {
+        let Some(found) = self.space.segments.get(segment) else {
             return invariant!(
                 self,
                 "a slot of segment {segment} is wanted, which is not there"
@@ -265,7 +265,7 @@ impl Engine {
         for (which, column) in places {
             let drive = usize::from(column.drive);
             let returns = gather_returning == Some(which);
-            if !self.in_service(column.drive) && !returns {
+            if !self.space.drives.in_service(column.drive) && !returns {
                 continue;
             }
             let Some(buffer) = self.buffer(rows.len() * GRANULE) else {
@@ -315,7 +315,7 @@ impl Engine {
             .into_iter()
             .all(|i| gather.is_here(i, |b| salt.crc(b)));
         // A reader is served while that is possible, also when the engine has stopped.
-        let goes_on = self.failed.is_none() || matches!(gather.wish.who, For::Read { .. });
+        let goes_on = self.base.failed.is_none() || matches!(gather.wish.who, For::Read { .. });
         if !all_here && !everything && goes_on {
             return self.ask(id, true);
         }
@@ -329,7 +329,8 @@ impl Engine {
         for which in found.bad() {
             let column = gather.columns[which];
             if gather.asked[which] {
-                self.note_bad(usize::from(column.drive));
+                self.space
+                    .note_bad(usize::from(column.drive), &mut self.base.counters);
             }
         }
         self.gathered(gather.wish.who, found);
@@ -339,7 +340,7 @@ impl Engine {
     fn gathered(&mut self, who: For, found: Gathered) {
         match who {
             For::Read { op, at } => self.part_gathered(op, at, &found),
-            _ if self.failed.is_some() => {}
+            _ if self.base.failed.is_some() => {}
             For::Destage { job } => self.job_gathered(job, &found),
             For::Walk { job } => self.slot_gathered(job, &found),
         }

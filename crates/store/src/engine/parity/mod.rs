@@ -76,23 +76,11 @@ impl Engine {
     /// Where a granule of a slot lies: its column, and the byte on that column's drive.
     pub(super) fn granule_at(&self, location: u32, granule: u32) -> Option<(ChunkCopy, u64)> {
         let (segment, slot) = super::space::segment_and_slot(location);
-        let HomeSegment { shape, columns, .. } = self.segments.get(segment)?;
+        let HomeSegment { shape, columns, .. } = self.space.segments.get(segment)?;
         let (column, row) = shape.place(granule as usize);
         let column = *columns.get(column)?;
         let at = shape.strip_at(self.identity.sizes(), column, slot) + (row * GRANULE) as u64;
         Some((column, at))
-    }
-
-    /// Columns of a segment that are written, and which of the shape's each is: those in service,
-    /// and one that is being filled, or whose drive returns.
-    fn columns_to_write(&self, segment: u32) -> Vec<(ChunkCopy, usize)> {
-        let columns = self.segment_columns(segment).iter().copied().zip(0..);
-        let joining = self.rebuild.joining(segment);
-        let joining = joining.map(|joining| (joining.column, joining.at));
-        columns
-            .chain(joining)
-            .filter(|(column, _)| self.is_written(column.drive))
-            .collect()
     }
 
     /// Writes slots that are side by side to every column of their segment, or every copy; returns
@@ -104,14 +92,14 @@ impl Engine {
         durability: Durability,
         owner: Owner,
     ) -> usize {
-        let Some(shape) = self.shape(segment) else {
+        let Some(shape) = self.space.shape(segment) else {
             invariant!(
                 self,
                 "slots of segment {segment} are written, which is not there"
             );
             return 0;
         };
-        let columns = self.columns_to_write(segment);
+        let columns = self.rebuild.columns_to_write(segment, &self.space);
         let data: Vec<_> = slots.iter().map(|slot| data_strips(shape, slot)).collect();
         for &(column, which) in &columns {
             let Some(mut buffer) = self.buffer(shape.strip_bytes() * slots.len()) else {
@@ -123,7 +111,7 @@ impl Engine {
             }
             let drive = usize::from(column.drive);
             let at = shape.strip_at(self.identity.sizes(), column, slot);
-            let range = self.range(drive, at, buffer.len());
+            let range = self.space.drives.range(drive, at, buffer.len());
             self.send(drive, owner, |tag| {
                 Request::write(tag, range, buffer, durability)
             });
@@ -135,7 +123,7 @@ impl Engine {
     /// bytes, a granule or (of the column that is being filled) a strip each.
     pub(super) fn mends_of(&self, found: &Gathered) -> Option<Vec<super::rebuild::Mend>> {
         let (segment, slot) = super::space::segment_and_slot(found.location);
-        let HomeSegment { shape, columns, .. } = self.segments.get(segment)?;
+        let HomeSegment { shape, columns, .. } = self.space.segments.get(segment)?;
         let mut mends = Vec::new();
         for row in &found.rows {
             for &which in &row.bad {
@@ -144,7 +132,7 @@ impl Engine {
                 else {
                     continue;
                 };
-                if self.is_written(column.drive) {
+                if self.rebuild.is_written(column.drive, &self.space.drives) {
                     let at = shape.strip_at(self.identity.sizes(), column, slot);
                     let at = at + (row.number * GRANULE) as u64;
                     mends.push((usize::from(column.drive), at, bytes.clone()));
@@ -152,7 +140,7 @@ impl Engine {
             }
         }
         let joining = self.rebuild.joining(segment);
-        let joining = joining.filter(|joining| self.in_service(joining.column.drive));
+        let joining = joining.filter(|joining| self.space.drives.in_service(joining.column.drive));
         if let Some(joining) = joining {
             let at = shape.strip_at(self.identity.sizes(), joining.column, slot);
             let data = usize::from(shape.data);

@@ -146,7 +146,7 @@ impl Engine {
     ) -> Result<(usize, u64), IoError> {
         let none = || IoError::new(ErrorKind::Internal, "a block without a place");
         let copy = self.raw_column(volume, segment, column).ok_or_else(none)?;
-        if !self.in_service(copy.drive) {
+        if !self.space.drives.in_service(copy.drive) {
             return Err(self.out_of_service(copy.drive));
         }
         let at = self.identity.sizes().extent_at(copy.extent) + at;
@@ -166,7 +166,7 @@ impl Engine {
         let offset = piece.offset;
         match self.raw_place(volume, piece.segment, piece.column, piece.at) {
             Ok((drive, at)) => {
-                let range = self.range(drive, at, part.len());
+                let range = self.space.drives.range(drive, at, part.len());
                 let owner = Owner::Raw(RawIo::Transfer { op, offset });
                 self.send(drive, owner, |tag| Request {
                     tag,
@@ -200,7 +200,7 @@ impl Engine {
         let op = self.insert_raw(volume, whom, Operation::Flush, 0..0);
         let drives: Vec<u16> = self.raw.drives(volume).collect();
         for drive in drives {
-            if !self.in_service(drive) {
+            if !self.space.drives.in_service(drive) {
                 let error = self.out_of_service(drive);
                 if let Some(raw) = self.raw_op(op) {
                     raw.error = Some(error);
@@ -262,7 +262,7 @@ impl Engine {
     }
 
     fn send_clear(&mut self, op: usize, drive: usize, at: u64, bytes: u64, kind: Operation) {
-        let shift = self.drives.shift(drive);
+        let shift = self.space.drives.shift(drive);
         let range = BlockRange::new(at >> shift, (bytes >> shift) as u32);
         let owner = Owner::Raw(RawIo::Clear { op, at, bytes });
         self.send(drive, owner, |tag| Request {
@@ -280,12 +280,12 @@ impl Engine {
             Some(Operation::WriteZeroes { durability, .. }) => durability,
             _ => Durability::Cached,
         };
-        let Some(mut buffer) = self.memory.get(now as usize) else {
+        let Some(mut buffer) = self.base.memory.get(now as usize) else {
             let error = IoError::new(ErrorKind::Exhausted, "no buffer for zeroes");
             return self.raw_part_done(op, Err(error));
         };
         buffer.fill(0);
-        let range = self.range(drive, at, buffer.len());
+        let range = self.space.drives.range(drive, at, buffer.len());
         let owner = Owner::Raw(RawIo::Zeroes {
             op,
             at: at + now,

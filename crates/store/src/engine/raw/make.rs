@@ -10,7 +10,6 @@ use ashlar_block::{Durability, ErrorKind, IoError, Operation};
 
 use super::io::Whom;
 use super::{Raw, RawSegment, RawSegments};
-use crate::engine::extents::most_segments;
 use crate::engine::invariant::invariant;
 use crate::engine::journal::{StagedChange, Then};
 use crate::engine::manage::segment_change;
@@ -108,35 +107,23 @@ impl Engine {
         Ok(taken)
     }
 
-    /// Columns that each drive has room for.
-    fn raw_rooms(&self) -> Vec<u32> {
-        self.column_rooms(self.identity.sizes().segment_extents(), |drive| {
-            self.kept_extents(drive)
-        })
-    }
-
-    /// Segments of so many columns that there is room for.
-    pub(in crate::engine) fn raw_room(&self, columns: usize) -> u64 {
-        most_segments(&self.raw_rooms(), columns).min(self.segments.ids_left())
-    }
-
     fn take_raw_segment(
         &mut self,
         home: &[u16],
         (columns, class): (usize, Option<DriveClass>),
     ) -> Option<RawSegment> {
         let extents = self.identity.sizes().segment_extents();
-        let rooms = self.only(self.raw_rooms(), class);
+        let rooms = self.space.drives.only(self.space.raw_rooms(), class);
         let at_home = |(drive, &room): (usize, &u32)| match home.contains(&(drive as u16)) {
             true => room,
             false => 0,
         };
         let at_home: Vec<u32> = rooms.iter().enumerate().map(at_home).collect();
-        let found = self.drives.take_columns(&at_home, columns, extents);
-        let found = found.or_else(|| self.drives.take_columns(&rooms, columns, extents));
+        let found = self.space.drives.take_columns(&at_home, columns, extents);
+        let found = found.or_else(|| self.space.drives.take_columns(&rooms, columns, extents));
         let mut found = found?;
         found.sort_by_key(|copy| copy.drive);
-        match self.segments.take_id() {
+        match self.space.segments.take_id() {
             Some(id) => Some(RawSegment { id, columns: found }),
             None => {
                 self.give_extents(&found);
@@ -149,7 +136,7 @@ impl Engine {
     fn untake_raw(&mut self, segments: Vec<RawSegment>) {
         for segment in segments {
             self.give_extents(&segment.columns);
-            self.segments.give_id(segment.id);
+            self.space.segments.give_id(segment.id);
         }
     }
 
@@ -282,7 +269,7 @@ impl Engine {
         if let Some((_, columns)) = self.raw.freeing.remove(&id) {
             self.raw.freeing_on.remove(&columns);
             self.give_extents(&columns);
-            self.segments.give_id(id);
+            self.space.segments.give_id(id);
         }
     }
 

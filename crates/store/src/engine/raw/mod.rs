@@ -144,6 +144,7 @@ impl Raw {
     }
 
     /// Segments that were walked over since the import, for tests.
+    #[cfg(feature = "canary")]
     pub(super) fn steps(&self) -> u64 {
         self.volumes
             .values()
@@ -199,7 +200,7 @@ impl Engine {
     pub(super) fn raw_geometry(&self, volume: u32, granules: u64) -> Geometry {
         let drives = self.raw.drives(volume);
         let drives: Vec<&Geometry> = drives
-            .filter_map(|drive| self.drives.geometry(usize::from(drive)))
+            .filter_map(|drive| self.space.drives.geometry(usize::from(drive)))
             .collect();
         Geometry {
             optimal_blocks: crate::sizes::UNIT_GRANULES as u32,
@@ -216,7 +217,7 @@ impl Engine {
         }
         let drives = self.raw.drives(volume);
         let out: Vec<String> = drives
-            .filter(|&drive| !self.in_service(drive))
+            .filter(|&drive| !self.space.drives.in_service(drive))
             .map(|drive| drive.to_string())
             .collect();
         let which = out.join(", ");
@@ -226,7 +227,13 @@ impl Engine {
     /// A drive is a member again that was left out since the import. What hosts had not had it flush by then may be
     /// gone, and no later flush would say so.
     pub(super) fn raw_returned(&mut self, drive: u16) {
-        if self.drives.record().why_out(usize::from(drive)).is_none() {
+        if self
+            .space
+            .drives
+            .record()
+            .why_out(usize::from(drive))
+            .is_none()
+        {
             return;
         }
         let volumes = self.raw.volumes.iter();

@@ -30,12 +30,12 @@ impl Engine {
         for run in runs(self.strips(op)) {
             let bytes = run.iter().map(|strip| strip.bytes).sum();
             // Without memory each part is read by itself, into the host's.
-            let buffer = (!self.is_short_of_memory()).then(|| self.memory.get(bytes));
+            let buffer = (!self.is_short_of_memory()).then(|| self.base.memory.get(bytes));
             let Some(buffer) = buffer.flatten() else {
                 continue;
             };
             let (drive, first) = (run[0].drive, run[0].at);
-            let range = self.range(drive, run[0].byte, bytes);
+            let range = self.space.drives.range(drive, run[0].byte, bytes);
             let parts: Vec<u32> = run.iter().map(|strip| strip.at).collect();
             together.extend(&parts);
             if let Some(Op::Read(read)) = self.ops.get_mut(op) {
@@ -65,7 +65,7 @@ impl Engine {
             };
             let (segment, slot) = segment_and_slot(location);
             if segment != last {
-                (last, found) = (segment, self.segments.get(segment));
+                (last, found) = (segment, self.space.segments.get(segment));
             }
             let HomeSegment { shape, columns, .. } = found?;
             if shape.is_mirror() {
@@ -74,7 +74,7 @@ impl Engine {
             let (column, row) = shape.place(inner as usize);
             let column = *columns.get(column)?;
             let byte = shape.strip_at(self.identity.sizes(), column, slot) + (row * GRANULE) as u64;
-            self.in_service(column.drive).then_some(Strip {
+            self.space.drives.in_service(column.drive).then_some(Strip {
                 drive: usize::from(column.drive),
                 byte,
                 bytes: part.buffer.len(),

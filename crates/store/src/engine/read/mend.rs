@@ -17,7 +17,7 @@ impl Engine {
         let Source::Home(..) = wanted.source else {
             return;
         };
-        if part.tried == 0 || self.failed.is_some() {
+        if part.tried == 0 || self.base.failed.is_some() {
             return;
         }
         let granule = read.request.range.start.0 + u64::from(at);
@@ -48,7 +48,7 @@ impl Engine {
                 return;
             };
             copy.copy_from_slice(&part.buffer);
-            let range = self.range(drive, byte, GRANULE);
+            let range = self.space.drives.range(drive, byte, GRANULE);
             self.send(drive, Owner::Repair { repair }, |tag| {
                 Request::write(tag, range, copy, Durability::Durable)
             });
@@ -62,7 +62,7 @@ impl Engine {
         result: Result<(), IoError>,
     ) {
         match result {
-            Ok(()) => self.counters.repaired += 1,
+            Ok(()) => self.base.counters.repaired += 1,
             Err(error) => self.drive_failed(drive, &error),
         }
         let Some(state) = self.mending.repair_mut(repair) else {

@@ -18,7 +18,7 @@ impl Engine {
             return false;
         };
         let lies_elsewhere = !part.is_patient && self.lies_elsewhere(&part);
-        let buffer = lies_elsewhere.then(|| self.memory.get(part.wanted.len() * GRANULE));
+        let buffer = lies_elsewhere.then(|| self.base.memory.get(part.wanted.len() * GRANULE));
         let Some(buffer) = buffer.flatten() else {
             self.put_part(op, at, part);
             return false;
@@ -80,7 +80,7 @@ impl Engine {
     fn lies_elsewhere(&self, part: &Part) -> bool {
         let asked = part.tried | part.slow | 1 << part.drive;
         let copies = self.copies(part.wanted[0].source);
-        let quick = |drive: usize| asked & 1 << drive == 0 && !self.drive_io.is_slow(drive);
+        let quick = |drive: usize| asked & 1 << drive == 0 && !self.base.drive_io.is_slow(drive);
         copies.iter().any(|&(drive, _)| quick(drive)) || self.other_columns(part, part.drive)
     }
 
@@ -90,11 +90,13 @@ impl Engine {
             return false;
         };
         let segment = segment_and_slot(location).0;
-        let found = self.segments.get(segment);
+        let found = self.space.segments.get(segment);
         found.is_some_and(|found| {
             let others = found.columns.iter().filter(|copy| {
                 let drive = usize::from(copy.drive);
-                self.in_service(copy.drive) && drive != slow && !self.drive_io.is_slow(drive)
+                self.space.drives.in_service(copy.drive)
+                    && drive != slow
+                    && !self.base.drive_io.is_slow(drive)
             });
             let is_cut = !found.shape.is_mirror() && part.tried == 0;
             is_cut && others.count() >= usize::from(found.shape.data)
@@ -114,7 +116,7 @@ impl Engine {
 
     /// Other memory for a part whose drive has kept what it was given; false if there is none.
     pub(super) fn replace_buffer(&mut self, op: usize, part: &mut Part) -> bool {
-        let buffer = self.memory.get(part.wanted.len() * GRANULE);
+        let buffer = self.base.memory.get(part.wanted.len() * GRANULE);
         let has_some = buffer.is_some();
         part.done = !has_some;
         if let Some(buffer) = buffer {
@@ -132,7 +134,7 @@ impl Engine {
     /// Puts the parts of a read together in memory of our own.
     pub(super) fn end_scattered(&mut self, mut read: ReadOp) {
         let bytes = read.request.range.count as usize * GRANULE;
-        let mut whole = self.memory.get(bytes);
+        let mut whole = self.base.memory.get(bytes);
         let mut is_whole = whole.is_some();
         for (at, part) in read.parts.0 {
             let from = at as usize * GRANULE;

@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::engine::extents::Extents;
 use crate::engine::invariant::invariant;
 use crate::engine::state::Drive;
+use crate::engine::upkeep::reserve::Users;
 use crate::format::{ChunkCopy, MemberState, PageId, Root};
 
 /// Members that are on their way back, one at a time.
@@ -137,7 +138,7 @@ impl Engine {
         };
         let returning = back.returning(self.roots.durable()).map_err(refuse)?;
         let member = returning.member;
-        if self.uses(member) || self.drive_io.has_any(member) {
+        if self.uses(member) || self.base.drive_io.has_any(member) {
             return Err(refuse(
                 "it still has requests that it has not answered".into(),
             ));
@@ -147,37 +148,8 @@ impl Engine {
             .returns
             .waiting
             .push_back((returning, Some(id)));
-        self.again = true;
+        self.base.again = true;
         Ok(())
-    }
-
-    /// Whether what is written to columns goes to this drive, too.
-    pub(in crate::engine) fn is_written(&self, drive: u16) -> bool {
-        self.in_service(drive) || self.rebuild.returns.is(usize::from(drive))
-    }
-
-    /// Columns of a mirror segment that a walk reads: what a drive that returns has may be good.
-    pub(in crate::engine) fn walked_columns(&self, segment: u32) -> Vec<ChunkCopy> {
-        let columns = self.segment_columns(segment).iter().copied();
-        columns.filter(|copy| self.is_written(copy.drive)).collect()
-    }
-
-    /// Whether a segment has a column on the drive that a walk is for.
-    pub(in crate::engine) fn has_returning_column(&self, segment: u32) -> bool {
-        let mut columns = self.segment_columns(segment).iter();
-        columns.any(|copy| self.rebuild.returns.is(usize::from(copy.drive)))
-    }
-
-    /// Whether a segment cannot be read now, and may be once a drive is back that is on its way, or waits for that.
-    pub(in crate::engine) fn may_be_readable_again(&self, segment: u32) -> bool {
-        self.has_coming_column(segment) && !self.is_readable(segment)
-    }
-
-    /// Whether a segment has a column on a drive that is on its way back, or waits for that.
-    pub(in crate::engine) fn has_coming_column(&self, segment: u32) -> bool {
-        let returns = &self.rebuild.returns;
-        let mut columns = self.segment_columns(segment).iter();
-        columns.any(|copy| returns.knows(usize::from(copy.drive)))
     }
 
     /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.
@@ -203,7 +175,7 @@ impl Engine {
             geometry: returning.geometry,
             class: Some(returning.class),
         };
-        self.drives.is_here(member, drive);
+        self.space.drives.is_here(member, drive);
         self.rebuild.returns.walking = Some((returning, id));
         self.begin_walk_at(None);
     }
@@ -229,7 +201,10 @@ impl Engine {
         };
         self.destage.drive_went(drive);
         debug!(member = drive, %error, "drive fails on its way back");
-        self.drives.record_mut().left_out(drive, error.to_string());
+        self.space
+            .drives
+            .record_mut()
+            .left_out(drive, error.to_string());
         if let Some(id) = asked {
             let kind = error.kind();
             let why = IoError::new(
@@ -238,7 +213,7 @@ impl Engine {
             );
             self.out.managed.push((id, Err(why)));
         }
-        self.again = true;
+        self.base.again = true;
     }
 
     /// Everything newer is on the drive, flushed: it is a member like any other, once no root is on its way that
@@ -270,33 +245,40 @@ impl Engine {
         self.rebuild.returns.log_copies = self.log_copies();
         self.give_up_copies(member as u16);
         let free = self.free_extents(count);
-        self.drives.set_free(member, free);
-        let extents = self.drives.extents(member);
-        self.drives.set_state(member, MemberState::Active);
+        self.space.drives.set_free(member, free);
+        let extents = self.space.drives.extents(member);
+        self.space.drives.set_state(member, MemberState::Active);
         debug!(member, "drive takes part again");
         self.raw_returned(member as u16);
-        self.drives.record_mut().is_back(member);
-        self.drives_changed();
+        self.space.drives.record_mut().is_back(member);
+        self.space.drives_changed();
         self.rebuild.returns.reopens_from = Some(0);
-        self.restore_reserve(extents);
-        self.stops_admission_check();
+        self.space.restore_reserve(
+            extents,
+            Users {
+                volumes: &self.volumes,
+                rebuild: &self.rebuild,
+            },
+        );
+        self.volumes
+            .stops_admission_check(&self.space, &self.rebuild);
         match id {
-            Some(id) => self.members_changed(id),
+            Some(id) => self.roots.change_members_for(id),
             None => self.roots.change_members(),
         }
-        self.look_at_empty();
+        self.space.look_at_empty();
         self.repair_now();
     }
 
     fn end_return(&mut self) {
         self.rebuild.phase = Phase::Idle;
-        self.again = true;
+        self.base.again = true;
     }
 
     /// What a drive had of the logs and of the map's pages is old.
     fn give_up_copies(&mut self, drive: u16) {
         self.logs.leave_drive(drive);
-        self.metadata.leave_drive(drive);
+        self.space.metadata.leave_drive(drive);
         self.roots.leave_drive(drive);
     }
 
@@ -308,14 +290,14 @@ impl Engine {
         let is_done = self.recount_segments(&mut count, A_TURN);
         if !is_done {
             self.rebuild.returns.recount = Some(count);
-            self.again = true;
+            self.base.again = true;
             return None;
         }
         if cfg!(debug_assertions) {
             let mut at_once = Recount::of(drive);
             self.recount_segments(&mut at_once, usize::MAX);
             // Those whose free entry is not durable are counted by themselves.
-            for (copy, extents) in self.upkeep.release().columns_and_extents() {
+            for (copy, extents) in self.space.upkeep.release().columns_and_extents() {
                 count.take(copy, extents);
                 at_once.take(copy, extents);
             }
@@ -332,7 +314,7 @@ impl Engine {
 
     /// Counts up to so many segments; whether there are no more.
     fn recount_segments(&self, count: &mut Recount, most: usize) -> bool {
-        let mut left = self.segments.iter_from(count.next);
+        let mut left = self.space.segments.iter_from(count.next);
         for (id, _) in left.by_ref().take(most) {
             count.next = id + 1;
             self.recount_segment(count, id);
@@ -341,7 +323,7 @@ impl Engine {
     }
 
     fn recount_segment(&self, count: &mut Recount, id: u32) {
-        if let Some(found) = self.segments.get(id) {
+        if let Some(found) = self.space.segments.get(id) {
             let extents = found.shape.extents(self.identity.sizes());
             count.segment_changes(id, found.columns, extents);
         }
@@ -370,20 +352,20 @@ impl Engine {
         let chunks = chunks.chain(&root.ring.chunks).chain(&root.map.chunks);
         let chunks = chunks.flat_map(|chunk| &chunk.copies);
         let chunks = chunks.map(|&copy| (copy, sizes.chunk_extents));
-        let meta = self.metadata.segments().iter().chain(&root.meta);
+        let meta = self.space.metadata.segments().iter().chain(&root.meta);
         let meta = meta.flat_map(|segment| &segment.columns);
         let raw = self.raw.all_columns();
         let whole = meta.copied().chain(raw);
         let whole = whole.map(|copy| (copy, sizes.segment_extents()));
-        let made = self.segments.coming().flat_map(|(class, columns)| {
+        let made = self.space.segments.coming().flat_map(|(class, columns)| {
             let extents = class.shape_of(columns.len()).extents(sizes);
             columns.iter().map(move |&copy| (copy, extents))
         });
-        let freed = self.upkeep.release().columns_and_extents();
+        let freed = self.space.upkeep.release().columns_and_extents();
         for (copy, extents) in chunks.chain(whole).chain(made).chain(freed) {
             count.take(copy, extents);
         }
-        let mut extents = Extents::new(self.drives.extents(usize::from(count.drive)));
+        let mut extents = Extents::new(self.space.drives.extents(usize::from(count.drive)));
         for (first, length) in count.taken {
             extents.claim(first, length);
         }
@@ -398,15 +380,15 @@ impl Engine {
     }
 
     fn reopen_segments_from(&mut self, from: u32) {
-        let ids = self.segments.iter_from(from).take(A_TURN);
+        let ids = self.space.segments.iter_from(from).take(A_TURN);
         let ids: Vec<u32> = ids.map(|(id, _)| id).collect();
         if let (Some(last), A_TURN) = (ids.last(), ids.len()) {
             self.rebuild.returns.reopens_from = Some(last + 1);
-            self.again = true;
+            self.base.again = true;
         }
         for id in ids {
-            if self.is_readable(id) {
-                self.segments.reopen(id);
+            if self.space.is_readable(id) {
+                self.space.segments.reopen(id);
             }
         }
     }

@@ -26,20 +26,20 @@ impl Engine {
     /// Pages of the map may lie where they shall not stay.
     pub(in crate::engine) fn want_renewal(&mut self) {
         self.map.begin_renewal();
-        self.again = true;
+        self.base.again = true;
     }
 
     /// Takes up the next part when the one before is elsewhere.
     pub(in crate::engine) fn advance_renewal(&mut self) {
-        let busy = self.is_renewing_pages() || self.is_checkpointing();
+        let busy = self.is_renewing_pages() || self.checkpoint.is_under_way();
         if !self.map.is_renewing() || busy || self.renewal_rests() {
             return;
         }
         self.close_short_segments();
-        let closed: BTreeSet<u32> = self.metadata.closed().collect();
+        let closed: BTreeSet<u32> = self.space.metadata.closed().collect();
         let found = self.map.look_through(&closed);
         // There is more to look at, or who waits for the end may go on.
-        self.again = true;
+        self.base.again = true;
         if found.is_empty() {
             return;
         }
@@ -59,15 +59,18 @@ impl Engine {
 
     /// What has lost a copy of its segment is to move to healthy ones.
     fn close_short_segments(&mut self) {
-        let wanted = self.meta_copies();
-        let short = self.metadata.segments().iter();
-        let short = short.filter(|segment| self.staying(&segment.columns).len() < wanted);
+        let wanted = self.space.meta_copies(self.log_copies());
+        let short = self.space.metadata.segments().iter();
+        let short =
+            short.filter(|segment| self.space.drives.staying(&segment.columns).len() < wanted);
         let short: Vec<u32> = short.map(|segment| segment.id).collect();
         for segment in short {
             // What lies in it must find room elsewhere, or it stays, and pages are still put there.
-            if self.metadata.is_open(segment) && self.can_spare_places() {
-                self.metadata.close(segment);
-                self.look_for_emptied();
+            if self.space.metadata.is_open(segment)
+                && self.space.can_spare_places(&self.map, self.log_copies())
+            {
+                self.space.metadata.close(segment);
+                self.checkpoint.look_for_emptied();
             }
         }
     }
@@ -77,11 +80,11 @@ impl Engine {
         let renewal = &mut self.rebuild.renewal;
         renewal.loading = renewal.loading.saturating_sub(1);
         self.touch_page(id);
-        self.again = true;
+        self.base.again = true;
     }
 
     fn touch_page(&mut self, id: PageId) {
-        let sequence = self.map_sequence();
+        let sequence = self.tails().map_sequence();
         self.map.touch(id, sequence);
         let until = &mut self.rebuild.renewal.until;
         *until = (*until).max(Some(sequence + 1));

@@ -75,7 +75,7 @@ impl Engine {
         scrub.walked = false;
         scrub.done_to = Some(from.unwrap_or(beginning));
         scrub.remembered = self.now;
-        self.remember_scrub();
+        self.roots.say_scrub();
         from
     }
 
@@ -92,7 +92,7 @@ impl Engine {
         }
         scrub.done_to = Some(ScrubAt { volume, granule });
         scrub.remembered = self.now;
-        self.remember_scrub();
+        self.roots.say_scrub();
         true
     }
 
@@ -140,7 +140,7 @@ impl Engine {
         if scrub.done_to.is_some() && !scrub.walked {
             scrub.walked = true;
             scrub.done_to = Some(ScrubAt { volume, granule });
-            self.remember_scrub();
+            self.roots.say_scrub();
         }
     }
 
@@ -151,8 +151,8 @@ impl Engine {
             return;
         }
         (scrub.map_begun, scrub.done_to) = (false, None);
-        self.counters.scrubs += 1;
-        self.remember_scrub();
+        self.base.counters.scrubs += 1;
+        self.roots.say_scrub();
         let lost = self.rebuild.lost;
         for id in std::mem::take(&mut self.rebuild.scrub.asked_by) {
             self.out.managed.push((id, Ok(Managed::Scrubbed { lost })));

@@ -13,22 +13,25 @@
 //!
 //! The mirror's segments are one volume's alone: what is in use of them is what is hot.
 
-mod walk;
+pub(super) mod walk;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use ashlar_block::{IoError, Moment};
 
-use super::Engine;
 use super::access::locks::SlotKey;
-use super::class::{Class, Shape};
+use super::base::Base;
+use super::class::Class;
+use super::drives::Drives;
+use super::journal::StagedChange;
 use super::manage::refuse;
-use super::map::Touch;
-use super::space::{location, segment_and_slot};
+use super::map::{Map, Touch};
+use super::space::{Space, location};
+use super::volumes::VolumeTable;
 use crate::format::{DriveClass, VolumeEntry, VolumeState};
 use crate::manage::VolumePlan;
-use crate::sizes::Grain;
+use crate::sizes::{GRANULE, Grain};
 use crate::{Layout, Share};
 
 /// From which part of its share on, in percent, a mirror gives cold slots up; and down to which.
@@ -109,60 +112,81 @@ pub(super) struct Tiers {
     rests_until: Moment,
 }
 
-impl Engine {
-    /// Learns which volumes have tiers: one has come or gone.
-    pub(super) fn know_tiers(&mut self) {
-        let live = self.volumes.iter();
-        let live =
-            live.filter(|(_, entry)| entry.state == VolumeState::Live && entry.hot.is_some());
-        let live: Vec<u32> = live.map(|(&number, _)| number).collect();
-        self.tiers.of.retain(|number, _| live.contains(number));
-        for number in live {
-            self.tiers.of.entry(number).or_default();
-        }
-    }
+/// What tiers look at.
+#[derive(Clone, Copy)]
+pub(super) struct Homes<'a> {
+    pub(super) volumes: &'a VolumeTable,
+    pub(super) space: &'a Space,
+}
 
-    /// The class of a volume's hot home.
-    fn hot_class(&self, volume: u32) -> Option<Class> {
-        let entry = self.volumes.get(&volume)?;
-        Class::hot_of_volume(volume, entry)
-    }
-
-    /// Whether a slot is in a hot home.
-    pub(super) fn is_hot_home(&self, location: u32) -> bool {
-        let class = self.segments.class(segment_and_slot(location).0);
-        class.is_some_and(|class| class.hot_of.is_some())
-    }
-
-    /// Slots that a volume may have in its hot home.
-    fn hot_limit(&self, volume: u32) -> u64 {
-        let entry = self.volumes.get(&volume);
-        entry.map_or(0, |entry| {
-            let slots = entry.granules.div_ceil(entry.grain.granules());
-            entry.hot.map_or(0, |hot| hot.share.of(slots))
-        })
-    }
-
-    /// Slots that it has there.
-    fn hot_slots(&self, volume: u32) -> u64 {
-        let class = self.hot_class(volume);
-        class.map_or(0, |class| self.segments.taken_slots(class))
+impl Homes<'_> {
+    /// Slots that a volume has in its hot home.
+    fn hot_slots(self, volume: u32) -> u64 {
+        let class = self.volumes.hot_class(volume);
+        class.map_or(0, |class| self.space.segments.taken_slots(class))
     }
 
     /// Whether a volume's hot home is on faster drives than its others.
-    fn is_across(&self, volume: u32) -> bool {
-        let (hot, all) = (self.hot_class(volume), self.class_of(volume));
+    fn is_across(self, volume: u32) -> bool {
+        let (hot, all) = (
+            self.volumes.hot_class(volume),
+            self.volumes.class_of(volume),
+        );
         let media = |class: Option<Class>| class.and_then(|class| class.media);
         match (media(hot), media(all)) {
             (Some(hot), Some(all)) => hot < all,
             _ => false,
         }
     }
+}
+
+/// What tiers may use.
+pub(super) struct Around<'a> {
+    pub(super) now: Moment,
+    pub(super) base: &'a mut Base,
+    pub(super) volumes: &'a VolumeTable,
+    pub(super) space: &'a mut Space,
+    pub(super) map: &'a mut Map,
+}
+
+impl Around<'_> {
+    fn homes(&self) -> Homes<'_> {
+        Homes {
+            volumes: self.volumes,
+            space: self.space,
+        }
+    }
+}
+
+/// Slots of homes that a host's command is about.
+pub(super) struct Read<'a> {
+    pub(super) bytes: u64,
+    /// Each with its home.
+    pub(super) slots: &'a [(u64, u32)],
+}
+
+impl Tiers {
+    /// Learns which volumes have tiers: one has come or gone.
+    pub(super) fn know(&mut self, volumes: &VolumeTable) {
+        let live = volumes.iter();
+        let live =
+            live.filter(|(_, entry)| entry.state == VolumeState::Live && entry.hot.is_some());
+        let live: Vec<u32> = live.map(|(&number, _)| number).collect();
+        self.of.retain(|number, _| live.contains(number));
+        for number in live {
+            self.of.entry(number).or_default();
+        }
+    }
+
+    /// Whether a volume has a tier that is told of reads and writes.
+    pub(super) fn has(&self, volume: u32) -> bool {
+        !self.of.is_empty() && self.of.contains_key(&volume)
+    }
 
     /// Begins to demote when a tier is too full, and ends when it is not any more.
-    fn tier_admission_check(&mut self, volume: u32) {
-        let (slots, limit) = (self.hot_slots(volume), self.hot_limit(volume));
-        if let Some(tier) = self.tiers.of.get_mut(&volume) {
+    fn admission_check(&mut self, volume: u32, homes: Homes<'_>) {
+        if let Some(tier) = self.of.get_mut(&volume) {
+            let (slots, limit) = (homes.hot_slots(volume), homes.volumes.hot_limit(volume));
             let percent = slots.saturating_sub(tier.leaving) * 100;
             tier.is_demoting = match tier.is_demoting {
                 true => percent > limit * LOW,
@@ -172,105 +196,121 @@ impl Engine {
     }
 
     /// Whether a volume's tier is below where it begins to give slots up.
-    fn has_hot_room(&mut self, volume: u32) -> bool {
-        self.tier_admission_check(volume);
-        let tier = self.tiers.of.get(&volume);
+    fn has_hot_room(&mut self, volume: u32, homes: Homes<'_>) -> bool {
+        self.admission_check(volume, homes);
+        let tier = self.of.get(&volume);
         tier.is_some_and(|tier| !tier.is_demoting)
     }
 
-    /// A fresh hot home for a slot whose small writes leave the ring, if its tier takes it.
-    pub(super) fn take_hot(&mut self, key: SlotKey) -> Option<u32> {
-        if !self.tiers.of.contains_key(&key.volume) {
-            return None;
-        }
-        let takes = self.has_hot_room(key.volume) || self.map.heat(key).writes() >= HOT;
-        if !takes || self.hot_slots(key.volume) >= self.hot_limit(key.volume) {
-            return None;
-        }
-        let class = self.hot_class(key.volume)?;
-        let found = self.take_slot(class);
-        if found.is_none()
-            && let Some(tier) = self.tiers.of.get_mut(&key.volume)
-        {
+    fn want_room(&mut self, volume: u32) {
+        if let Some(tier) = self.of.get_mut(&volume) {
             tier.wants_room = true;
+        }
+    }
+
+    /// A fresh hot home for a slot whose small writes leave the ring, if its tier takes it.
+    pub(super) fn take_hot(&mut self, key: SlotKey, around: &mut Around<'_>) -> Option<u32> {
+        if !self.of.contains_key(&key.volume) {
+            return None;
+        }
+        let homes = around.homes();
+        let takes = self.has_hot_room(key.volume, homes) || around.map.heat(key).writes() >= HOT;
+        if !takes || homes.hot_slots(key.volume) >= homes.volumes.hot_limit(key.volume) {
+            return None;
+        }
+        let class = homes.volumes.hot_class(key.volume)?;
+        let found = around.space.take_slot(class);
+        if found.is_none() {
+            self.want_room(key.volume);
         }
         found.map(|(segment, slot)| location(segment, slot))
     }
 
     /// The hot home for these slots of a write that covers them, if they are to go there: hot ones, where that
     /// is on faster drives. On the same drives parity costs fewer bytes than a mirror.
-    pub(super) fn hot_class_for(&mut self, volume: u32, slots: Range<u64>) -> Option<Class> {
-        if !self.tiers.of.contains_key(&volume) || !self.is_across(volume) {
+    pub(super) fn hot_class_for(
+        &mut self,
+        volume: u32,
+        slots: Range<u64>,
+        around: &Around<'_>,
+    ) -> Option<Class> {
+        let homes = around.homes();
+        if !self.of.contains_key(&volume) || !homes.is_across(volume) {
             return None;
         }
-        let class = self.hot_class(volume)?;
+        let class = homes.volumes.hot_class(volume)?;
         let count = slots.end - slots.start;
         let few = count * class.grain.granules() < SCAN;
         let is_hot = |slot| {
             let key = SlotKey { volume, slot };
-            let home = self.map.location(volume, slot).unwrap_or(0);
-            self.is_hot_home(home) || self.map.heat(key).writes() >= HOT
+            let home = around.map.location(volume, slot).unwrap_or(0);
+            around.space.is_hot_home(home) || around.map.heat(key).writes() >= HOT
         };
         if !few || !slots.clone().all(is_hot) {
             return None;
         }
-        let fits = self.hot_slots(volume) + count <= self.hot_limit(volume);
-        if fits && self.spare_slots(class) < count {
-            self.tiers.of.get_mut(&volume)?.wants_room = true;
+        let fits = homes.hot_slots(volume) + count <= homes.volumes.hot_limit(volume);
+        if fits && around.space.spare_slots(class) < count {
+            self.want_room(volume);
             return None;
         }
         fits.then_some(class)
     }
 
-    /// Space for hot homes that found too little, as far as their shares go.
-    pub(super) fn provision_tiers(&mut self) {
-        let wanting = self.tiers.of.iter().filter(|(_, tier)| tier.wants_room);
-        for volume in wanting.map(|(&volume, _)| volume).collect::<Vec<_>>() {
-            let (Some(class), Some(all)) = (self.hot_class(volume), self.class_of(volume)) else {
+    /// Space for hot homes that found too little, as far as their shares go: the records that make it.
+    pub(super) fn provision(&mut self, around: &mut Around<'_>) -> Vec<StagedChange> {
+        let wanting = self.of.iter_mut().filter(|(_, tier)| tier.wants_room);
+        let mut made = Vec::new();
+        for (&volume, tier) in wanting {
+            let volumes = around.volumes;
+            let (Some(class), Some(all)) = (volumes.hot_class(volume), volumes.class_of(volume))
+            else {
                 continue;
             };
-            let spare = self.spare_slots(class);
-            let enough = spare >= u64::from(self.identity.sizes().slots(class.grain)) / 2
-                || self.hot_slots(volume) + spare >= self.hot_limit(volume);
+            tier.wants_room = false;
+            let space = &mut *around.space;
+            let spare = space.spare_slots(class);
+            let taken = space.segments.taken_slots(class);
+            let enough = spare >= u64::from(space.sizes().slots(class.grain)) / 2
+                || taken + spare >= volumes.hot_limit(volume);
             // The capacity has the first claim on what is left of the drives that it shares.
-            let would_starve = all.media == class.media && self.growth(all) < 2;
-            if !enough && !would_starve && !self.segments.is_coming(class) {
-                self.add_segment(class);
-            }
-            if let Some(tier) = self.tiers.of.get_mut(&volume) {
-                tier.wants_room = false;
+            let would_starve = all.media == class.media && space.growth(all) < 2;
+            if !enough && !would_starve && !space.segments.is_coming(class) {
+                made.extend(space.add_segment(class));
             }
         }
+        made
     }
 
     /// A host's write is let in.
-    pub(super) fn slots_written(&mut self, volume: u32, granules: Range<u64>) {
-        if !self.tiers.of.contains_key(&volume) {
+    pub(super) fn written(&mut self, volume: u32, granules: Range<u64>, around: &mut Around<'_>) {
+        if !self.of.contains_key(&volume) {
             return;
         }
-        let bytes = (granules.end - granules.start) * crate::sizes::GRANULE as u64;
+        let bytes = (granules.end - granules.start) * GRANULE as u64;
         let is_scan = granules.end - granules.start >= SCAN;
         self.tally(volume, |tally| tally.user_bytes += bytes);
         self.earn(volume, bytes);
         if is_scan {
             return;
         }
-        let grain = self.map.grain(volume);
-        let may_enter = !grain.divides(&granules) || self.is_across(volume);
-        if let Some(tier) = self.tiers.of.get_mut(&volume) {
-            tier.wants_room |= may_enter;
+        let grain = around.map.grain(volume);
+        let may_enter = !grain.divides(&granules) || around.homes().is_across(volume);
+        if may_enter {
+            self.want_room(volume);
         }
         for slot in grain.slots_of(granules) {
-            self.map.warm(SlotKey { volume, slot }, Touch::Write);
+            around.map.warm(SlotKey { volume, slot }, Touch::Write);
         }
     }
 
-    /// A host reads so many bytes of a volume's homes, of these slots and from there.
-    pub(super) fn slots_read(&mut self, volume: u32, bytes: u64, slots: &[(u64, u32)]) {
-        let is_scan = bytes >= SCAN * crate::sizes::GRANULE as u64;
+    /// A host reads a volume's homes.
+    pub(super) fn read(&mut self, volume: u32, read: Read<'_>, around: &mut Around<'_>) {
+        let Read { bytes, slots } = read;
+        let is_scan = bytes >= SCAN * GRANULE as u64;
         self.earn(volume, bytes);
         for &(slot, home) in slots {
-            let is_hit = self.is_hot_home(home);
+            let is_hit = around.space.is_hot_home(home);
             self.tally(volume, |tally| {
                 tally.reads += 1;
                 tally.hits += u64::from(is_hit);
@@ -279,16 +319,12 @@ impl Engine {
             if is_scan {
                 continue;
             }
-            self.map.warm(key, Touch::Read);
-            if !is_hit && self.map.heat(key).reads() >= HOT && self.is_across(volume) {
-                self.wish_for(key);
+            around.map.warm(key, Touch::Read);
+            let homes = around.homes();
+            if !is_hit && around.map.heat(key).reads() >= HOT && homes.is_across(volume) {
+                self.wish_for(key, homes);
             }
         }
-    }
-
-    /// Whether a volume has a tier that is told of reads and writes.
-    pub(super) fn has_tier(&self, volume: u32) -> bool {
-        !self.tiers.of.is_empty() && self.tiers.of.contains_key(&volume)
     }
 
     /// Drives were given so many bytes for a volume.
@@ -296,30 +332,23 @@ impl Engine {
         self.tally(volume, |tally| tally.device_bytes += bytes);
     }
 
-    /// Bytes that writing a slot of this segment takes of drives.
-    pub(super) fn slot_cost(&self, segment: u32) -> u64 {
-        let columns = self.written_columns(segment).len() as u64;
-        let strip = self.shape(segment).map_or(0, Shape::strip_bytes);
-        columns * strip as u64
-    }
-
     fn tally(&mut self, volume: u32, count: impl FnOnce(&mut TierTally)) {
-        if let Some(tier) = self.tiers.of.get_mut(&volume) {
+        if let Some(tier) = self.of.get_mut(&volume) {
             count(&mut tier.tally);
         }
     }
 
     fn earn(&mut self, volume: u32, bytes: u64) {
-        if let Some(tier) = self.tiers.of.get_mut(&volume) {
+        if let Some(tier) = self.of.get_mut(&volume) {
             tier.credit = (tier.credit + bytes / PROMOTED).min(CREDIT);
         }
     }
 
-    fn wish_for(&mut self, key: SlotKey) {
-        if !self.has_hot_room(key.volume) {
+    fn wish_for(&mut self, key: SlotKey, homes: Homes<'_>) {
+        if !self.has_hot_room(key.volume, homes) {
             return;
         }
-        if let Some(tier) = self.tiers.of.get_mut(&key.volume)
+        if let Some(tier) = self.of.get_mut(&key.volume)
             && tier.wishes.len() < WISHES
             && !tier.wishes.contains(&key.slot)
         {
@@ -328,67 +357,71 @@ impl Engine {
     }
 
     /// A volume's tier as it is shown.
-    pub(super) fn tier_status(&self, volume: u32, entry: &VolumeEntry) -> Option<TierStatus> {
+    pub(super) fn status(
+        &self,
+        volume: u32,
+        entry: &VolumeEntry,
+        homes: Homes<'_>,
+    ) -> Option<TierStatus> {
         let hot = entry.hot?;
         let slot = entry.grain.bytes();
-        let tier = self.tiers.of.get(&volume);
+        let tier = self.of.get(&volume);
         Some(TierStatus {
             layout: hot.layout(),
             class: hot.class.or(entry.class),
             share: hot.share,
-            limit_bytes: self.hot_limit(volume) * slot,
-            hot_bytes: self.hot_slots(volume) * slot,
+            limit_bytes: homes.volumes.hot_limit(volume) * slot,
+            hot_bytes: homes.hot_slots(volume) * slot,
             is_demoting: tier.is_some_and(|tier| tier.is_demoting),
             tally: tier.map(|tier| tier.tally).unwrap_or_default(),
         })
     }
+}
 
-    /// Whether a new volume may have the hot home that it wants, with its others on drives of this class.
-    pub(super) fn check_hot(
-        &self,
-        plan: &VolumePlan,
-        class: Option<DriveClass>,
-        grain: Grain,
-    ) -> Result<(), IoError> {
-        let (Some(hot), layout) = (plan.hot, plan.layout) else {
-            return Ok(());
-        };
-        let mirror = hot.layout();
-        if let Layout::Stripe { .. } = layout {
-            return Err(refuse(format!(
-                "{layout} is passed through and has no hot home"
-            )));
-        }
-        if plan.is_cache {
-            return Err(refuse(
-                "what a cache keeps is hot already: it has no hot home".to_owned(),
-            ));
-        }
-        if !mirror.takes(grain) || !mirror.is_possible() {
-            return Err(refuse(format!("hot home {mirror}: 1 to 4 copies")));
-        }
-        if mirror.survives() < layout.survives() {
-            return Err(refuse(format!(
-                "hot home {mirror} survives {} lost drives, {layout} {}: it would be the weaker part",
-                mirror.survives(),
-                layout.survives()
-            )));
-        }
-        let all = class.or_else(|| self.only_media());
-        let wanted = hot.class.or(all);
-        self.check_layout(mirror, hot.class.or(class))?;
-        let is_slower = wanted.zip(all).is_some_and(|(wanted, all)| wanted > all);
-        let is_same = wanted == all;
-        let is_mirror = matches!(layout, Layout::Mirror { .. });
-        if is_slower || is_same && is_mirror {
-            let name =
-                |class: Option<DriveClass>| class.map_or("any".to_owned(), |c| c.to_string());
-            return Err(refuse(format!(
-                "hot home {mirror} on drives of class {} is no faster than {layout} on class {}",
-                name(wanted),
-                name(all)
-            )));
-        }
-        Ok(())
+/// Whether a new volume may have the hot home that it wants, with its others on drives of this class.
+pub(super) fn check_hot(
+    plan: &VolumePlan,
+    class: Option<DriveClass>,
+    grain: Grain,
+    drives: &Drives,
+) -> Result<(), IoError> {
+    let (Some(hot), layout) = (plan.hot, plan.layout) else {
+        return Ok(());
+    };
+    let mirror = hot.layout();
+    if let Layout::Stripe { .. } = layout {
+        return Err(refuse(format!(
+            "{layout} is passed through and has no hot home"
+        )));
     }
+    if plan.is_cache {
+        return Err(refuse(
+            "what a cache keeps is hot already: it has no hot home".to_owned(),
+        ));
+    }
+    if !mirror.takes(grain) || !mirror.is_possible() {
+        return Err(refuse(format!("hot home {mirror}: 1 to 4 copies")));
+    }
+    if mirror.survives() < layout.survives() {
+        return Err(refuse(format!(
+            "hot home {mirror} survives {} lost drives, {layout} {}: it would be the weaker part",
+            mirror.survives(),
+            layout.survives()
+        )));
+    }
+    let all = class.or_else(|| drives.only_media());
+    let wanted = hot.class.or(all);
+    drives.check_layout(mirror, hot.class.or(class))?;
+    let is_slower = wanted.zip(all).is_some_and(|(wanted, all)| wanted > all);
+    let is_same = wanted == all;
+    let is_mirror = matches!(layout, Layout::Mirror { .. });
+    if is_slower || is_same && is_mirror {
+        let name = |class: Option<DriveClass>| class.map_or("any".to_owned(), |c| c.to_string());
+        return Err(refuse(format!(
+            "hot home {mirror} on drives of class {} is no faster than {layout} on class {}",
+            name(wanted),
+            name(all)
+        )));
+    }
+    Ok(())
 }

@@ -68,7 +68,7 @@ impl Engine {
     /// Extents are free.
     pub(in crate::engine) fn give_extents_of(&mut self, copy: ChunkCopy, count: u32) {
         let drive = usize::from(copy.drive);
-        if self.drives.give(drive, copy.extent, count) {
+        if self.space.drives.give(drive, copy.extent, count) {
             self.recount_gives(copy);
             self.discard_later(drive, copy.extent, count);
         }
@@ -76,32 +76,32 @@ impl Engine {
 
     /// After an import: all that is free.
     pub(in crate::engine) fn discard_all_free(&mut self) {
-        for drive in 0..self.drives.count() {
-            for (first, count) in self.drives.free(drive).runs() {
+        for drive in 0..self.space.drives.count() {
+            for (first, count) in self.space.drives.free(drive).runs() {
                 self.discard_later(drive, first, count);
             }
         }
     }
 
     fn discard_later(&mut self, drive: usize, first: u32, count: u32) {
-        let geometry = self.drives.geometry(drive);
+        let geometry = self.space.drives.geometry(drive);
         let can = geometry.is_some_and(|geometry| geometry.deallocates);
-        if !can || !self.in_service(drive as u16) {
+        if !can || !self.space.drives.in_service(drive as u16) {
             return;
         }
         let most = (MOST_BYTES / self.identity.sizes().extent_bytes()).max(1) as u32;
         let mut at = 0;
         while at < count {
             let part = most.min(count - at);
-            self.upkeep.discards_mut().waiting.push_back(Run {
+            self.space.upkeep.discards_mut().waiting.push_back(Run {
                 drive,
                 first: first + at,
                 count: part,
             });
             at += part;
         }
-        if self.upkeep.discards().due.is_none() {
-            self.upkeep.discards_mut().due = Some(self.now + BREATH);
+        if self.space.upkeep.discards().due.is_none() {
+            self.space.upkeep.discards_mut().due = Some(self.now + BREATH);
         }
     }
 
@@ -111,39 +111,44 @@ impl Engine {
             what,
             Manage::CreateVolume(_) | Manage::ResizeVolume { .. } | Manage::RemoveDrive { .. }
         );
-        let holds = needs_room && self.upkeep.discards().is_under_way();
+        let holds = needs_room && self.space.upkeep.discards().is_under_way();
         if holds {
-            self.upkeep.discards_mut().held.push((id, what.clone()));
+            self.space
+                .upkeep
+                .discards_mut()
+                .held
+                .push((id, what.clone()));
         }
         holds
     }
 
     /// Wishes that wait for a discard.
     pub(in crate::engine) fn take_held_for_discard(&mut self) -> Vec<u64> {
-        let held = std::mem::take(&mut self.upkeep.discards_mut().held);
+        let held = std::mem::take(&mut self.space.upkeep.discards_mut().held);
         held.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Discards the next run, if it is time and the run is still free.
     pub(in crate::engine) fn advance_discards(&mut self) {
         let due = self
+            .space
             .upkeep
             .discards()
             .due
             .is_some_and(|due| due <= self.now);
-        while due && self.upkeep.discards().on_way.is_none() {
-            let Some(run) = self.upkeep.discards_mut().waiting.pop_front() else {
-                self.upkeep.discards_mut().due = None;
+        while due && self.space.upkeep.discards().on_way.is_none() {
+            let Some(run) = self.space.upkeep.discards_mut().waiting.pop_front() else {
+                self.space.upkeep.discards_mut().due = None;
                 return;
             };
-            if !self.in_service(run.drive as u16) {
+            if !self.space.drives.in_service(run.drive as u16) {
                 continue;
             }
             if self.identity.sings(Canary::DiscardInUse) {
                 self.send_discard(run);
                 return;
             }
-            if self.drives.claim(run.drive, run.first, run.count) {
+            if self.space.drives.claim(run.drive, run.first, run.count) {
                 self.discard(run);
             } else if run.count > 1 {
                 // A part of it is in use again.
@@ -160,24 +165,24 @@ impl Engine {
                 parts
                     .into_iter()
                     .rev()
-                    .for_each(|part| self.upkeep.discards_mut().waiting.push_front(part));
+                    .for_each(|part| self.space.upkeep.discards_mut().waiting.push_front(part));
             }
         }
     }
 
     fn discard(&mut self, run: Run) {
         let bytes = u64::from(run.count) * self.identity.sizes().extent_bytes();
-        self.upkeep.discards_mut().on_way = Some(run);
+        self.space.upkeep.discards_mut().on_way = Some(run);
         let pace = Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / PACE);
-        self.upkeep.discards_mut().due = Some(self.now + pace.max(BREATH));
-        self.upkeep.discards_mut().bytes += bytes;
+        self.space.upkeep.discards_mut().due = Some(self.now + pace.max(BREATH));
+        self.space.upkeep.discards_mut().bytes += bytes;
         self.send_discard(run);
     }
 
     fn send_discard(&mut self, run: Run) {
         let at = self.identity.sizes().extent_at(run.first);
         let bytes = u64::from(run.count) * self.identity.sizes().extent_bytes();
-        let shift = self.drives.shift(run.drive);
+        let shift = self.space.drives.shift(run.drive);
         let range = BlockRange::new(at >> shift, (bytes >> shift) as u32);
         self.send(run.drive, Owner::Discard, |tag| Request {
             tag,
@@ -194,22 +199,23 @@ impl Engine {
             if error.kind() == ashlar_block::ErrorKind::Timeout {
                 self.drive_failed(drive, &error);
             }
-            self.upkeep
+            self.space
+                .upkeep
                 .discards_mut()
                 .waiting
                 .retain(|run| run.drive != drive);
         }
         // The defect takes none.
-        if let Some(run) = self.upkeep.discards_mut().on_way.take() {
-            self.drives.give(run.drive, run.first, run.count);
+        if let Some(run) = self.space.upkeep.discards_mut().on_way.take() {
+            self.space.drives.give(run.drive, run.first, run.count);
         }
-        for (id, what) in std::mem::take(&mut self.upkeep.discards_mut().held) {
+        for (id, what) in std::mem::take(&mut self.space.upkeep.discards_mut().held) {
             self.manage(id, what);
         }
-        if self.upkeep.discards().waiting.is_empty() {
+        if self.space.upkeep.discards().waiting.is_empty() {
             // Repairs that found no room meanwhile have ended without it.
             self.look_for_repairs();
         }
-        self.again = true;
+        self.base.again = true;
     }
 }

@@ -19,6 +19,7 @@ use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
 use crate::engine::journal::Then;
 use crate::engine::manage::segment_change;
+use crate::engine::space::Space;
 use crate::format::{ChunkCopy, SegmentEntry};
 
 /// Records of segments on their way at a time: each takes a block of the map log.
@@ -55,7 +56,7 @@ impl Release {
     }
 }
 
-impl Engine {
+impl Space {
     /// After an import: what a crash has left empty, or what was never used.
     pub(in crate::engine) fn look_for_empty(&mut self) {
         let all = self.segments.ids().into_iter();
@@ -85,59 +86,62 @@ impl Engine {
         self.upkeep.release_mut().look = true;
     }
 
-    /// Gives segments back that are empty, as far as the map log has room for it.
-    pub(in crate::engine) fn advance_release(&mut self) {
-        if !self.upkeep.release().look {
-            return;
-        }
-        let mut stocks: BTreeMap<Class, bool> = BTreeMap::new();
-        for id in self.upkeep.release().empty.clone() {
-            let full = self.logs.is_map_busy();
-            if self.upkeep.release().freeing.len() >= RECORDS || full {
-                return;
-            }
-            // It may have been given back since, or may be in use again.
-            let class = self.segments.class(id);
-            let Some(class) = class.filter(|_| self.segments.is_empty(id)) else {
-                self.upkeep.release_mut().empty.remove(&id);
-                continue;
-            };
-            let stocked = *stocks
-                .entry(class)
-                .or_insert_with(|| self.has_volume_of(class));
-            // One that is being given a column stays until that is done.
-            let stays = self.rebuild.is_joining(id) || stocked && self.is_stock(class, id);
-            if !stays {
-                self.upkeep.release_mut().empty.remove(&id);
-                self.release_segment(id);
-            }
-        }
-        self.upkeep.release_mut().look = false;
-    }
-
     /// Whether a class would have too few free slots without this segment.
-    fn is_stock(&self, class: Class, id: u32) -> bool {
+    pub(in crate::engine) fn is_stock(&self, class: Class, id: u32) -> bool {
         let segments = self.segments.of_class(class);
         let (units, counts) = segments.map_or((0, false), |segments| {
             (u64::from(segments.units()), segments.is_open(id))
         });
         counts && self.spare_slots(class) < 2 * units
     }
+}
+
+impl Engine {
+    /// Gives segments back that are empty, as far as the map log has room for it.
+    pub(in crate::engine) fn advance_release(&mut self) {
+        if !self.space.upkeep.release().look {
+            return;
+        }
+        let mut stocks: BTreeMap<Class, bool> = BTreeMap::new();
+        for id in self.space.upkeep.release().empty.clone() {
+            let full = self.logs.is_map_busy();
+            if self.space.upkeep.release().freeing.len() >= RECORDS || full {
+                return;
+            }
+            // It may have been given back since, or may be in use again.
+            let class = self.space.segments.class(id);
+            let Some(class) = class.filter(|_| self.space.segments.is_empty(id)) else {
+                self.space.upkeep.release_mut().empty.remove(&id);
+                continue;
+            };
+            let stocked = *stocks
+                .entry(class)
+                .or_insert_with(|| self.has_volume_of(class));
+            // One that is being given a column stays until that is done.
+            let stays = self.rebuild.is_joining(id) || stocked && self.space.is_stock(class, id);
+            if !stays {
+                self.space.upkeep.release_mut().empty.remove(&id);
+                self.release_segment(id);
+            }
+        }
+        self.space.upkeep.release_mut().look = false;
+    }
 
     fn release_segment(&mut self, id: u32) {
-        let shape = self.shape(id);
-        let (Some(shape), Some(columns)) = (shape, self.segments.remove(id)) else {
+        let shape = self.space.shape(id);
+        let (Some(shape), Some(columns)) = (shape, self.space.segments.remove(id)) else {
             return invariant!(self, "segment {id} is to be given back, but is not there");
         };
         let extents = shape.extents(self.identity.sizes());
-        self.upkeep
+        self.space
+            .upkeep
             .release_mut()
             .freeing
             .insert(id, (columns, extents));
         if self.identity.sings(Canary::ReleaseBeforeDurable) {
             // As late as a record can be: never.
             self.give_segment_back(id);
-            self.upkeep.release_mut().freeing.remove(&id);
+            self.space.upkeep.release_mut().freeing.remove(&id);
             return;
         }
         let change = segment_change(id, &SegmentEntry::free(), Then::Released(id));
@@ -146,7 +150,7 @@ impl Engine {
 
     /// Extents of a segment are free.
     fn give_segment_back(&mut self, id: u32) {
-        let Some((columns, extents)) = self.upkeep.release_mut().freeing.get_mut(&id) else {
+        let Some((columns, extents)) = self.space.upkeep.release_mut().freeing.get_mut(&id) else {
             return invariant!(self, "segment {id} is free, but was not to be given back");
         };
         let (columns, extents) = (std::mem::take(columns), *extents);
@@ -158,15 +162,16 @@ impl Engine {
     /// A segment's free entry is durable.
     pub(in crate::engine) fn segment_released(&mut self, id: u32) {
         self.give_segment_back(id);
-        self.upkeep.release_mut().freeing.remove(&id);
-        self.segments.give_id(id);
-        self.counters.released += 1;
-        let release = self.upkeep.release_mut();
+        self.space.upkeep.release_mut().freeing.remove(&id);
+        self.space.segments.give_id(id);
+        self.base.counters.released += 1;
+        let release = self.space.upkeep.release_mut();
         release.look |= !release.empty.is_empty();
-        if self.upkeep.release().freeing.is_empty() && self.is_degraded() {
+        if self.space.upkeep.release().freeing.is_empty() && self.is_degraded() {
             // What found no room before may find it now.
             self.rebuild_wanted();
-            self.stops_admission_check();
+            self.volumes
+                .stops_admission_check(&self.space, &self.rebuild);
         }
     }
 }

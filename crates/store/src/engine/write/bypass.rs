@@ -48,7 +48,7 @@ impl Engine {
     /// Whether homes of this class are free once a write past the ring is through.
     pub(in crate::engine) fn supersedes(&self, bypass: &BypassOp, class: Class) -> bool {
         let homed = |slot| self.map.location(bypass.volume, slot).unwrap_or(0);
-        let class_at = |home| self.segments.class(segment_and_slot(home).0);
+        let class_at = |home| self.space.segments.class(segment_and_slot(home).0);
         bypass
             .slots
             .clone()
@@ -71,13 +71,13 @@ impl Engine {
         let mut homes = Vec::with_capacity(wanted);
         while homes.len() < wanted {
             let Some((segment, first, count)) =
-                self.take_slots(class, (wanted - homes.len()) as u32)
+                self.space.take_slots(class, (wanted - homes.len()) as u32)
             else {
                 return self.fail("a counted slot was not there".into());
             };
             homes.extend((first..first + count).map(|slot| location(segment, slot)));
         }
-        self.counters.bypassed += wanted as u64;
+        self.base.counters.bypassed += wanted as u64;
         let op = self.ops.insert(Op::Bypass(BypassOp {
             parent,
             volume,
@@ -128,7 +128,7 @@ impl Engine {
         if let Some(Op::Bypass(bypass)) = self.ops.get_mut(op) {
             bypass.pending = pending;
             let volume = bypass.volume;
-            self.spent_on(volume, spent);
+            self.tiers.spent_on(volume, spent);
         }
     }
 
@@ -149,12 +149,12 @@ impl Engine {
         let (segment, slot) = segment_and_slot(next);
         let follows = run.last().is_some_and(|last| last + 1 == next);
         let fits = |shape: Shape| (run.len() + 1) * shape.strip_bytes() <= UNIT_BYTES as usize;
-        follows && slot > 0 && self.shape(segment).is_some_and(fits)
+        follows && slot > 0 && self.space.shape(segment).is_some_and(fits)
     }
 
     fn are_readable(&self, homes: &[u32]) -> bool {
         let mut segments = homes.iter().map(|&home| segment_and_slot(home).0);
-        segments.all(|segment| self.is_readable(segment))
+        segments.all(|segment| self.space.is_readable(segment))
     }
 
     pub(in crate::engine) fn bypass_written(

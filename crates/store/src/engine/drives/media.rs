@@ -5,23 +5,21 @@
 //! every write: they take the fastest class that has drives enough for all their copies, and where that has no
 //! room, whatever has.
 
-use super::Engine;
-use super::class::Class;
-use crate::format::{ChunkCopy, DriveClass, VolumeState};
+use ashlar_block::IoError;
 
-impl Engine {
-    /// The class of a drive.
-    pub(super) fn media_of(&self, drive: usize) -> Option<DriveClass> {
-        self.drives.class(drive)
-    }
+use super::Drives;
+use crate::Layout;
+use crate::engine::manage::refuse;
+use crate::format::{ChunkCopy, DriveClass};
 
+impl Drives {
     /// Whether a drive may hold what is to lie on this class; anything may be anywhere without one.
-    pub(super) fn is_of(&self, drive: usize, media: Option<DriveClass>) -> bool {
-        media.is_none() || self.media_of(drive) == media
+    pub(in crate::engine) fn is_of(&self, drive: usize, media: Option<DriveClass>) -> bool {
+        media.is_none() || self.class(drive) == media
     }
 
     /// How many drives of a class stay.
-    pub(super) fn staying_of(&self, media: Option<DriveClass>) -> usize {
+    pub(in crate::engine) fn staying_of(&self, media: Option<DriveClass>) -> usize {
         let usable = self.usable().into_iter().enumerate();
         usable
             .filter(|&(drive, stays)| stays && self.is_of(drive, media))
@@ -29,7 +27,11 @@ impl Engine {
     }
 
     /// Rooms of drives, none on those of other classes.
-    pub(super) fn only(&self, mut rooms: Vec<u32>, media: Option<DriveClass>) -> Vec<u32> {
+    pub(in crate::engine) fn only(
+        &self,
+        mut rooms: Vec<u32>,
+        media: Option<DriveClass>,
+    ) -> Vec<u32> {
         for (drive, room) in rooms.iter_mut().enumerate() {
             if !self.is_of(drive, media) {
                 *room = 0;
@@ -47,7 +49,7 @@ impl Engine {
     }
 
     /// Takes columns on the fastest class that can hold them, else on any drives.
-    pub(super) fn take_fastest(
+    pub(in crate::engine) fn take_fastest(
         &mut self,
         rooms: &[u32],
         copies: usize,
@@ -55,58 +57,44 @@ impl Engine {
     ) -> Option<Vec<ChunkCopy>> {
         for class in DriveClass::ALL {
             let rooms = self.only(rooms.to_vec(), Some(class));
-            let found = self.drives.take_columns(&rooms, copies, extents);
+            let found = self.take_columns(&rooms, copies, extents);
             if found.is_some() {
                 return found;
             }
         }
-        self.drives.take_columns(rooms, copies, extents)
+        self.take_columns(rooms, copies, extents)
     }
 
     /// The better of the drives that could take a copy of a log: of the class that logs are to lie on, else
     /// the fastest, and of those the emptiest.
-    pub(super) fn best_for_logs(&self, drives: impl Iterator<Item = usize>) -> Option<usize> {
-        let wanted = self.fastest(self.log_copies());
+    pub(in crate::engine) fn best_for_logs(
+        &self,
+        drives: impl Iterator<Item = usize>,
+        copies: usize,
+    ) -> Option<usize> {
+        let wanted = self.fastest(copies);
         drives.max_by_key(|&drive| {
-            let class = self.media_of(drive);
+            let class = self.class(drive);
             let is_wanted = wanted.is_some() && class == wanted;
-            (
-                is_wanted,
-                std::cmp::Reverse(class),
-                self.drives.free(drive).free(),
-            )
+            (is_wanted, std::cmp::Reverse(class), self.free(drive).free())
         })
     }
 
-    /// Columns that a drive's class must have drives for: those of the segments that lie on it, or that are
-    /// about to, and of its volumes that have none yet.
-    pub(super) fn widest_on(&self, media: Option<DriveClass>) -> usize {
-        let classes = self.segments.classes_on_drives();
-        let classes = classes.filter(|class| class.media == media);
-        let most = classes.map(|class| class.columns()).max();
-        let live = self.volumes.iter();
-        let live = live.filter(|(_, entry)| entry.state == VolumeState::Live);
-        let homes = live.flat_map(|(&number, entry)| Class::all_of_volume(number, entry));
-        let homes = homes.filter(|class| class.media == media);
-        let promised = homes.map(|class| class.columns()).max();
-        most.max(promised).unwrap_or(0)
-    }
-
     /// The class of all drives, if there is only one.
-    pub(super) fn only_media(&self) -> Option<DriveClass> {
+    pub(in crate::engine) fn only_media(&self) -> Option<DriveClass> {
         let usable = self.usable().into_iter().enumerate();
         let mut there = usable.filter(|&(_, stays)| stays);
-        let first = there.next().and_then(|(drive, _)| self.media_of(drive));
-        first.filter(|_| there.all(|(drive, _)| self.media_of(drive) == first))
+        let first = there.next().and_then(|(drive, _)| self.class(drive));
+        first.filter(|_| there.all(|(drive, _)| self.class(drive) == first))
     }
 
     /// The class of a new volume that names none: in a pool of one class any drive may hold it, for there is
     /// nothing to choose. Else the one with most room, of those that have drives enough.
-    pub(super) fn default_media(&self, drives: usize) -> Option<DriveClass> {
+    pub(in crate::engine) fn default_media(&self, drives: usize) -> Option<DriveClass> {
         let usable = self.usable();
         let staying = |class: DriveClass| {
             let all = usable.iter().enumerate();
-            all.filter(move |&(drive, &stays)| stays && self.media_of(drive) == Some(class))
+            all.filter(move |&(drive, &stays)| stays && self.class(drive) == Some(class))
                 .map(|(drive, _)| drive)
         };
         let there = DriveClass::ALL
@@ -118,15 +106,40 @@ impl Engine {
         let fits = there.filter(|&class| staying(class).count() >= drives);
         let room = |class: DriveClass| -> u64 {
             staying(class)
-                .map(|drive| u64::from(self.drives.free(drive).free()))
+                .map(|drive| u64::from(self.free(drive).free()))
                 .sum()
         };
         fits.max_by_key(|&class| (room(class), std::cmp::Reverse(class)))
     }
+
+    /// Refuses a layout that there are too few drives for.
+    pub(in crate::engine) fn check_layout(
+        &self,
+        layout: Layout,
+        class: Option<DriveClass>,
+    ) -> Result<(), IoError> {
+        // One that is to leave would be kept by it.
+        let staying = self.staying_of(class);
+        if !layout.is_possible() {
+            return Err(refuse(format!(
+                "{layout}: there are mirrors of 1 to 4 copies, parity over 2 to 7 columns with 1 or 2 \
+                 of parity, 8 in all, and stripes of 1 to 8 columns"
+            )));
+        }
+        let drives = layout.drives();
+        if drives > staying {
+            let what = class.map(|class| format!(" of class {class}"));
+            let what = what.unwrap_or_default();
+            return Err(refuse(format!(
+                "{layout} needs {drives} drives{what}, the pool has {staying}"
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// What is full, in words.
-pub(super) fn full(media: Option<DriveClass>) -> String {
+pub(in crate::engine) fn full(media: Option<DriveClass>) -> String {
     match media {
         Some(class) => format!("the pool's drives of class {class} are full"),
         None => "the pool is full".to_owned(),
