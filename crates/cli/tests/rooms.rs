@@ -451,6 +451,35 @@ fn files_stay_small_enough_to_hold_in_the_head() {
     assert!(median <= 250, "the median file has {median} lines");
 }
 
+/// A reader who is tired wants to know who: the host, the node, the operator, the process.
+#[test]
+fn documents_name_who_does_something() {
+    let mut documents = vec![root().join("docs"), root().join("docs/decisions")]
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("documents"))
+        .map(|entry| entry.expect("entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect::<Vec<_>>();
+    let others = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"];
+    documents.extend(others.map(|name| root().join(name)));
+    assert!(documents.len() > 60, "{documents:?}");
+    for path in documents {
+        let text = fs::read_to_string(&path).expect("readable");
+        // One of them is a user of the system.
+        let text = text.to_lowercase().replace("`nobody`", "");
+        for (number, line) in text.lines().enumerate() {
+            let mut words = line.split(|c: char| !c.is_alphabetic());
+            let vague = words.find(|word| matches!(*word, "somebody" | "nobody" | "whoever"));
+            assert!(
+                vague.is_none(),
+                "{}:{}: {vague:?}: who is it?",
+                path.display(),
+                number + 1
+            );
+        }
+    }
+}
+
 #[test]
 fn what_the_tests_need_is_installed_before_they_run() {
     let makefile = fs::read_to_string(root().join("Makefile")).expect("a Makefile");
