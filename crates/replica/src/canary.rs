@@ -7,9 +7,23 @@
 //! that restores the range is waited for, marked or not, and so is the newer one; and until a learner was added, its own
 //! plane has all that it acknowledged.
 
-/// A defect, one for each promise that the protocol's order of steps keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Canary {
+/// Makes the enum and the list of all of it, so that no canary can be left out of the list.
+macro_rules! canaries {
+    ($($(#[$said:meta])* $name:ident,)*) => {
+        /// A defect, one for each promise that the protocol's order of steps keeps.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Canary {
+            $($(#[$said])* $name,)*
+        }
+
+        impl Canary {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+canaries! {
     /// A removal counts when it is sent, not when it is read back.
     AckBeforeRemoval,
     /// A member takes records of an older epoch.
@@ -120,66 +134,6 @@ pub enum Canary {
     HealUnmatched,
     /// What others remember of how far a copy had come counts for nothing.
     LagsUnseen,
-}
-
-impl Canary {
-    /// All of them.
-    pub const ALL: [Self; 54] = [
-        Self::AckBeforeRemoval,
-        Self::OldEpoch,
-        Self::NoLease,
-        Self::ForgetPromise,
-        Self::ActivateEarly,
-        Self::ResumeEpoch,
-        Self::ElectAny,
-        Self::ReadUncommitted,
-        Self::NoRangeLock,
-        Self::ServeBeforeBase,
-        Self::MembersNotAsked,
-        Self::ForgetAtJoin,
-        Self::LowTooHigh,
-        Self::TailLost,
-        Self::NoMarkRemove,
-        Self::NoEntry,
-        Self::NoMarkTakeover,
-        Self::RejoinBare,
-        Self::BitsCleared,
-        Self::UnsettledAdd,
-        Self::LearnerForgets,
-        Self::AddNotCaught,
-        Self::AddNotNeeded,
-        Self::AddNoGrant,
-        Self::JoinUndrained,
-        Self::AttachUndrained,
-        Self::CopyUnlocked,
-        Self::Unordered,
-        Self::CopyNoMark,
-        Self::NoRestore,
-        Self::HandoffServes,
-        Self::HandoffUnasked,
-        Self::FenceOff,
-        Self::FenceWithoutEpoch,
-        Self::FenceByNode,
-        Self::FenceRefreshed,
-        Self::FenceBlind,
-        Self::ProofBlind,
-        Self::JoinUnheard,
-        Self::NoStandBack,
-        Self::RegisterNotSent,
-        Self::ServeBeforeRegister,
-        Self::ForwardRefreshed,
-        Self::PauseIsSilence,
-        Self::SlowIsStuck,
-        Self::OldImageCounts,
-        Self::NewcomerTrusted,
-        Self::WishKept,
-        Self::WishUnchecked,
-        Self::GrowUncounted,
-        Self::DivergedStays,
-        Self::HealUnlocked,
-        Self::HealUnmatched,
-        Self::LagsUnseen,
-    ];
 }
 
 /// The canary of a replica, if it has one.

@@ -387,7 +387,7 @@ fn every_canary_is_noticed() {
 /// The same worlds keep every promise if nothing is broken.
 #[test]
 fn worlds_made_for_canaries_keep_every_promise_without_them() {
-    for canary in Canary::ALL {
+    for &canary in Canary::ALL {
         let worlds = worlds_for(canary);
         if let [profile] = worlds[..] {
             let profile = Profile {
