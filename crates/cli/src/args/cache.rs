@@ -34,8 +34,8 @@ impl From<ModeWord> for CacheMode {
 #[derive(Args)]
 pub(crate) struct CacheOptions {
     /// Cache this device, instead of making an empty volume: what the volume holds is what the device holds, byte
-    /// for byte. A disk, a partition, file:/p or nvme-tcp://…
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["size", "grain", "when_degraded"])]
+    /// for byte. A disk, a partition, file:/p, nvme-tcp://… or rbd:POOL/IMAGE. It has no copies on other nodes
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["size", "grain", "when_degraded", "replicas", "nodes"])]
     pub(crate) backing: Option<String>,
     /// How much of the pool it may take for that: 100GiB (default: nine tenths of the room there is, or the whole
     /// device)

@@ -105,13 +105,10 @@ pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
         return Vec::new();
     };
     let reads = cache.read_hits + cache.read_misses;
-    let ratio = match reads {
-        0 => "no reads yet".to_owned(),
-        _ => format!(
-            "{:.1} % of {reads} reads",
-            cache.read_hits as f64 * 100.0 / reads as f64
-        ),
-    };
+    let ratio = cache.hit_ratio.map_or_else(
+        || "no reads yet".to_owned(),
+        |ratio| format!("{:.1} % of {reads} reads", ratio * 100.0),
+    );
     let mode = match cache.mode {
         ashlar_node::model::CacheMode::WriteBack => "write-back",
         ashlar_node::model::CacheMode::WriteThrough => "write-through",
@@ -137,5 +134,6 @@ pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
         ("from the cache", ratio),
         ("written around", format!("{} writes", cache.written_around)),
         ("written back", bytes(cache.written_back_bytes)),
+        ("memory", bytes(cache.memory_bytes)),
     ]
 }

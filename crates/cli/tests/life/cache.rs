@@ -170,6 +170,11 @@ fn a_device_that_does_not_fit_is_refused_by_name() {
         &["is a directory"],
     );
     create(&spec, 3, &["old", "in use by this process"]);
+    let (_, other) = backing(&room, "other");
+    for words in [["--replicas", "2"], ["--nodes", "a,b"]] {
+        let create = ["volume", "create", "tank/other", "--backing", &other];
+        node.refuses(&[&create[..], &words].concat(), 2, &["--backing", words[0]]);
+    }
     create(&format!("{spec}?share=on"), 2, &["without share=on"]);
     create(&room.spec("d0"), 3, &["d0 is in pool tank"]);
     let (small, small_spec) = backing(&room, "small");
@@ -346,6 +351,9 @@ fn writes_that_go_through_or_around_leave_nothing_to_write_back() {
             cache["read_hits"].as_u64().is_some_and(|hits| hits > 0),
             "{cache:#}"
         );
+        let parts = |name: &str| cache[name].as_u64().expect("a number") as f64;
+        let ratio = parts("read_hits") / (parts("read_hits") + parts("read_misses"));
+        assert_eq!(cache["hit_ratio"].as_f64(), Some(ratio), "{cache:#}");
         // Exported and imported, it goes on.
         node.ok(&["pool", "export", "tank"]);
         node.ok(&[

@@ -250,6 +250,7 @@ fn refuse_loss(name: &VolumeName, before: &Before) -> Result<(), ControlError> {
 
 fn shown(header: &Header, now: Option<&CacheView>) -> CacheStatus {
     let status = now.map(|view| &view.status);
+    let reads = status.map_or(0, |status| status.read_hits + status.read_misses);
     CacheStatus {
         backing: header.backing.clone(),
         mode: match header.mode {
@@ -263,6 +264,9 @@ fn shown(header: &Header, now: Option<&CacheView>) -> CacheStatus {
         is_marked: header.mark != Mark::Off,
         read_hits: status.map_or(0, |status| status.read_hits),
         read_misses: status.map_or(0, |status| status.read_misses),
+        hit_ratio: status
+            .filter(|_| reads > 0)
+            .map(|status| status.read_hits as f64 / reads as f64),
         written_around: status.map_or(0, |status| status.written_around),
         written_back_bytes: status.map_or(0, |status| status.written_back_bytes),
         backing_errors: status.map_or(0, |status| status.backing_errors),

@@ -127,7 +127,7 @@ impl Check for ReopenCache {
 }
 
 /// What a volume caches, and how that goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CacheStatus {
     /// The backing device; empty when the pool does not say.
     pub backing: String,
@@ -145,6 +145,9 @@ pub struct CacheStatus {
     pub read_hits: u64,
     /// Parts of reads for which the backing device was read.
     pub read_misses: u64,
+    /// Hits of all parts of reads, 0 to 1; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit_ratio: Option<f64>,
     /// Parts of writes that went to the backing device at once.
     pub written_around: u64,
     /// Bytes written back.

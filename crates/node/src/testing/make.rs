@@ -179,6 +179,7 @@ pub(super) fn cached(volume: VolumeStatus, request: &CreateCache) -> VolumeStatu
         is_marked: true,
         read_hits: 0,
         read_misses: 0,
+        hit_ratio: None,
         written_around: 0,
         written_back_bytes: 0,
         backing_errors: 0,
