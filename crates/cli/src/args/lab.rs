@@ -11,9 +11,9 @@ pub(crate) enum LabCommand {
     Sweep(SweepArguments),
     /// Run a scenario, by name or from a file, beside the figures that were published
     ///
-    /// Of devices: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, vsan-vs-s2d. Of a private PostgreSQL
-    /// on one or more places: nvmeof-hammerdb, scan-concurrency, fixed-transactions,
-    /// flash-cache, statistics-self-test; of many of them at once: fleet. `lab show NAME` prints one, to be edited.
+    /// Of devices: nvmeof-local-vs-remote, virtual-device-scaling, drive-baseline, vsan-vs-s2d,
+    /// vsan-vs-s2d-tiers, write-cache. Of a private PostgreSQL on one or more places: nvmeof-hammerdb,
+    /// scan-concurrency, fixed-transactions, fci-vs-bag, flash-cache, statistics-self-test; of many of them at once: fleet. `lab show NAME` prints one, to be edited.
     Run(RunArguments),
     /// Make load for a sweep or scenario that another machine runs
     ///
@@ -142,7 +142,12 @@ pub(crate) struct ClientArguments {
     /// Address of an agent (`ashlar lab agent`) that makes the load, instead of this process; may be repeated. The
     /// threads of each cell, or the users of a database, are dealt out to all, which begin at one moment. Devices are
     /// opened by each agent, on its machine; with --verify it is refused
-    #[arg(long = "client", value_name = "ADDR", requires = "token_file")]
+    #[arg(
+        long = "client",
+        value_name = "ADDR",
+        value_delimiter = ',',
+        requires = "token_file"
+    )]
     pub(crate) clients: Vec<String>,
     /// File with the agents' token
     #[arg(long, value_name = "FILE", requires = "clients")]
