@@ -67,10 +67,10 @@ check member-forwards member_is b
 file=/mnt/fs/file size=8M
 LIMIT=240
 require mkfs-ext4 mkfs.ext4 -q "$disk"
-under_faults ext4 killed stopped drained
+under_faults ext4 killed
 check ext4-is-clean fsck.ext4 -f -n "$disk"
 require mkfs-xfs mkfs.xfs -q -f -K "$disk"
-under_faults xfs cut_off upgraded moved
+under_faults xfs killed stopped cut_off upgraded drained moved
 check xfs-is-clean xfs_repair -n "$disk"
 LIMIT=90
 check disconnect disconnect "$NQN"
