@@ -236,6 +236,35 @@ impl Owner {
         self.ends |= stored.is_none_or(|stored| stored.key.epoch != self.epoch);
     }
 
+    /// Copies that a key of this epoch names as in sync, and that were not added: within its epoch only the owner adds any.
+    fn foreign(&self, key: &Key) -> Positions {
+        let added = key.in_sync.minus(self.stored.key.in_sync);
+        self.adding().into_iter().fold(added, Positions::without)
+    }
+
+    /// Whether a copy that goes by the key as it is now goes by what this owner knows. One that comes from a backup may
+    /// name a copy that was left out since, and lacks what was acknowledged.
+    pub(super) fn is_known(&mut self, turn: &mut Turn<'_>, reply: &Reply) -> bool {
+        let Reply::Holds(Some(held)) = reply else {
+            return false;
+        };
+        let Ok(key) = Key::decode(&held.value) else {
+            return false;
+        };
+        let foreign = self.foreign(&key);
+        if !foreign.is_empty() {
+            turn.doubt(Alarm::StoreAdds(foreign));
+            return false;
+        }
+        // A swap that is under way may have been made.
+        if key == self.stored.key || self.change.is_some() {
+            return true;
+        }
+        // Another settles what it is.
+        self.begin_change(turn, Kind::Settle);
+        false
+    }
+
     fn read_back(&mut self, turn: &mut Turn<'_>, stored: Stored) {
         let owner = stored.key.owner;
         let is_mine = stored.key.epoch == self.epoch && owner == self.stored.key.owner;
@@ -243,9 +272,7 @@ impl Owner {
             self.ends = true;
             return;
         }
-        // Within its epoch only the owner adds copies.
-        let added = stored.key.in_sync.minus(self.stored.key.in_sync);
-        let foreign = self.adding().into_iter().fold(added, Positions::without);
+        let foreign = self.foreign(&stored.key);
         if !foreign.is_empty() {
             turn.doubt(Alarm::StoreAdds(foreign));
             if let Some(change) = self.change.as_mut() {

@@ -1,7 +1,8 @@
 //! Ownership given away in order: an operator wants it elsewhere, or the local store hangs.
 //!
 //! It is the last thing that an owner does, and only the quorum makes another one. So the quorum is asked first: while it
-//! does not answer, no copy could take over, and the volume would be left to none.
+//! does not answer, no copy could take over, and the volume would be left to none. Nor is it given away by a key that is
+//! not this owner's: who takes over goes by what it says of copies in sync.
 
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ impl Owner {
         };
         self.giving = None;
         self.looked(turn, reply);
-        if !self.ends && matches!(reply, Reply::Holds(Some(_))) {
+        if !self.ends && self.is_known(turn, reply) {
             self.begin_giving(turn, why);
         }
         true

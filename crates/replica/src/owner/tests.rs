@@ -229,6 +229,8 @@ struct Rig {
     sessions: BTreeMap<SessionId, (Position, u32)>,
     /// Who is absent, as the other copy was told last.
     told: Positions,
+    /// Who answers nothing.
+    silent: Positions,
     /// The quorum is out of space: it answers, and takes no changes.
     is_full: bool,
     swaps: u32,
@@ -317,6 +319,7 @@ impl Rig {
             differs: None,
             sessions: BTreeMap::new(),
             told: Positions::NONE.with(at(1)),
+            silent: Positions::NONE,
             is_full: false,
             swaps: 0,
         }
@@ -481,7 +484,7 @@ impl Rig {
             .collect();
         for said in said {
             let (with, _) = self.sessions[&said.session];
-            if said.session != newest[&with] {
+            if said.session != newest[&with] || self.silent.has(with) {
                 continue;
             }
             if matches!(said.message, Message::Join(_)) {

@@ -16,7 +16,7 @@ impl Rig {
     }
 
     /// The same as [`Rig::obey`], which forgets what was said: whether the volume is handed over meanwhile.
-    fn gives(&mut self, time: Duration) -> bool {
+    pub(super) fn gives(&mut self, time: Duration) -> bool {
         let end = self.now + time;
         let mut is_given = false;
         while self.now < end {
@@ -95,4 +95,68 @@ fn an_owner_whose_store_is_dead_hands_over_even_if_the_quorum_does_not_answer_it
     rig.set_quorum(false);
     rig.hang();
     assert!(rig.gives(Duration::from_secs(9)));
+}
+
+/// Three copies in sync, of which the last has left; and the key from before that, in a quorum that was written to since.
+fn left_out_since_a_backup() -> (Rig, Held) {
+    let all = Positions::first(3);
+    let mut rig = Rig::begin(Plan {
+        copies: 3,
+        in_sync: all,
+        ..Plan::default()
+    });
+    rig.obey(LONG);
+    let mut backup = rig.stored();
+    rig.silent = Positions::NONE.with(at(2));
+    rig.write(1);
+    rig.obey(LONG);
+    assert_eq!(rig.in_sync(), Positions::first(2), "silent, and left out");
+    backup.revision.0 += 100;
+    (rig, backup)
+}
+
+/// Who takes over goes by what the key says, and the copy that it names lacks what was acknowledged.
+#[test]
+fn nothing_is_given_away_by_a_key_that_names_a_copy_which_has_left() {
+    let (mut rig, backup) = left_out_since_a_backup();
+    let mut newer = rig.stored();
+    newer.revision.0 = backup.revision.0 + 1;
+    rig.quorum.restore(VOLUME, backup);
+    rig.handle(Event::Move { to: at(1) });
+    assert!(!rig.gives(LONG));
+    assert_eq!(rig.alarms, [Alarm::StoreAdds(Positions::NONE.with(at(2)))]);
+    rig.hang();
+    assert!(!rig.gives(Duration::from_secs(7)));
+    rig.go_on();
+    assert!(rig.is_written(2), "it serves on");
+    rig.quorum.restore(VOLUME, newer);
+    rig.handle(Event::Move { to: at(1) });
+    assert!(rig.gives(TICK * 8), "the newer key is back");
+}
+
+/// It may not be one that the other copy could take over by.
+#[test]
+fn a_key_that_is_another_in_any_way_is_settled_before_anything_is_given() {
+    let (mut rig, mut other) = left_out_since_a_backup();
+    let alone = Key {
+        in_sync: Positions::first(1),
+        ..rig.key()
+    };
+    other.value = alone.encode();
+    rig.quorum.restore(VOLUME, other);
+    rig.silent = Positions::first(3);
+    rig.handle(Event::Move { to: at(1) });
+    assert!(!rig.gives(TICK * 8));
+    assert!(rig.replica.is_serving());
+    rig.silent = Positions::NONE;
+    rig.handle(Event::PeerGone { peer: at(1) });
+    rig.handle(Event::PeerGone { peer: at(2) });
+    rig.obey(LONG);
+    assert_eq!(
+        rig.in_sync(),
+        Positions::first(3),
+        "it goes by that, and on"
+    );
+    rig.handle(Event::Move { to: at(1) });
+    assert!(rig.gives(TICK * 8));
 }
