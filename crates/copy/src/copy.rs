@@ -409,7 +409,8 @@ impl Copy {
 
     fn finish(&mut self, done: Doing) {
         match (done.what, done.error) {
-            (What::Load(proof), None) => self.proofs.push_front(proof),
+            // The leaf may be there, though that granule is lost. If it is not, all of it is read.
+            (What::Load(proof), _) => self.proofs.push_front(proof),
             (What::Digest(bytes, mut proof), None) => {
                 proof.take(&Found::Bytes(bytes));
                 self.proved(proof);

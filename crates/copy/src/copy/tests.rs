@@ -1,4 +1,4 @@
-use ashlar_block::REGION_BYTES;
+use ashlar_block::{ErrorKind, REGION_BYTES};
 
 use super::*;
 
@@ -176,4 +176,39 @@ fn a_late_answer_of_a_copy_that_was_stopped_is_not_taken_for_anothers() {
     assert!(early.is_none(), "nothing of its own is durable: {early:?}");
     copy.completed(own.complete(Ok(())));
     assert!(matches!(copy.next_event(), Some(Event::Applied { .. })));
+}
+
+/// The engine can read nothing.
+fn lose_all(copy: &mut Copy) {
+    while let Some(Command { request, .. }) = copy.next_command() {
+        copy.completed(Completion {
+            tag: request.tag,
+            buffer: request.buffer,
+            result: Err(IoError::new(ErrorKind::Corrupt, "lost")),
+        });
+    }
+}
+
+/// Digests are of the map's checksums: the granule that is read to have them in memory may itself be lost.
+#[test]
+fn a_lost_granule_does_not_end_a_proof_of_its_leaf() {
+    let leaf = extent(0, LEAF_GRANULES);
+    for (found, is_told) in [
+        (Found::Sums(vec![Some(7); LEAF_GRANULES as usize]), true),
+        (Found::Elsewhere, false),
+    ] {
+        let mut copy = copy(BufferPool::new(2 * REGION_BYTES));
+        copy.prove(Token(1), leaf);
+        let proof = copy.next_proof().expect("a leaf");
+        copy.found(proof, Found::Elsewhere);
+        lose_all(&mut copy);
+        let proof = copy.next_proof().expect("the same leaf");
+        copy.found(proof, found);
+        lose_all(&mut copy);
+        let event = copy.next_event();
+        let Some(Event::Digested { result, .. }) = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(result.is_ok(), is_told);
+    }
 }
