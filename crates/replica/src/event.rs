@@ -107,6 +107,14 @@ impl Shape {
         self.size().hosts()
     }
 
+    /// Where hosts have a granule; `None` if it is the register.
+    pub const fn seen(self, granule: Extent) -> Option<Extent> {
+        match granule.first() == self.register {
+            true => None,
+            false => Extent::new(self.size().seen(granule.first()), 1),
+        }
+    }
+
     /// Where hosts' granules are; `None` if they are not all of the volume, or lie on both sides of the register.
     pub fn place(self, hosts: Extent) -> Option<Extent> {
         if hosts.end() <= self.register {
@@ -389,7 +397,8 @@ pub enum Alarm {
     Unreadable {
         /// Which copy.
         position: Position,
-        extent: Extent,
+        /// Where hosts have it; none if it is the register.
+        hosts: Option<Extent>,
     },
     /// The local store cannot read or write what it should, or does not answer: this node stops serving.
     LocalFailed,
@@ -497,7 +506,7 @@ pub struct Proof {
     pub is_asked: bool,
     /// Leaves compared.
     pub leaves: u64,
-    /// The copies whose every leaf was compared with the owner's.
+    /// The copies whose every leaf was compared with the owner's: none, if it could not tell what it has of one.
     pub compared: Positions,
     /// Where they differ from the owner's.
     pub differences: Vec<Difference>,
@@ -670,11 +679,22 @@ impl Turn<'_> {
         }
     }
 
+    /// Names something that the local store is asked for, and must answer soon.
     pub(crate) fn token(&mut self) -> Token {
-        self.names.token += 1;
-        let token = Token(self.names.token);
-        self.names.open.insert(token, self.now);
+        let token = self.patient_token();
+        self.owe(token);
         token
+    }
+
+    /// The same, if no host waits for it: a drive may take long to say that a block cannot be read, and does not hang.
+    pub(crate) const fn patient_token(&mut self) -> Token {
+        self.names.token += 1;
+        Token(self.names.token)
+    }
+
+    /// Hosts wait for that by now.
+    pub(crate) fn owe(&mut self, token: Token) {
+        self.names.open.entry(token).or_insert(self.now);
     }
 
     /// Whether the local store has owed an answer for so long that it counts as hung.
@@ -689,8 +709,8 @@ impl Turn<'_> {
 
     /// How long the oldest answer is owed.
     fn owed(&self) -> Duration {
-        let oldest = self.names.open.first_key_value();
-        oldest.map_or(Duration::ZERO, |(_, &since)| self.now - since)
+        let oldest = self.names.open.values().min();
+        oldest.map_or(Duration::ZERO, |&since| self.now - since)
     }
 
     /// How long an answer is owed, and nothing was made durable.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use ashlar_block::{IoError, Label};
+use ashlar_block::{ErrorKind, IoError, Label};
 use bytes::Bytes;
 
 use crate::canary::Canary;
@@ -24,6 +24,8 @@ use crate::message::{Attach, Content, Envelope, Join, Message, Refusal};
 
 /// Ranges of an uncertain set that one message says, at most: beyond, it is said coarser.
 pub const MAX_RANGES: usize = 4096;
+/// A digest of leaves of which something is lost here: that of no content, but for one chance in 2¹²⁸.
+const LOST: u128 = u128::MAX;
 
 /// What follows from a message for what stands above the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -404,12 +406,22 @@ impl Member {
         session.start(turn);
     }
 
-    /// A digest that the owner asked for.
-    pub(crate) fn digested(&mut self, turn: &mut Turn<'_>, token: Token, digest: Option<u128>) {
+    /// A digest that the owner asked for. Leaves of which something is lost hold what no other copy has: they are given
+    /// anew.
+    pub(crate) fn digested(
+        &mut self,
+        turn: &mut Turn<'_>,
+        token: Token,
+        result: &Result<u128, IoError>,
+    ) {
         let Some(session) = self.session.as_mut() else {
             return;
         };
         if let Some(doing) = session.finished(token) {
+            let digest = match result {
+                Ok(digest) => Some(*digest),
+                Err(error) => (error.kind() == ErrorKind::Corrupt).then_some(LOST),
+            };
             match (digest, doing.what) {
                 (Some(digest), What::Digest(copy)) => {
                     session.send(turn, Message::Digest { copy, digest });
@@ -578,7 +590,9 @@ impl Session {
         let unordered = turn.sings(Canary::Unordered);
         for at in 0..self.doing.len() {
             let Doing { token, extent, .. } = self.doing[at];
-            let overlaps = |older: &Doing| older.extent.overlaps(extent);
+            // Its owner waits for what it fetches, or wants it no more: what comes behind it changes nothing of that.
+            let holds = |older: &Doing| !matches!(older.what, What::Fetch(_));
+            let overlaps = |older: &Doing| holds(older) && older.extent.overlaps(extent);
             if token.is_some() || !unordered && self.doing[..at].iter().any(overlaps) {
                 continue;
             }

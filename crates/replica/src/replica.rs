@@ -191,8 +191,7 @@ impl Replica {
                 }
             }
             Event::Digested { token, result } => {
-                let digest = result.as_ref().ok().copied();
-                self.member.digested(turn, token, digest);
+                self.member.digested(turn, token, &result);
                 if let Some(owner) = self.owner.as_mut() {
                     owner.digested(turn, token, result);
                 }

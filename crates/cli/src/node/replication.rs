@@ -43,7 +43,8 @@ fn proof_of(copy: &CopyProof) -> String {
         ProofResult::Agrees => format!("node {node}: all digests agree\n"),
         ProofResult::NotCompared => {
             format!(
-                "node {node}: not compared: it is not in sync, or was not reached all the time\n"
+                "node {node}: not compared in full: it is not in sync, was not reached all the time, or the pool of what \
+                 hosts read has lost something (`pool status`)\n"
             )
         }
         ProofResult::Differs => {

@@ -145,7 +145,7 @@ pub enum ProofResult {
     Agrees,
     /// Some do not.
     Differs,
-    /// It is not in sync, or was not reached all the time.
+    /// It is not in sync, was not reached all the time, or the owner could not tell what it has itself.
     NotCompared,
 }
 

@@ -42,6 +42,8 @@ pub(super) struct Audit {
     comparing: BTreeMap<CopyId, Comparing>,
     numbers: u32,
     leaves: u64,
+    /// What this copy has of a leaf could not be told.
+    has_unread: bool,
     differences: Vec<Difference>,
 }
 
@@ -77,6 +79,13 @@ impl Room {
 impl Comparing {
     fn is_whole(&self, with: Positions) -> bool {
         self.ours.is_some() && with.iter().all(|one| self.theirs[one.index()].is_some())
+    }
+}
+
+impl Audit {
+    /// The place of what is being compared.
+    pub(super) fn place_of(&self, copy: CopyId) -> Option<Place> {
+        self.comparing.get(&copy).map(|comparing| comparing.place)
     }
 }
 
@@ -162,6 +171,7 @@ impl Owner {
             comparing: BTreeMap::new(),
             numbers: FIRST,
             leaves: 0,
+            has_unread: false,
             differences: Vec::new(),
         });
     }
@@ -224,7 +234,7 @@ impl Owner {
                 peer.send(turn, epoch, ask);
             }
         }
-        let token = turn.token();
+        let token = turn.patient_token();
         self.jobs.insert(token, Job::Audit(copy));
         turn.local.digest(token, extent);
     }
@@ -251,7 +261,7 @@ impl Owner {
         })
     }
 
-    /// A session is over: that copy is not compared any more.
+    /// A session is over, or nothing comes of what was asked: that copy is not compared any more.
     pub(super) fn audit_forgets(&mut self, turn: &mut Turn<'_>, position: Position) {
         if let Some(audit) = self.audit.as_mut() {
             audit.with = audit.with.without(position);
@@ -301,13 +311,34 @@ impl Owner {
             }
         }
         if !whole.is_empty() {
-            let room = match audit.hurries {
-                true => Room::ALL,
-                false => Room::NONE,
-            };
-            self.go_on_with_audit(turn, room);
-            self.start_work(turn);
+            self.go_on_after_leaves(turn);
         }
+    }
+
+    fn go_on_after_leaves(&mut self, turn: &mut Turn<'_>) {
+        let Some(audit) = &self.audit else { return };
+        let room = match audit.hurries {
+            true => Room::ALL,
+            false => Room::NONE,
+        };
+        self.go_on_with_audit(turn, room);
+        self.start_work(turn);
+    }
+
+    /// What leaves hold could not be told here. Of several, each is asked for; one is not compared.
+    pub(super) fn audit_unreadable(&mut self, turn: &mut Turn<'_>, copy: CopyId) {
+        let Some(audit) = self.audit.as_mut() else {
+            return;
+        };
+        let Some(comparing) = audit.comparing.remove(&copy) else {
+            return;
+        };
+        match comparing.leaves.only() {
+            Some(_) => audit.has_unread = true,
+            None => audit.walk.differ(comparing.leaves),
+        }
+        self.line.leave(comparing.place);
+        self.go_on_after_leaves(turn);
     }
 
     /// All that could be compared is. A copy that differs has left the in-sync set, or is about to, and comes back as a
@@ -323,7 +354,10 @@ impl Owner {
         turn.out.push(Effect::Proven(Proof {
             is_asked: audit.is_asked,
             leaves: audit.leaves,
-            compared: audit.with,
+            compared: match audit.has_unread {
+                true => Positions::NONE,
+                false => audit.with,
+            },
             differences: audit.differences,
         }));
         self.consider_change(turn);

@@ -12,7 +12,7 @@ use super::Owner;
 use super::peer::Link;
 use crate::canary::Canary;
 use crate::event::Turn;
-use crate::ids::{Ask, Position};
+use crate::ids::{Ask, Position, Positions};
 use crate::message::Message;
 use crate::quorum::{Question, Reply};
 
@@ -55,7 +55,7 @@ impl Owner {
         if turn.is_store_dead() || turn.sings(Canary::HandoffUnasked) {
             return self.hand_over(turn);
         }
-        if self.giving.is_none() && self.heir().is_some() {
+        if self.giving.is_none() && self.heir(Positions::NONE).is_some() {
             self.ask_before(turn, Wants::Another);
         }
         false

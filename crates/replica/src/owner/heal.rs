@@ -4,7 +4,7 @@
 //! the checksums that this copy keeps say the same. In the base any joined copy's content is right, for all are given
 //! what the owner takes.
 
-use ashlar_block::{ErrorKind, IoError};
+use ashlar_block::{ErrorKind, IoError, Moment};
 
 use super::line::Place;
 use super::peer::{Link, Peer};
@@ -15,6 +15,7 @@ use crate::event::{Alarm, At, Effect, Turn};
 use crate::extent::Extent;
 use crate::ids::{FetchId, Leaf, Position, Positions, SessionId};
 use crate::message::{Content, Message};
+use crate::pace::STUCK_AFTER;
 
 /// What it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +43,12 @@ pub(super) struct Piece {
 pub(super) struct Heal {
     extent: Extent,
     of: HealOf,
-    /// Who has the question, and who had it until now.
+    /// Who has the question, and since when.
     from: Option<Position>,
+    since: Moment,
+    /// Who had it until now, and which of them gave what could not be told to be right.
     asked: Positions,
+    gave: Positions,
     /// It has come, and is being written here.
     is_written: bool,
 }
@@ -55,7 +59,9 @@ impl Heal {
             extent,
             of,
             from: None,
+            since: Moment::ORIGIN,
             asked: Positions::NONE,
+            gave: Positions::NONE,
             is_written: false,
         }
     }
@@ -99,24 +105,29 @@ impl Owner {
         self.fetches += 1;
         let fetch = FetchId(self.fetches);
         let heal = Heal::new(extent, of);
-        self.ask_healer(turn, fetch, heal).then_some(fetch)
+        match self.ask_healer(turn, fetch, heal) {
+            Ok(()) => Some(fetch),
+            Err(_) => None,
+        }
     }
 
-    fn ask_healer(&mut self, turn: &mut Turn<'_>, fetch: FetchId, heal: Heal) -> bool {
+    /// Asks the next copy; gives the heal back if there is none.
+    fn ask_healer(&mut self, turn: &mut Turn<'_>, fetch: FetchId, heal: Heal) -> Result<(), Heal> {
         let epoch = self.epoch;
         let from = self.healer(turn.at(), heal.asked);
         let Some(peer) = from.and_then(|from| self.peers[from.index()].as_mut()) else {
-            return false;
+            return Err(heal);
         };
         let extent = heal.extent;
         peer.send(turn, epoch, Message::Fetch { fetch, extent });
         let heal = Heal {
             from,
+            since: turn.now,
             asked: heal.asked.with(peer.position),
             ..heal
         };
         self.heals.insert(fetch, heal);
-        true
+        Ok(())
     }
 
     /// A read has found nothing good here. Whether it is tried again, when another copy has been asked.
@@ -132,8 +143,9 @@ impl Owner {
         (read.was_healed, read.stage) = (true, Stage::Heals(fetch));
         let extent = read.extent;
         if turn.sings(Canary::HealUnlocked) {
-            if !self.ask_healer(turn, fetch, Heal::new(extent, HealOf::Read(None))) {
-                self.read_again(turn, fetch);
+            let heal = Heal::new(extent, HealOf::Read(None));
+            if self.ask_healer(turn, fetch, heal).is_err() {
+                self.read_again(turn, fetch, Positions::NONE);
             }
             return true;
         }
@@ -150,9 +162,9 @@ impl Owner {
         (place, extent): (Place, Extent),
     ) {
         let heal = Heal::new(extent, HealOf::Read(Some(place)));
-        if !self.ask_healer(turn, fetch, heal) {
+        if self.ask_healer(turn, fetch, heal).is_err() {
             self.line.leave(place);
-            self.read_again(turn, fetch);
+            self.read_again(turn, fetch, Positions::NONE);
         }
     }
 
@@ -183,7 +195,10 @@ impl Owner {
                 self.differs(turn, from, extent);
                 return self.ask_next(turn, fetch);
             }
-            None => return self.ask_next(turn, fetch),
+            None => {
+                heal.gave = heal.gave.with(from);
+                return self.ask_next(turn, fetch);
+            }
         }
         heal.is_written = true;
         let token = turn.token();
@@ -218,9 +233,8 @@ impl Owner {
         let Some(heal) = self.heals.remove(&fetch) else {
             return;
         };
-        let (of, extent) = (heal.of, heal.extent);
-        if !self.ask_healer(turn, fetch, heal) {
-            self.heal_ends(turn, fetch, (&Heal::new(extent, of), false));
+        if let Err(heal) = self.ask_healer(turn, fetch, heal) {
+            self.heal_ends(turn, fetch, (&heal, false));
         }
     }
 
@@ -230,37 +244,59 @@ impl Owner {
             HealOf::Base(_) => self.local_failed(turn),
             HealOf::Read(place) => {
                 place.into_iter().for_each(|place| self.line.leave(place));
-                self.read_again(turn, fetch);
+                self.read_again(turn, fetch, heal.asked.minus(heal.gave));
                 self.start_work(turn);
             }
             HealOf::Copy(piece) => self.copy_healed(turn, piece, is_done),
         }
     }
 
-    fn read_again(&mut self, turn: &mut Turn<'_>, fetch: FetchId) {
+    fn read_again(&mut self, turn: &mut Turn<'_>, fetch: FetchId, lost: Positions) {
         let mut reads = self.reads.iter_mut();
         if let Some(read) =
             reads.find(|read| matches!(read.stage, Stage::Heals(one) if one == fetch))
         {
-            read.stage = Stage::Blocked;
+            (read.stage, read.lost) = (Stage::Blocked, lost);
             self.run_reads(turn);
         }
     }
 
-    /// A session is over: nothing more comes of what that copy was asked for, and another is.
+    /// Nothing more comes of what that copy was asked for, and another is.
     pub(super) fn heals_forget(&mut self, turn: &mut Turn<'_>, position: Position) {
-        let its = self.heals.iter();
-        let its = its.filter(|(_, heal)| heal.waits_for(position));
-        let its: Vec<FetchId> = its.map(|(fetch, _)| *fetch).collect();
-        for fetch in its {
+        self.ask_others(turn, |heal| heal.waits_for(position));
+    }
+
+    /// What a learner is to be given is not waited for any longer where that takes long: what others write there waits.
+    pub(super) fn look_at_heals(&mut self, turn: &mut Turn<'_>) {
+        let now = turn.now;
+        let is_late = |heal: &Heal| now - heal.since > STUCK_AFTER;
+        self.ask_others(turn, |heal| {
+            let is_copy = matches!(heal.of, HealOf::Copy(_));
+            is_copy && !heal.is_written && is_late(heal)
+        });
+    }
+
+    fn ask_others(&mut self, turn: &mut Turn<'_>, of: impl Fn(&Heal) -> bool) {
+        let these = self.heals.iter().filter(|(_, heal)| of(heal));
+        let these: Vec<FetchId> = these.map(|(fetch, _)| *fetch).collect();
+        for fetch in these {
             self.ask_next(turn, fetch);
         }
     }
 
-    /// Whether a copy has not answered what it was asked for.
-    pub(super) fn heal_waits_for(&self, position: Position) -> bool {
+    /// Whether a copy has not answered what it was asked for of the base.
+    pub(super) fn base_waits_for(&self, position: Position) -> bool {
+        self.waits_for_heal(position, |of| matches!(of, HealOf::Base(_)))
+    }
+
+    /// The same, of what a host reads.
+    pub(super) fn read_waits_for(&self, position: Position) -> bool {
+        self.waits_for_heal(position, |of| matches!(of, HealOf::Read(_)))
+    }
+
+    fn waits_for_heal(&self, position: Position, of: impl Fn(&HealOf) -> bool) -> bool {
         let mut heals = self.heals.values();
-        heals.any(|heal| heal.waits_for(position))
+        heals.any(|heal| heal.waits_for(position) && of(&heal.of))
     }
 
     /// Pieces of the base that other copies are asked for.

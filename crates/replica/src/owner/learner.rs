@@ -26,6 +26,19 @@ pub(crate) struct Copying {
     pub(crate) extent: Extent,
     /// Only a canary copies without a place in the line.
     pub(crate) place: Option<Place>,
+    /// It was read here, and is the learner's to do.
+    pub(crate) is_sent: bool,
+}
+
+impl Copying {
+    pub(crate) const fn new(extent: Extent, place: Option<Place>) -> Self {
+        let is_sent = false;
+        Self {
+            extent,
+            place,
+            is_sent,
+        }
+    }
 }
 
 /// Leaves whose digests are compared, under their lock.
@@ -195,6 +208,7 @@ impl Learner {
         let copying = self.copies.remove(&copy)?;
         self.claimed.remove(copying.extent);
         self.missing.remove(copying.extent);
+        self.unreadable.given(copying.extent);
         Some(copying)
     }
 
@@ -213,6 +227,13 @@ impl Learner {
         again.iter().for_each(|extent| self.unclaim(extent));
     }
 
+    /// Another copy has given back what could not be read.
+    pub(super) fn healed(&mut self, granule: Extent) {
+        if self.unreadable.healed(granule) {
+            self.unclaim(granule);
+        }
+    }
+
     fn unclaim(&mut self, extent: Extent) {
         self.claimed.remove(extent);
         self.front = self.front.min(extent.first());
@@ -227,7 +248,7 @@ impl Learner {
     pub(crate) fn owes(&self) -> bool {
         let is_proving = self.proving.values().any(|one| one.theirs.is_none());
         let is_behind = self.sent.values().any(|sent| !sent.is_acknowledged);
-        is_proving || is_behind || !self.copies.is_empty()
+        is_proving || is_behind || self.copies.values().any(|copying| copying.is_sent)
     }
 
     /// What is to be proven now: nothing while something is missed.
@@ -267,6 +288,10 @@ mod tests {
         Claim(u32),
         /// Of what is on its way, which.
         Copied(usize),
+        Unread(usize),
+        /// Another copy has given back what could not be read last.
+        Healed,
+        Again,
         Differs(u64, u32),
         Written(u64, u32),
     }
@@ -275,6 +300,9 @@ mod tests {
         prop_oneof![
             (1u32..6).prop_map(Step::Claim),
             (0usize..4).prop_map(Step::Copied),
+            (0usize..4).prop_map(Step::Unread),
+            Just(Step::Healed),
+            Just(Step::Again),
             (0u64..60, 1u32..9).prop_map(|(first, count)| Step::Differs(first, count)),
             (0u64..60, 1u32..9).prop_map(|(first, count)| Step::Written(first, count)),
         ]
@@ -286,16 +314,18 @@ mod tests {
         fn pieces_are_claimed_in_order_and_once(steps in prop::collection::vec(step(), 0..60)) {
             let mut learner = Learner::new([extent(2, 20), extent(30, 1), extent(40, 12)].into_iter().collect());
             let mut under_way: Vec<CopyId> = Vec::new();
+            let mut now = Moment::ORIGIN;
             for (n, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Claim(most) => {
                         let mut open = learner.missing.clone();
                         learner.claimed.iter().for_each(|one| open.remove(one));
+                        let next = open.front_from(0, most).map(|piece| learner.unreadable.cut(piece));
                         let claimed = learner.claim(most);
-                        prop_assert_eq!(claimed, open.front_from(0, most));
+                        prop_assert_eq!(claimed, next);
                         if let Some(extent) = claimed {
-                            let (copy, place) = (learner.number(), None);
-                            learner.copies.insert(copy, Copying { extent, place });
+                            let copy = learner.number();
+                            learner.copies.insert(copy, Copying::new(extent, None));
                             under_way.push(copy);
                         }
                     }
@@ -304,6 +334,19 @@ mod tests {
                             learner.copied(under_way.remove(which));
                         }
                     }
+                    Step::Unread(which) => {
+                        if which < under_way.len() {
+                            learner.unread(under_way.remove(which), now);
+                        }
+                    }
+                    Step::Healed => {
+                        let granule = learner.unreadable.first();
+                        granule.into_iter().for_each(|granule| learner.healed(granule));
+                    }
+                    Step::Again => {
+                        now = now + Duration::from_secs(61);
+                        learner.read_again(now);
+                    }
                     Step::Differs(first, count) => learner.differs(extent(first, count)),
                     Step::Written(first, count) => {
                         let record = ReplicaSequence(n as u64);
@@ -311,6 +354,9 @@ mod tests {
                         learner.acknowledged(record);
                     }
                 }
+                let mut open = learner.missing.clone();
+                learner.claimed.iter().for_each(|one| open.remove(one));
+                prop_assert!(open.iter().all(|one| one.first() >= learner.front), "{} is left behind", learner.front);
             }
         }
     }
@@ -323,8 +369,8 @@ mod tests {
         let began = Instant::now();
         for _ in 0..PIECES {
             let extent = learner.claim(64).expect("a piece");
-            let (copy, place) = (learner.number(), None);
-            learner.copies.insert(copy, Copying { extent, place });
+            let copy = learner.number();
+            learner.copies.insert(copy, Copying::new(extent, None));
             learner.copied(copy);
         }
         assert!(learner.is_clean() && learner.claim(64).is_none());

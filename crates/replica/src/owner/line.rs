@@ -83,6 +83,16 @@ impl<T> Line<T> {
         }
     }
 
+    /// Whether something like that waits for what has this place.
+    pub(crate) fn is_waited_for(&self, place: Place, like: impl Fn(&T) -> bool) -> bool {
+        let mut behind = self.standing.iter().skip_while(|own| own.place != place);
+        let Some(own) = behind.next() else {
+            return false;
+        };
+        let waits = |other: &Standing<T>| other.waits.as_ref().is_some_and(&like);
+        behind.any(|other| waits(other) && other.extent.overlaps(own.extent))
+    }
+
     /// Takes out what waits and is not wanted any more.
     pub(crate) fn withdraw(&mut self, mut unwanted: impl FnMut(Extent, &T) -> bool) {
         self.standing.retain(|own| {
@@ -124,6 +134,9 @@ mod tests {
             next(&mut line).is_none(),
             "c waits for b, which waits for a"
         );
+        assert!(line.is_waited_for(a.place, |what| *what == 'b'));
+        assert!(!line.is_waited_for(a.place, |what| *what == 'c'));
+        assert!(!line.is_waited_for(d.place, |_| true));
         line.leave(a.place);
         let b = next(&mut line).expect("the next");
         assert_eq!(b.what, 'b');

@@ -388,6 +388,7 @@ impl Owner {
             after: self.held.newest(),
             stage: reads::Stage::Blocked,
             was_healed: false,
+            lost: Positions::NONE,
         });
         self.run_reads(turn);
     }
@@ -494,16 +495,19 @@ impl Owner {
                 self.run_reads(turn);
             }
             Err(error) if self.heals_read(turn, at, &error) => {}
-            Err(_) => match self.reads.remove(at).whose {
-                Whose::Command(command) => {
-                    let outcome = match self.hands_errors_over(turn) {
-                        true => Outcome::PathGone,
-                        false => Outcome::Failed,
-                    };
-                    turn.answer(command, outcome);
+            Err(_) => {
+                let Reading { whose, lost, .. } = self.reads.remove(at);
+                match whose {
+                    Whose::Command(command) => {
+                        let outcome = match self.hands_errors_over(turn, lost) {
+                            true => Outcome::PathGone,
+                            false => Outcome::Failed,
+                        };
+                        turn.answer(command, outcome);
+                    }
+                    Whose::Own => self.local_failed(turn),
                 }
-                Whose::Own => self.local_failed(turn),
-            },
+            }
         }
     }
 
@@ -528,7 +532,8 @@ impl Owner {
             Some(Job::Apply(sequence)) => match result {
                 Ok(()) => self.local_done(turn, sequence),
                 Err(error)
-                    if error.kind() != ErrorKind::NoSpace && self.hands_errors_over(turn) => {}
+                    if error.kind() != ErrorKind::NoSpace
+                        && self.hands_errors_over(turn, Positions::NONE) => {}
                 Err(_) => self.local_refused(turn, sequence),
             },
             Some(Job::Heal(fetch)) => self.heal_written(turn, fetch, result.is_ok()),
@@ -553,6 +558,9 @@ impl Owner {
             }
             (Some(Job::Digest { to, session, copy }), Err(error)) if is_lost(&error) => {
                 self.proof_unreadable(turn, (to, session), copy);
+            }
+            (Some(Job::Audit(copy)), Err(error)) if is_lost(&error) => {
+                self.audit_unreadable(turn, copy);
             }
             (Some(_), Err(_)) => self.local_failed(turn),
             _ => {}

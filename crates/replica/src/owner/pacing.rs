@@ -58,6 +58,8 @@ struct Run {
     began: Option<Moment>,
     granules: u64,
     pieces: usize,
+    /// One of them could not be read: what copies can do says nothing of how long that takes.
+    has_failed: bool,
     /// Pieces that may begin yet, if hosts want something.
     left: Option<usize>,
 }
@@ -68,6 +70,7 @@ impl Run {
             began: None,
             granules: 0,
             pieces: 0,
+            has_failed: false,
             left,
         }
     }
@@ -211,6 +214,22 @@ impl Pacing {
             return;
         };
         run.granules += granules;
+        self.ends(now, most);
+    }
+
+    /// A piece has ended, and could not be read here.
+    pub(super) fn failed(&mut self, now: Moment, most: usize) {
+        let Stage::Run(run) = &mut self.stage else {
+            return;
+        };
+        run.has_failed = true;
+        self.ends(now, most);
+    }
+
+    fn ends(&mut self, now: Moment, most: usize) {
+        let Stage::Run(run) = &mut self.stage else {
+            return;
+        };
         run.pieces += 1;
         // One that no host ends is as good as many.
         if run.left.is_none() && run.pieces >= RUN * most {
@@ -231,7 +250,10 @@ impl Pacing {
     fn pause(&mut self, run: Run, now: Moment, most: usize) {
         let took = self.note(run, now);
         let share = self.share();
-        let least = run.granules as f64 / (self.best * LEAST).max(1e-9);
+        let least = match run.has_failed {
+            true => LONGEST,
+            false => run.granules as f64 / (self.best * LEAST).max(1e-9),
+        };
         let cycle = (took.as_secs_f64() / share).min(least.max(took.as_secs_f64() / (1.0 - LEAST)));
         let is_cheap = share >= 1.0 - LEAST;
         self.window = match is_cheap && self.beside.known().is_some() {
@@ -266,5 +288,56 @@ impl Pacing {
             (Some(_), _) => most,
             (None, _) => 0.5,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: Duration = Duration::from_millis(100);
+
+    fn after(pieces: u32) -> Moment {
+        Moment::ORIGIN + PIECE * pieces
+    }
+
+    /// Hosts that are ten times as slow beside copies.
+    fn beside_hosts() -> Pacing {
+        let mut pacing = Pacing::new();
+        pacing.set(true);
+        (0..100).for_each(|_| pacing.quiet.add(PIECE / 100));
+        (0..100).for_each(|_| pacing.beside.add(PIECE / 10));
+        pacing.wanted = Some(after(0));
+        pacing.commands.insert(
+            CommandId(1),
+            Begun {
+                at: after(0),
+                beside_copies: true,
+            },
+        );
+        // What copies can do.
+        pacing.best = 64.0 / PIECE.as_secs_f64() * 20.0;
+        pacing.stage = Stage::Run(Run::new(Some(1)));
+        pacing
+    }
+
+    /// A piece takes so long; the part of the time that pieces have then.
+    fn part(ends: impl Fn(&mut Pacing, Moment)) -> f64 {
+        let mut pacing = beside_hosts();
+        assert_eq!(pacing.room(after(0), 0, 4), 1);
+        pacing.begins(after(0));
+        ends(&mut pacing, after(1));
+        assert_eq!(pacing.room(after(1), 0, 4), 0);
+        let wakes = pacing.wakes_at().expect("a pause") - after(0);
+        PIECE.as_secs_f64() / wakes.as_secs_f64()
+    }
+
+    /// One that could not be read is beside hosts no more than hosts can bear, though nothing is copied by it.
+    #[test]
+    fn pieces_that_cannot_be_read_get_no_more_than_others() {
+        let copied = part(|pacing, now| pacing.copied(now, 64, 4));
+        let failed = part(|pacing, now| pacing.failed(now, 4));
+        assert!(copied > 0.9, "what it can do is not much more: {copied:.3}");
+        assert!(failed < 0.06, "{failed:.3} of the time");
     }
 }

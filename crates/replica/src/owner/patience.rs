@@ -1,14 +1,16 @@
 //! When a member is not waited for any longer.
 //!
 //! One that is silent is dead or cut off. One that is heard may have a store that hangs: it owes something, and nothing
-//! of that comes. One whose store is slow goes on, and stays, as long as hosts can bear it.
+//! of that comes. One whose store is slow goes on, and stays, as long as hosts can bear it. What no host waits for is no
+//! reason: drives may take seconds to say that a block cannot be read.
 
 use std::time::Duration;
 
 use ashlar_block::Moment;
 
+use super::line::Place;
 use super::peer::{Link, Peer};
-use super::{Owner, REMOVE_AFTER, Stage};
+use super::{Job, Owner, REMOVE_AFTER, Stage, Work};
 use crate::canary::Canary;
 use crate::event::{At, Effect, Turn, Why};
 use crate::ids::{Position, Positions};
@@ -59,25 +61,62 @@ impl Owner {
             && self.has_grants(at)
     }
 
+    /// What no host waits for may take as long as it does here. From when one waits behind it, it is owed as all else is.
+    pub(super) fn note_who_waits(&self, turn: &mut Turn<'_>) {
+        let is_hosts = |work: &Work| matches!(work, Work::Write { .. } | Work::Heal(_));
+        for (&token, job) in &self.jobs {
+            let place = self.place_of(job);
+            if place.is_some_and(|place| self.line.is_waited_for(place, is_hosts)) {
+                turn.owe(token);
+            }
+        }
+    }
+
+    /// What holds up others while the local store reads for a learner, or for a proof.
+    fn place_of(&self, job: &Job) -> Option<Place> {
+        let learner = |to: Position, session| {
+            let peer = self.peers[to.index()].as_ref();
+            let peer = peer.filter(|peer| peer.session == session)?;
+            peer.learner.as_ref()
+        };
+        match *job {
+            Job::Copy { to, session, copy } => learner(to, session)?.copies.get(&copy)?.place,
+            Job::Digest { to, session, copy } => {
+                let proving = learner(to, session)?.proving.get(&copy)?;
+                Some(proving.place)
+            }
+            Job::Audit(copy) => self.audit.as_ref()?.place_of(copy),
+            Job::Apply(_) | Job::Base(..) | Job::Restore(_) | Job::Heal(_) => None,
+        }
+    }
+
     /// Ends sessions with who is silent, and with learners that hang: what they hold up goes on without them.
     pub(super) fn look_at_peers(&mut self, turn: &mut Turn<'_>) {
-        let mut over = Positions::NONE;
+        let (mut over, mut late) = (Positions::NONE, Positions::NONE);
         for position in Positions::first(self.peers.len()).iter() {
             let owes = self.owes(position);
+            let is_asked = self.audit_waits_for(position) || self.read_waits_for(position);
             let waits = self.waits_for(turn.now, position);
             let Some(peer) = self.peers[position.index()].as_mut() else {
                 continue;
             };
-            if !owes {
+            if !owes && !is_asked {
                 peer.done = Heard::new(turn.now);
             }
             let is_silent = is_silent(peer, turn.now, waits);
-            let hangs = peer.link == Link::Learning && peer.done.ago(turn.now) > STUCK_AFTER;
-            if peer.is_open() && (is_silent || hangs) {
+            let hangs = peer.done.ago(turn.now) > STUCK_AFTER;
+            if peer.is_open() && (is_silent || hangs && peer.link == Link::Learning) {
                 over = over.with(position);
+            } else if hangs && is_asked && !owes {
+                peer.done = Heard::new(turn.now);
+                late = late.with(position);
             }
         }
         over.iter().for_each(|position| self.close(turn, position));
+        for position in late.iter() {
+            self.audit_forgets(turn, position);
+            self.heals_forget(turn, position);
+        }
     }
 
     /// How long the oldest change waits for a copy.
@@ -86,7 +125,8 @@ impl Owner {
         since.map_or(Duration::ZERO, |since| now - since)
     }
 
-    /// Whether a copy owes something that its store must do first.
+    /// Whether a copy owes something that its store must do first. What it is asked to read for a proof, or for a block
+    /// that is lost here, is none: its drives may take long to say that they have lost it. Then it is not asked for that.
     fn owes(&self, position: Position) -> bool {
         let peer = self.peers[position.index()].as_ref();
         let Some(peer) = peer.filter(|peer| peer.is_open()) else {
@@ -95,8 +135,7 @@ impl Owner {
         let learner = peer.learner.as_ref();
         learner.is_some_and(super::learner::Learner::owes)
             || self.ops.owed_since(position).is_some()
-            || self.audit_waits_for(position)
-            || self.heal_waits_for(position)
+            || self.base_waits_for(position)
     }
 
     /// Members in sync that are not to be waited for any longer.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::extent::Extent;
-use crate::ids::{CommandId, FetchId, Nonce, ReplicaSequence, Token};
+use crate::ids::{CommandId, FetchId, Nonce, Positions, ReplicaSequence, Token};
 
 /// How far a read is.
 #[derive(Debug)]
@@ -43,4 +43,6 @@ pub(crate) struct Reading {
     pub(crate) stage: Stage,
     /// Another copy was asked already.
     pub(crate) was_healed: bool,
+    /// Those that were asked and have it no more than this one.
+    pub(crate) lost: Positions,
 }

@@ -141,8 +141,8 @@ impl Owner {
         };
         let copy = learner.number();
         learner.waiting_copies -= 1;
-        learner.copies.insert(copy, Copying { extent, place });
-        let token = turn.token();
+        learner.copies.insert(copy, Copying::new(extent, place));
+        let token = turn.patient_token();
         self.jobs.insert(token, Job::Copy { to, session, copy });
         turn.local.read(token, extent);
     }
@@ -162,12 +162,14 @@ impl Owner {
         let Some(peer) = peer.filter(|peer| peer.link == Link::Learning) else {
             return;
         };
-        let Some(learner) = peer.learner.as_ref() else {
+        let Some(learner) = peer.learner.as_mut() else {
             return;
         };
-        let Some(extent) = learner.copies.get(&copy).map(|copying| copying.extent) else {
+        let Some(copying) = learner.copies.get_mut(&copy) else {
             return;
         };
+        copying.is_sent = true;
+        let extent = copying.extent;
         let content = Content::of(data);
         peer.send(
             turn,
@@ -272,7 +274,7 @@ impl Owner {
             granules,
         };
         peer.send(turn, epoch, ask);
-        let token = turn.token();
+        let token = turn.patient_token();
         self.jobs.insert(token, Job::Digest { to, session, copy });
         turn.local.digest(token, extent);
     }

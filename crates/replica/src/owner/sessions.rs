@@ -21,11 +21,13 @@ impl Owner {
         if !matches!(self.stage, super::Stage::Joining | super::Stage::Serving) {
             return;
         }
+        self.note_who_waits(turn);
         if turn.is_store_stuck() && self.is_serving() && self.leave_hung_store(turn) {
             return;
         }
         self.fence.tick(turn.now);
         self.look_at_peers(turn);
+        self.look_at_heals(turn);
         self.begin_sessions(turn);
         if self
             .held

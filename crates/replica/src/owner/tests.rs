@@ -64,6 +64,10 @@ fn attach_of(position: Position) -> Attach {
     }
 }
 
+fn lost_block() -> IoError {
+    IoError::new(ErrorKind::Corrupt, "a block is lost")
+}
+
 /// It does everything at once, or one after the other, and holds zeroes.
 struct Model {
     events: Vec<Event>,
@@ -75,9 +79,15 @@ struct Model {
     /// Nothing can be read until it was written without a tag, and what is right.
     is_bad: bool,
     good: Content,
+    /// It cannot tell whether something is right.
+    tells_nothing: bool,
     /// What cannot be read until it was written, and how often it was tried.
     lost: ExtentSet,
     lost_reads: usize,
+    /// What it takes to find that out.
+    lost_takes: Duration,
+    /// Leaves of which it cannot tell what they hold.
+    untold: ExtentSet,
     /// What a granule takes, if it takes something.
     takes: Duration,
     now: Moment,
@@ -97,8 +107,11 @@ impl Default for Model {
             uncertain: ExtentSet::new(),
             is_bad: false,
             good: Content::Zeroes,
+            tells_nothing: false,
             lost: ExtentSet::new(),
             lost_reads: 0,
+            lost_takes: Duration::ZERO,
+            untold: ExtentSet::new(),
             takes: Duration::ZERO,
             now: Moment::ORIGIN,
             busy_until: Moment::ORIGIN,
@@ -111,10 +124,14 @@ impl Default for Model {
 
 impl Model {
     fn ends(&mut self, granules: u32, event: Event) {
-        if self.takes.is_zero() {
+        self.ends_after(self.takes * granules, event);
+    }
+
+    fn ends_after(&mut self, takes: Duration, event: Event) {
+        if takes.is_zero() {
             return self.events.push(event);
         }
-        self.busy_until = self.busy_until.max(self.now) + self.takes * granules;
+        self.busy_until = self.busy_until.max(self.now) + takes;
         self.later.push_back((self.busy_until, event));
     }
 }
@@ -131,8 +148,9 @@ impl Local for Model {
         let is_lost = self.lost.overlaps(extent);
         self.lost_reads += usize::from(is_lost);
         if self.is_bad || is_lost {
-            let result = Err(IoError::new(ErrorKind::Corrupt, "a block is lost"));
-            return self.ends(extent.count(), Event::Read { token, result });
+            let result = Err(lost_block());
+            let takes = self.takes * extent.count() + self.lost_takes;
+            return self.ends_after(takes, Event::Read { token, result });
         }
         let data = Bytes::from(vec![0; extent.count() as usize]);
         let result = Ok(data);
@@ -141,12 +159,15 @@ impl Local for Model {
     fn persist(&mut self, token: Token, _: EntryChange) {
         self.events.push(Event::Persisted { token });
     }
-    fn digest(&mut self, token: Token, _: Extent) {
-        let result = Ok(7);
+    fn digest(&mut self, token: Token, extent: Extent) {
+        let result = match self.untold.overlaps(extent) {
+            true => Err(lost_block()),
+            false => Ok(7),
+        };
         self.events.push(Event::Digested { token, result });
     }
     fn matches(&self, _: Extent, content: &Content) -> Option<bool> {
-        Some(*content == self.good)
+        (!self.tells_nothing).then_some(*content == self.good)
     }
     fn unwritten(&self, _: Leaf, most: u32) -> u32 {
         most.min(self.unwritten)
@@ -229,8 +250,9 @@ struct Rig {
     sessions: BTreeMap<SessionId, (Position, u32)>,
     /// Who is absent, as the other copy was told last.
     told: Positions,
-    /// Who answers nothing.
+    /// Who answers nothing, and who sends no digests.
     silent: Positions,
+    proves_not: Positions,
     /// The quorum is out of space: it answers, and takes no changes.
     is_full: bool,
     swaps: u32,
@@ -320,6 +342,7 @@ impl Rig {
             sessions: BTreeMap::new(),
             told: Positions::NONE.with(at(1)),
             silent: Positions::NONE,
+            proves_not: Positions::NONE,
             is_full: false,
             swaps: 0,
         }
@@ -378,7 +401,15 @@ impl Rig {
                 let (ask, reply) = (answer.ask, answer.reply);
                 self.handle(Event::Answered { ask, reply });
             }
+            self.pass_to_store();
             self.handle(Event::Tick);
+        }
+    }
+
+    /// What the store has done by now.
+    fn pass_to_store(&mut self) {
+        while let Some((_, event)) = self.local.later.pop_front_if(|(at, _)| *at <= self.now) {
+            self.handle(event);
         }
     }
 
@@ -506,6 +537,7 @@ impl Rig {
                     self.differs = self.differs.filter(|leaf| *leaf != first);
                     Message::CopyAck { copy: *copy }
                 }
+                Message::DigestAsk { .. } if self.proves_not.has(with) => continue,
                 Message::DigestAsk { copy, leaves, .. } => Message::Digest {
                     copy: *copy,
                     digest: self.digest(*leaves),

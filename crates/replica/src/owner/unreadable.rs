@@ -22,22 +22,35 @@ const AGAIN_MOST: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Unreadable {
     granules: ExtentSet,
+    /// Of what could not be read, what is being tried again.
+    tried: ExtentSet,
+    /// What another copy has given back: it is tried again at once, but once.
+    healed: ExtentSet,
     /// Pieces that could not be read whole: they are read granule by granule.
     doubtful: ExtentSet,
     again: Moment,
     pause: Duration,
-    is_told: bool,
+    /// What people were told of.
+    told: Option<Extent>,
 }
 
 impl Unreadable {
     pub(super) const fn new() -> Self {
         Self {
             granules: ExtentSet::new(),
+            tried: ExtentSet::new(),
+            healed: ExtentSet::new(),
             doubtful: ExtentSet::new(),
             again: Moment::ORIGIN,
             pause: AGAIN,
-            is_told: false,
+            told: None,
         }
+    }
+
+    /// The first granule that waits to be read again.
+    #[cfg(test)]
+    pub(super) fn first(&self) -> Option<Extent> {
+        self.granules.front_from(0, 1)
     }
 
     /// What of a piece is read at once.
@@ -52,6 +65,7 @@ impl Unreadable {
             self.doubtful.insert(piece);
             return false;
         }
+        self.tried.remove(piece);
         self.granules.insert(piece);
         self.again = now + self.pause;
         true
@@ -59,13 +73,23 @@ impl Unreadable {
 
     /// What is not to be read again any more, because it was written.
     pub(super) fn written(&mut self, extent: Extent) -> ExtentSet {
-        if !self.granules.overlaps(extent) {
-            return ExtentSet::new();
+        let mut written = ExtentSet::new();
+        if self.granules.overlaps(extent) {
+            written = self.granules.clone();
+            self.granules.remove(extent);
+            self.granules.iter().for_each(|left| written.remove(left));
         }
-        let mut written = self.granules.clone();
-        self.granules.remove(extent);
-        self.granules.iter().for_each(|left| written.remove(left));
+        self.given(extent);
         written
+    }
+
+    /// The learner has it.
+    pub(super) fn given(&mut self, extent: Extent) {
+        self.tried.remove(extent);
+        self.told.take_if(|told| told.overlaps(extent));
+        if self.granules.is_empty() && self.tried.is_empty() {
+            self.pause = AGAIN;
+        }
     }
 
     /// What is to be read again now.
@@ -74,7 +98,27 @@ impl Unreadable {
             return ExtentSet::new();
         }
         self.pause = (self.pause * 2).min(AGAIN_MOST);
-        std::mem::take(&mut self.granules)
+        let again = std::mem::take(&mut self.granules);
+        self.tried.add(&again);
+        again
+    }
+
+    /// Another copy has given a granule back. Whether it is to be read again now.
+    pub(super) fn healed(&mut self, granule: Extent) -> bool {
+        let is_first = !self.healed.overlaps(granule);
+        if is_first {
+            self.healed.insert(granule);
+            self.granules.remove(granule);
+            self.tried.insert(granule);
+        }
+        is_first
+    }
+
+    /// Whether people are to be told of it: one by one, as long as it is so.
+    pub(super) fn tells(&mut self, granule: Extent) -> bool {
+        let is_new = self.told.is_none();
+        self.told.get_or_insert(granule);
+        is_new
     }
 }
 
@@ -96,7 +140,7 @@ impl Owner {
         let Some(copying) = learner.and_then(|learner| learner.unread(copy, now)) else {
             return;
         };
-        let Copying { extent, place } = copying;
+        let Copying { extent, place, .. } = copying;
         if extent.count() > 1 {
             return self.leave_piece(turn, place);
         }
@@ -119,8 +163,12 @@ impl Owner {
 
     /// Another copy has given what a learner lacks, or none could.
     pub(super) fn copy_healed(&mut self, turn: &mut Turn<'_>, piece: Piece, is_done: bool) {
-        let learner = self.learner_of(piece.to, piece.session);
-        learner.into_iter().for_each(|learner| learner.healing -= 1);
+        if let Some(learner) = self.learner_of(piece.to, piece.session) {
+            learner.healing -= 1;
+            if is_done {
+                learner.healed(piece.extent);
+            }
+        }
         if !is_done {
             self.tell_unreadable(turn, piece);
         }
@@ -128,6 +176,7 @@ impl Owner {
     }
 
     fn leave_piece(&mut self, turn: &mut Turn<'_>, place: Option<Place>) {
+        self.pacing.failed(turn.now, turn.config.limits.copies);
         place.into_iter().for_each(|place| self.line.leave(place));
         self.start_work(turn);
         self.resync(turn);
@@ -142,14 +191,15 @@ impl Owner {
     fn tell_unreadable(&mut self, turn: &mut Turn<'_>, piece: Piece) {
         let (position, extent) = (piece.to, piece.extent);
         let learner = self.learner_of(position, piece.session);
-        let is_told =
-            learner.is_none_or(|learner| std::mem::replace(&mut learner.unreadable.is_told, true));
-        if !is_told {
-            turn.alarm(Alarm::Unreadable { position, extent });
+        let Some(learner) = learner else { return };
+        if learner.unreadable.tells(extent) {
+            let hosts = self.shape(turn.at()).seen(extent);
+            turn.alarm(Alarm::Unreadable { position, hosts });
         }
     }
 
-    /// What leaves hold could not be told here: the learner is proven later.
+    /// What leaves hold could not be told here. Of several, each is asked for; one is given to the learner as what differs
+    /// is: all that can be read, and what cannot as soon as it can.
     pub(super) fn proof_unreadable(
         &mut self,
         turn: &mut Turn<'_>,
@@ -157,19 +207,22 @@ impl Owner {
         copy: CopyId,
     ) {
         let shape = self.shape(turn.at());
-        let peer = self.peers[to.index()].as_ref();
-        let peer = peer.filter(|peer| peer.session == session);
-        let learner = peer.and_then(|peer| peer.learner.as_ref());
-        let proving = learner.and_then(|learner| learner.proving.get(&copy));
-        let Some(extent) = proving.and_then(|proving| shape.run(proving.leaves)) else {
+        let Some(learner) = self.learner_of(to, session) else {
             return;
         };
-        let position = to;
-        turn.alarm(Alarm::Unreadable { position, extent });
-        self.close(turn, to);
-        if let Some(peer) = self.peers[to.index()].as_mut() {
-            peer.close_for(turn.now, AGAIN_MOST);
+        let Some(proving) = learner.proving.remove(&copy) else {
+            return;
+        };
+        learner.walk.differ(proving.leaves);
+        if let Some(leaf) = proving.leaves.only()
+            && let Some(extent) = shape.leaf(leaf)
+        {
+            learner.differs(extent);
+            turn.local.mark(to, extent);
         }
+        self.line.leave(proving.place);
+        self.start_work(turn);
+        self.resync(turn);
     }
 
     /// Reads again what could not be read for a while.

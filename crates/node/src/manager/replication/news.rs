@@ -36,6 +36,8 @@ pub(in crate::manager) struct Shown {
     pub(super) failovers: BTreeMap<FailoverCause, u64>,
     /// What is wrong.
     pub(super) alarm: Option<String>,
+    /// The copy of which that says that it cannot be given something.
+    unreadable_for: Option<Position>,
     /// The epoch since which this node serves it, where hosts reach it by now.
     pub(super) serves: Option<Epoch>,
     /// The copies in sync, as this node knew when it served last.
@@ -105,16 +107,19 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
             warn!(%volume, "volume {volume}: who may connect is not known anew: {}", error.message);
         }
         let names = |positions| manager.names_at(volume, positions);
-        if let Some((kind, text)) = event_of(&news, names) {
-            events.add(kind, manager.name_of(volume), text);
-        }
+        let event = event_of(&news, names);
+        let name = event.as_ref().and_then(|_| manager.name_of(volume));
         let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.entry(volume).or_default();
+        let event = event.filter(|_| !is_told(known, &news));
         let path = learn(volume, known, &news);
         if matches!(news, News::Stops(_) | News::Failed(_)) {
             known.serves = None;
         }
         drop(all);
+        if let Some((kind, text)) = event {
+            events.add(kind, name, text);
+        }
         if let Some(state) = path {
             manager.set_path(volume, state);
         }
@@ -164,11 +169,26 @@ fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'stati
     })
 }
 
+/// Whether it is what is wrong already, as with what a copy lacks, which is tried again and again.
+fn is_told(known: &Shown, news: &News) -> bool {
+    let News::Alarm(alarm @ Alarm::Unreadable { .. }) = news else {
+        return false;
+    };
+    known.alarm.as_ref() == Some(&alarm_text(alarm))
+}
+
+/// What a copy lacks is over, if it is this one's case.
+fn end_unreadable(known: &mut Shown, is_it: impl Fn(Position) -> bool) {
+    if known.unreadable_for.take_if(|one| is_it(*one)).is_some() {
+        known.alarm = None;
+    }
+}
+
 /// Notes what is new; how hosts reach the volume from now on, if that has changed.
 fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
     match news {
         News::Serves { failover, .. } => {
-            known.alarm = None;
+            (known.alarm, known.unreadable_for) = (None, None);
             if failover.cause != Cause::Start {
                 known.patience.took(Instant::now());
             }
@@ -180,13 +200,20 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
             Some(AnaState::Optimized)
         }
         News::Stops(_) | News::Forwards(false) | News::Isolated(true) => {
+            if matches!(news, News::Stops(_)) {
+                // Who serves it from now on says what it lacks there.
+                end_unreadable(known, |_| true);
+            }
             Some(AnaState::Inaccessible)
         }
         News::Isolated(false) => Some(AnaState::Optimized),
         News::Forwards(true) => Some(AnaState::NonOptimized),
+        News::Members(members) => {
+            end_unreadable(known, |one| members.get(one).is_none());
+            None
+        }
         News::Reserved(_)
         | News::Elsewhere(_)
-        | News::Members(_)
         | News::Size
         | News::Lacks(true)
         | News::LacksRoom => None,
@@ -197,13 +224,13 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
         }
         News::Unseated => {
             warn!(%volume, "volume {volume}: {UNSEATED}");
+            known.unreadable_for = None;
             known.alarm = Some(UNSEATED.to_owned());
             Some(AnaState::Inaccessible)
         }
         News::InSync(positions) => {
             known.in_sync = *positions;
-            let is_over = |alarm: &mut String| alarm.starts_with(UNREADABLE);
-            known.alarm.take_if(is_over);
+            end_unreadable(known, |one| positions.has(one));
             info!(%volume, "volume {volume}: in sync are {}", positions_text(*positions));
             None
         }
@@ -213,11 +240,15 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
                 warn!(%volume, "volume {volume}: {text}");
                 known.alarm = Some(text);
             }
+            known.unreadable_for = match alarm {
+                Alarm::Unreadable { position, .. } => Some(*position),
+                _ => None,
+            };
             None
         }
         News::Failed(why) => {
             error!(%volume, "volume {volume}: its copy here is out of service: {why}");
-            known.alarm = Some(why.clone());
+            (known.alarm, known.unreadable_for) = (Some(why.clone()), None);
             Some(AnaState::Inaccessible)
         }
     }
@@ -268,9 +299,6 @@ fn positions_text(positions: Positions) -> String {
 const OLD_IMAGE: &str = "this copy is an old image: it is copied in full";
 const LAGS: &str = "has acknowledged what it does not have";
 
-/// No copy in sync has it.
-const UNREADABLE: &str = "cannot read";
-
 const FROM_BACKUP: &str = "it comes from a backup. Put the newer key back while the owner's daemon runs: this one serves \
                            on and changes nothing; if it ends before, a copy that lacks writes may take over";
 
@@ -304,12 +332,20 @@ fn alarm_text(alarm: &Alarm) -> String {
             "this pool cannot read or write what it should, or does not answer: another copy serves"
                 .into()
         }
-        Alarm::Unreadable { position, extent } => format!(
-            "{UNREADABLE} {} bytes at {} of the copy here, which {position} lacks: it is given all else, and is not in \
-             sync before that was written or can be read",
-            u64::from(extent.count()) * GRANULE,
-            extent.first() * GRANULE
-        ),
+        Alarm::Unreadable { position, hosts } => {
+            let what = match hosts {
+                Some(hosts) => format!(
+                    "{} bytes at {}",
+                    u64::from(hosts.count()) * GRANULE,
+                    hosts.first() * GRANULE
+                ),
+                None => "which hosts have reserved the volume".to_owned(),
+            };
+            format!(
+                "cannot read {what}, which {position} lacks: it is given all else, and is not in sync before that was \
+                 written or can be read. There may be more of it: `pool status` lists what the pool knows to be lost"
+            )
+        }
         Alarm::OldImage => OLD_IMAGE.into(),
         Alarm::Lags(position) => format!(
             "{position} {LAGS}: its pool was put back to an older state, or its drives \
@@ -331,5 +367,49 @@ impl PoolManager {
         if let Err(error) = self.target.set_path(&nqn(volume), None, state) {
             warn!(%volume, "volume {volume}: its paths do not change: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_replica::Extent;
+
+    use super::*;
+
+    fn lacks(at: Position, granule: u64) -> News {
+        let hosts = Extent::new(granule, 1);
+        News::Alarm(Alarm::Unreadable {
+            position: at,
+            hosts,
+        })
+    }
+
+    /// As long as that copy is not in sync, or this node serves, and no longer.
+    #[test]
+    fn what_a_copy_lacks_is_told_once_and_shown_while_it_is_so() {
+        let place = |index| Position::new(index).expect("a position");
+        let (volume, mut known) = (Uuid::nil(), Shown::default());
+        let mut hears = |news: &News| {
+            let is_new = !is_told(&known, news);
+            learn(volume, &mut known, news);
+            (is_new, known.alarm.is_some())
+        };
+        let first = Positions::first(1);
+        assert_eq!(hears(&lacks(place(1), 7)), (true, true));
+        assert_eq!(hears(&lacks(place(1), 7)), (false, true), "tried again");
+        let third = News::InSync(first.with(place(2)));
+        assert_eq!(hears(&third), (true, true), "another copy's news");
+        assert_eq!(hears(&lacks(place(1), 9)), (true, true), "the next");
+        assert_eq!(hears(&News::InSync(Positions::first(2))), (true, false));
+        hears(&lacks(place(1), 9));
+        assert_eq!(hears(&News::Stops(Epoch(3))), (true, false));
+        hears(&lacks(place(1), 9));
+        let differs = News::Alarm(Alarm::LocalFailed);
+        hears(&differs);
+        assert_eq!(
+            hears(&News::InSync(Positions::first(2))),
+            (true, true),
+            "not that"
+        );
     }
 }

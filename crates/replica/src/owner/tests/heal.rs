@@ -82,14 +82,41 @@ fn what_cannot_be_read_is_taken_from_another_copy_and_the_host_hears_nothing_of_
     assert_eq!(rig.fetches().len(), 0, "asked once");
 }
 
-/// A copy that cannot help does not hold up its owner, which hands the volume over.
+/// A copy that has lost it, too, could do no better: the volume stays, and the host hears of it.
 #[test]
-fn what_cannot_be_read_there_either_is_not_taken() {
+fn what_cannot_be_read_there_either_is_an_error_and_nothing_is_handed_over() {
     let (mut rig, asked) = Rig::bad(2);
     rig.fetched(&asked, None);
     assert!(rig.local.is_bad, "nothing was written");
+    assert_eq!(rig.answers, [Outcome::Failed]);
+    assert!(rig.replica.is_serving() && !rig.hands_over());
+    // What is wrong with the store besides is another matter.
+    rig.handle(Event::StoreFailed);
+    assert!(rig.hands_over());
+}
+
+/// One that has something of which cannot be told here whether it is right may do better.
+#[test]
+fn what_cannot_be_told_to_be_right_is_left_to_the_copy_that_has_it() {
+    let (mut rig, asked) = Rig::bad(3);
+    rig.fetched(&asked, None);
+    let next = rig.fetches().pop().expect("it asks");
+    rig.local.tells_nothing = true;
+    rig.fetched(&next, Some(Content::Zeroes));
     assert_eq!(rig.answers, [Outcome::PathGone]);
-    assert!(!rig.replica.is_serving());
+    let is_handoff = |said: &&Envelope| matches!(said.message, Message::Handoff);
+    let handoff = rig.said.iter().find(is_handoff).expect("handed over");
+    assert_eq!(rig.sessions[&handoff.session].0, at(2));
+}
+
+/// It stays in sync: a drive may take long to say that a block is lost.
+#[test]
+fn a_copy_that_is_long_in_finding_what_a_host_reads_is_not_left_out() {
+    let (mut rig, _) = Rig::bad(2);
+    rig.obey(Duration::from_secs(3));
+    assert_eq!(rig.answers, [Outcome::Failed]);
+    assert_eq!(rig.in_sync(), Positions::first(2));
+    assert!(rig.replica.is_serving());
 }
 
 /// Another copy's bytes count only if they are what was written here. One that has others differs: it leaves, and is not

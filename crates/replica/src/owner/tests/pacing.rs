@@ -44,13 +44,7 @@ impl Load {
         let next = rig.local.later.front().map(|(at, _)| *at);
         let tick = rig.replica.next_deadline();
         rig.now = rig.now.max(next.map_or(tick, |at| at.min(tick)));
-        while let Some((at, event)) = rig.local.later.pop_front() {
-            if at > rig.now {
-                rig.local.later.push_front((at, event));
-                break;
-            }
-            rig.handle(event);
-        }
+        rig.pass_to_store();
         if rig.now >= tick {
             rig.handle(Event::Tick);
         }

@@ -9,8 +9,12 @@ fn lost() -> Extent {
 }
 
 fn told() -> Alarm {
-    let (position, extent) = (at(1), lost());
-    Alarm::Unreadable { position, extent }
+    told_of(at(1), LOST)
+}
+
+fn told_of(position: Position, granule: u64) -> Alarm {
+    let hosts = Extent::new(granule, 1);
+    Alarm::Unreadable { position, hosts }
 }
 
 impl Rig {
@@ -125,8 +129,7 @@ fn what_no_copy_has_ends_no_service() {
     let asked = pass_with(&mut rig, Duration::from_secs(300), None);
     assert!((4..14).contains(&asked), "{asked} questions in 5 minutes");
     assert!(rig.replica.is_serving());
-    let (position, extent) = (at(2), lost());
-    assert_eq!(rig.alarms, [Alarm::Unreadable { position, extent }]);
+    assert_eq!(rig.alarms, [told_of(at(2), LOST)]);
     assert_eq!(rig.replica.missing(at(2)), Some(1), "it has all else");
     rig.write(LOST);
     pass_with(&mut rig, LONG, None);
@@ -163,4 +166,167 @@ fn a_piece_that_is_asked_for_is_locked_until_it_is_here() {
     rig.hear_in(&asked, fetched);
     rig.obey(LONG);
     assert_eq!(rig.answers, [Outcome::Written]);
+}
+
+/// Longer than a store may take that hosts wait for.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// A drive may take seconds to say that a block is lost. It does not hang, here or there, so nothing is handed over, no
+/// copy is left out, and the learner's session goes on.
+#[test]
+fn a_drive_that_takes_long_to_lose_a_block_does_not_hang() {
+    let mut rig = three(lost());
+    rig.local.lost_takes = SLOW;
+    let joins = rig.sessions.len();
+    let asked = pass_with(&mut rig, SLOW * 20, None);
+    assert!(asked > 0);
+    assert_eq!(rig.sessions.len(), joins + 1, "one session of the learner");
+    assert_eq!(rig.in_sync(), Positions::first(2));
+    assert_eq!(rig.alarms, [told_of(at(2), LOST)]);
+    assert_eq!(rig.replica.missing(at(2)), Some(1), "it has all else");
+}
+
+#[test]
+fn a_copy_that_takes_long_to_find_what_a_learner_lacks_stays() {
+    let mut rig = three(lost());
+    let is_fetch = |said: &&Envelope| matches!(said.message, Message::Fetch { .. });
+    let asked = loop {
+        rig.pass(TICK);
+        if let Some(asked) = rig.said.iter().find(is_fetch).cloned() {
+            break asked;
+        }
+        rig.other_answers();
+    };
+    assert!(!rig.gives(SLOW));
+    assert_eq!(rig.in_sync(), Positions::first(2));
+    assert_eq!(rig.alarms, [told_of(at(2), LOST)], "it is not waited for");
+    let Message::Fetch { fetch, extent } = asked.message else {
+        unreachable!()
+    };
+    let content = Some(Content::Zeroes);
+    let fetched = Message::Fetched {
+        fetch,
+        extent,
+        content,
+    };
+    rig.hear_in(&asked, fetched);
+    assert!(rig.local.lost.overlaps(lost()), "nor taken");
+}
+
+/// What hosts wait for is owed, however it began.
+#[test]
+fn a_piece_that_a_host_waits_for_is_owed() {
+    let mut rig = three(lost());
+    rig.local.lost_takes = Duration::from_secs(3600);
+    assert!(!rig.gives(SLOW * 4));
+    assert_eq!(rig.local.later.len(), 1, "it is being read");
+    rig.write(LOST);
+    assert!(rig.gives(SLOW));
+}
+
+/// Another copy's part of a proof is no reason to leave it out.
+#[test]
+fn a_copy_that_takes_long_to_tell_what_it_has_stays_and_is_not_compared() {
+    let mut rig = Rig::new();
+    rig.obey(LONG);
+    let both = Positions::first(2);
+    assert_eq!(rig.in_sync(), both);
+    rig.proves_not = Positions::NONE.with(at(1));
+    rig.handle(Event::Verify);
+    rig.obey(SLOW);
+    assert_eq!(rig.in_sync(), both);
+    let compared = |rig: &Rig| rig.proofs.last().map(|proof| proof.compared);
+    assert_eq!(compared(&rig), Some(Positions::NONE));
+    rig.proves_not = Positions::NONE;
+    rig.handle(Event::Verify);
+    rig.obey(TICK * 8);
+    assert_eq!(compared(&rig), Some(Positions::NONE.with(at(1))));
+}
+
+/// The second leaf of the volume, in which the lost granule is.
+fn untold() -> ExtentSet {
+    Extent::new(LOST / 8 * 8, 8).into_iter().collect()
+}
+
+/// What a leaf holds cannot be told where some of it is lost: it is given as far as it can be read, in the same session.
+#[test]
+fn a_leaf_that_cannot_be_told_is_given_to_a_learner() {
+    let mut rig = Rig::new();
+    rig.local.untold = untold();
+    rig.local.missing = ExtentSet::new();
+    rig.local.lost.insert(lost());
+    rig.obey(TICK * 40);
+    let sessions = rig.sessions.len();
+    rig.obey(LONG);
+    assert_eq!(rig.alarms, [told()]);
+    assert_eq!(rig.replica.missing(at(1)), Some(1));
+    assert_eq!(rig.sessions.len(), sessions, "it is the same");
+    rig.local.untold = ExtentSet::new();
+    rig.write(LOST);
+    rig.obey(LONG);
+    assert_eq!(rig.in_sync(), Positions::first(2), "a host wrote it");
+}
+
+#[test]
+fn a_leaf_that_cannot_be_told_ends_no_service() {
+    let mut rig = Rig::new();
+    rig.obey(LONG);
+    assert_eq!(rig.in_sync(), Positions::first(2));
+    rig.local.untold = untold();
+    rig.handle(Event::Verify);
+    assert!(!rig.gives(LONG));
+    assert!(rig.replica.is_serving());
+    let [proof] = &rig.proofs[..] else {
+        panic!("{:?}", rig.proofs);
+    };
+    let others = GRANULES / 8 - 1;
+    assert_eq!((proof.leaves, proof.compared), (others, Positions::NONE));
+    assert_eq!(proof.differences, []);
+}
+
+#[test]
+fn people_are_told_of_one_lost_block_after_the_other() {
+    const NEXT: u64 = 40;
+    let mut rig = Rig::new();
+    rig.local.lost.insert(lost());
+    rig.local
+        .lost
+        .insert(Extent::new(NEXT, 1).expect("an extent"));
+    rig.obey(LONG);
+    assert_eq!(rig.alarms, [told()]);
+    rig.write(LOST);
+    rig.obey(Duration::from_secs(61));
+    assert_eq!(rig.alarms, [told(), told_of(at(1), NEXT)]);
+    rig.write(NEXT);
+    rig.obey(LONG);
+    assert_eq!(rig.in_sync(), Positions::first(2));
+}
+
+/// What another copy has given back is not left until others are tried again that none has.
+#[test]
+fn what_was_given_back_is_read_at_once() {
+    let mut rig = three(lost());
+    rig.local
+        .lost
+        .insert(Extent::new(40, 1).expect("an extent"));
+    pass_with(&mut rig, Duration::from_secs(120), None);
+    assert_eq!(rig.replica.missing(at(2)), Some(2));
+    while pass_with(&mut rig, TICK, Some(&Content::Zeroes)) == 0 {}
+    pass_with(&mut rig, TICK * 40, Some(&Content::Zeroes));
+    assert_eq!(rig.in_sync(), Positions::first(3));
+}
+
+#[test]
+fn people_are_told_where_hosts_have_a_block() {
+    let grown = Shape {
+        granules: 200,
+        register: 63,
+        leaf_granules: 8,
+    };
+    let one = |granule| Extent::new(granule, 1).expect("an extent");
+    for granule in [0, 62, 63, 64, 183] {
+        let place = grown.place(one(granule)).expect("a host's");
+        assert_eq!(grown.seen(place), Some(one(granule)));
+    }
+    assert_eq!(grown.seen(one(63)), None, "the register");
 }

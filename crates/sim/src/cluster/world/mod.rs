@@ -490,7 +490,9 @@ impl World<'_> {
                     Alarm::Differs { .. } if self.flip().is_some() => {}
                     Alarm::Differs { position, .. } if self.nodes[position.index()].is_young => {}
                     Alarm::Lags(position) => self.lags(position)?,
-                    Alarm::Differs { .. }
+                    Alarm::Unreadable { .. } if self.summary.spoilt > 0 => {}
+                    Alarm::Unreadable { .. }
+                    | Alarm::Differs { .. }
                     | Alarm::StoreIsOld { .. }
                     | Alarm::StoreWentBack { .. }
                     | Alarm::StoreShrinks { .. }
@@ -498,7 +500,7 @@ impl World<'_> {
                     | Alarm::KeyUnreadable(_) => {
                         return Err(format!("node {node}: {alarm:?}"));
                     }
-                    Alarm::LocalFailed | Alarm::OldImage | Alarm::Unreadable { .. } => {}
+                    Alarm::LocalFailed | Alarm::OldImage => {}
                 }
             }
             Effect::Proven(proof) => {
