@@ -158,8 +158,9 @@ impl PoolManager {
         let id = create(request, &drives)?;
         created.keep();
         drop(drives);
-        let opened = self.open_known(&request.drives);
-        let pool = self.bring_up(&Wanted::new(name, Some(id)), opened)?;
+        let wanted = Wanted::new(name, Some(id));
+        let opened = self.open_known(&request.drives, &wanted);
+        let pool = self.bring_up(&wanted, opened)?;
         self.remember(name, &pool)?;
         let kept = pools.entry(name.clone()).or_insert(Kept::Live(pool));
         Ok(self.pool_status(name, kept))
@@ -223,7 +224,7 @@ impl PoolManager {
             known,
             ..Wanted::new(name, id)
         };
-        let opened = self.open_known(&drives);
+        let opened = self.open_known(&drives, &wanted);
         let may_go_on = !request.degraded && !wanted.needs_all() && !opened.drives.is_empty();
         if opened.is_taken && may_go_on && self.lacks(&opened).is_some() {
             return Err(ControlError::conflict(format!(

@@ -138,7 +138,10 @@ impl PoolManager {
             // The name of one that has left the pool may be another's drive by now.
             was_taken |= opened.is_taken && lacks.is_some();
             if lacks.is_none() && was_taken {
-                return self.fail(start, format!("Another process had its drives. {TAKEN}"));
+                return self.fail(
+                    start,
+                    format!("Another process had its drives. {}", taken(name)),
+                );
             }
             let waited = begun.elapsed();
             if let (Some(lacks), true) = (&lacks, waited < self.drive_wait) {
@@ -159,7 +162,7 @@ impl PoolManager {
                 } else {
                     &unopened
                 };
-                return self.fail(start, format!("{why}. {TAKEN}"));
+                return self.fail(start, format!("{why}. {}", taken(name)));
             }
             if let Some(lacks) = &lacks {
                 warn!(
@@ -187,7 +190,7 @@ impl PoolManager {
     fn tell_of_wait(&self, start: &Start, lacks: &str, is_taken: bool) {
         let name = &start.name;
         let (why, ending) = match is_taken {
-            true => (format!("{lacks}. {TAKEN}"), Ending::ByOrder),
+            true => (format!("{lacks}. {}", taken(name)), Ending::ByOrder),
             false => (waits(name, lacks, self.drive_wait), Ending::ByItself),
         };
         warn!(pool = name, "pool {name}: {why}");
@@ -206,7 +209,7 @@ impl PoolManager {
             };
             let lacks = self.lacks(&opened);
             if opened.is_taken && lacks.is_some() {
-                let why = format!("{}. {TAKEN}", opened.missing.join("; "));
+                let why = format!("{}. {}", opened.missing.join("; "), taken(name));
                 return self.fail(start, why);
             }
             let has_some = !opened.drives.is_empty() && opened.silent.is_empty();
@@ -260,8 +263,9 @@ impl PoolManager {
         }
     }
 
-    /// Opens drives that have been a pool's. What does not answer is not among them.
-    pub(super) fn open_known(&self, specs: &[String]) -> Opened {
+    /// Opens drives that have been a pool's. What does not answer is not among them. A name may be of another's drive by
+    /// now, also one that another process has: that is no reason to do nothing.
+    pub(super) fn open_known(&self, specs: &[String], meant: &Wanted<'_>) -> Opened {
         let mut opened = Opened {
             drives: Vec::new(),
             missing: Vec::new(),
@@ -275,7 +279,7 @@ impl PoolManager {
                 // The pool may be able to go on without it; the engine decides.
                 Err(unopened) => {
                     opened.missing.push(unopened.error.message);
-                    opened.is_taken |= unopened.is_taken;
+                    opened.is_taken |= unopened.is_taken && meant.may_hold(spec, how);
                 }
             }
         }
@@ -305,8 +309,8 @@ impl PoolManager {
 
     /// The drives of a pool that was in service before. One that has left it may hold another since.
     fn open_ours(&self, start: &Start) -> Opened {
-        let opened = self.open_known(&start.drives);
         let meant = Wanted::new(&start.name, start.id);
+        let opened = self.open_known(&start.drives, &meant);
         let is_ours = |drive: &OpenDrive| {
             let drive = std::slice::from_ref(drive);
             // One that only has another name may be in the middle of being renamed.
@@ -351,6 +355,10 @@ impl PoolManager {
             are_known,
         }
     }
+}
+
+fn taken(name: &str) -> String {
+    format!("{TAKEN}. End that process for good, then `pool import {name}`")
 }
 
 /// What a pool says that waits for late drives: what ends by itself first, what cannot be taken back last.
@@ -491,6 +499,29 @@ mod tests {
         end(child);
     }
 
+    /// Its drive is dead, and the name is another's by now, who has no label or that of another pool.
+    #[test]
+    fn a_stale_name_that_a_living_process_has_keeps_no_pool_out() {
+        for is_of_a_pool in [false, true] {
+            let room = Room::new();
+            room.tank(2);
+            let other = Room::new();
+            other.tank(1);
+            let config = Config::parse("drive_wait_seconds = 0").expect("a configuration");
+            let (drive, mut child) = (room.path("d1"), None);
+            let begins = || {
+                let whole = std::fs::read(other.path("d0")).expect("a drive");
+                let none = vec![7; whole.len()];
+                let bytes = if is_of_a_pool { whole } else { none };
+                std::fs::write(&drive, bytes).expect("room");
+                child = Some(holder(&drive));
+            };
+            let room = room.again_after(&config, begins);
+            assert_eq!(state(&room), PoolState::Degraded, "{is_of_a_pool}");
+            end(child.expect("it has the drive"));
+        }
+    }
+
     #[test]
     fn the_way_out_does_not_wait_for_a_look_and_ends_it() {
         let (room, config) = room();
@@ -548,8 +579,9 @@ mod tests {
         let look = manager.look_of("tank");
         let _look = look.lock().expect("whole");
         std::fs::rename(&away, &drive).expect("it comes");
-        let opened = manager.open_known(&drives);
-        let pool = manager.bring_up(&Wanted::new("tank", Some(id)), opened);
+        let wanted = Wanted::new("tank", Some(id));
+        let opened = manager.open_known(&drives, &wanted);
+        let pool = manager.bring_up(&wanted, opened);
         // As the end of the daemon does, which then waits for hosts.
         manager.stopping.store(true, Ordering::Release);
         manager.lock().clear();

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::model::ControlError;
-use crate::pool::{Found, OpenDrive, probe};
+use crate::pool::{Found, OpenDrive, Opening, label_of_taken, probe};
 
 /// How to go on without a drive.
 pub(super) const GO_ON: &str =
@@ -46,6 +46,18 @@ impl<'a> Wanted<'a> {
         });
         // What has no label is the engine's to refuse.
         Ok(pool.or(self.id))
+    }
+
+    /// Whether a drive that another process has may be one of this pool's: what its label says, if that can be told.
+    pub(super) fn may_hold(&self, spec: &str, how: Opening) -> bool {
+        match label_of_taken(spec, how) {
+            Ok(None) => false,
+            Ok(Some(label)) => match self.id {
+                Some(id) => label.pool == id,
+                None => [Some(self.name), self.new_name].contains(&Some(&label.pool_name)),
+            },
+            Err(_) => true,
+        }
     }
 
     /// Whether no drive may be left out.

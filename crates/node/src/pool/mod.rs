@@ -28,6 +28,6 @@ pub use setup::{
     Found, HowToImport, ImportedPool, Joined, OpenDrive, Opening, add, create, fit, import,
     missing, open_drives, probe, readmit, reserve_of,
 };
-pub(crate) use setup::{open_drive, split_class};
+pub(crate) use setup::{label_of_taken, open_drive, split_class};
 pub use sound::Doubts;
 pub use volume::VolumeOpener;

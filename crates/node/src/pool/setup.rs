@@ -1,11 +1,18 @@
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::Builder;
 use std::time::Duration;
 
 use ashlar_block::{BlockDevice, BlockSize, ErrorKind, IoError};
 use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, inspect, open};
 use ashlar_reactor::{Opener, Options, Reactor, Spin};
 use ashlar_store::format::{DriveClass, Label, Reserve, Salt};
+use ashlar_store::sizes::{GRANULE, LABEL_AT};
 use ashlar_store::{
     Comeback, DrivePlan, Drives, Engine, ImportOptions, MemberStatus, NodeMemory, PoolError,
     PoolPlan, Sizes, enlist, format, missing_members, read_label,
@@ -109,6 +116,45 @@ pub(crate) fn open_drive(text: &str, how: Opening) -> Result<OpenDrive, Unopened
         opener,
         reply_timeout: how.reply_timeout,
     })
+}
+
+/// The label of a drive that another process has, read beside that one; `None` if it has none of ours.
+///
+/// # Errors
+/// It cannot be told: it does not answer in time, cannot be read, or is of several parts.
+pub(crate) fn label_of_taken(text: &str, how: Opening) -> Result<Option<Label>, ControlError> {
+    let spec = split_class(text)?.0.parse::<Spec>();
+    let spec = spec.map_err(|error| refusal(&error))?;
+    let [path] = spec.paths()[..] else {
+        let why = format!("{text}: its label cannot be read beside its holder");
+        return Err(ControlError::environment(why));
+    };
+    let path = path.to_owned();
+    let (sender, read) = channel();
+    // A drive that hangs keeps the thread that reads it.
+    let reader = move || sender.send(read_label_beside(&path));
+    let thread = Builder::new().name("label".into()).spawn(reader);
+    thread.map_err(|error| trouble(&error))?;
+    let label = read.recv_timeout(how.reply_timeout);
+    label
+        .map_err(|error| trouble(&error))?
+        .map_err(|error| trouble(&error))
+}
+
+fn read_label_beside(path: &Path) -> io::Result<Option<Label>> {
+    let file = File::open(path)?;
+    let mut label = Ok(None);
+    for at in LABEL_AT {
+        let mut bytes = vec![0; GRANULE];
+        let found = file.read_exact_at(&mut bytes, at).map(|()| bytes);
+        let found = found.and_then(|bytes| Label::decode(&bytes).map_err(io::Error::other));
+        match found {
+            Ok(Some(found)) => return Ok(Some(found)),
+            Ok(None) => {}
+            Err(error) => label = Err(error),
+        }
+    }
+    label
 }
 
 /// Takes `class=…` out of a drive's options: it is the pool's, not the device's.
