@@ -269,7 +269,9 @@ impl PoolManager {
         while view()?.owns.is_some() {
             if begun.elapsed() > MOVE_WAIT {
                 let seconds = MOVE_WAIT.as_secs();
-                let why = format!("{to} has not taken it over within {seconds} s");
+                let why = format!(
+                    "{to} has not taken it over within {seconds} s, or the quorum did not answer"
+                );
                 return Err(ControlError::environment(why));
             }
             std::thread::sleep(LOOK_EVERY);

@@ -71,7 +71,7 @@ impl PoolManager {
         }
     }
 
-    fn followed(&self, volume: Uuid, to: Position) -> Result<(), ControlError> {
+    pub(super) fn followed(&self, volume: Uuid, to: Position) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let place = self.place_of(volume)?;
         let (id, members) = self.with_copy(volume, |pool, number| {
@@ -92,6 +92,7 @@ impl PoolManager {
         let Some(node) = members.get(to).filter(|_| in_sync && !stays) else {
             return Ok(());
         };
+        self.asks_who_decides()?;
         let may = |shown: &mut Shown| shown.patience.lets_go(Instant::now());
         if !replication.shown().get_mut(&volume).is_some_and(may) {
             return Ok(());

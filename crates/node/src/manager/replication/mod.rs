@@ -469,7 +469,11 @@ impl PoolManager {
     }
 
     /// Has other nodes take over what a pool's copies own, as far as that is quick: hosts go on there.
+    /// None could without the quorum.
     pub(super) fn hand_over(&self, pool: &LivePool) {
+        if self.replication.is_none() || self.asks_who_decides().is_err() {
+            return;
+        }
         let begun = Instant::now();
         let mut owned = self.owned(pool);
         owned.retain(|(_, view)| !view.is_unproven);

@@ -221,6 +221,21 @@ fn a_volume_stays_where_it_is_while_the_quorum_is_away() {
         kept[0].reason.contains("the quorum does not answer"),
         "{kept:?}"
     );
+    // Nor is it said that it goes, or waited for as the daemon ends.
+    let volume = manager.one_volume(&name).expect("there").uuid;
+    let place = Position::new(1).expect("a position");
+    let error = manager.followed(volume, place).expect_err("nor for hosts");
+    assert!(
+        error.message.contains("the quorum does not answer"),
+        "{error:?}"
+    );
+    let begun = Instant::now();
+    for kept in manager.lock().values() {
+        if let Kept::Live(pool) = kept {
+            manager.hand_over(pool);
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1));
     assert_eq!(nodes.owner(&name), 0);
     nodes.quorum.set_away(false);
     until("it is noticed", || quorum().reachable);
