@@ -41,7 +41,12 @@ fn live_in(mut world: World) {
             }
             _ => {
                 world.crash();
-                world.quiet();
+                // While it looks for what is left behind, hosts are there.
+                for _ in 0..world.rng.usize(..60) {
+                    world.ask();
+                    world.turn(2);
+                }
+                world.check_space();
                 world.read_all();
             }
         }
@@ -50,7 +55,7 @@ fn live_in(mut world: World) {
     world.flush();
     world.check_backing();
     world.crash();
-    world.quiet();
+    world.check_space();
     world.read_all();
 }
 
@@ -290,4 +295,14 @@ fn what_a_host_writes_over_a_run_on_its_way_back_is_not_taken_for_clean() {
 #[test]
 fn two_runs_of_the_same_are_noticed() {
     sings(Defect::TwoRunsOfTheSame);
+}
+
+#[test]
+fn space_that_a_crash_has_left_behind_is_noticed() {
+    sings(Defect::NothingIsSwept);
+}
+
+#[test]
+fn what_is_being_put_where_space_is_given_back_is_not_given_back() {
+    sings(Defect::SweptWithoutLock);
 }

@@ -181,6 +181,7 @@ fn is_taken_up(world: &mut World, again_at: Option<u64>) -> bool {
     if ends {
         world.fuse = None;
         world.check_backing();
+        world.check_space();
     }
     ends
 }

@@ -381,11 +381,19 @@ fn mend(world: &mut World) {
 
 /// It is tried again by itself.
 fn becomes(world: &mut World, mark: Mark) {
-    world.now = world.cache().next_deadline().unwrap();
-    world.turns(40);
-    let status = world.cache().status();
-    assert_eq!(status.header.unwrap().mark, mark);
-    assert_eq!(status.trouble, None);
+    let is_so = |world: &mut World| {
+        let status = world.cache().status();
+        status.header.is_some_and(|header| header.mark == mark) && status.trouble.is_none()
+    };
+    for _ in 0..20 {
+        if is_so(world) {
+            return;
+        }
+        let next = world.cache().next_deadline().unwrap();
+        world.now = world.now.max(next);
+        world.turns(40);
+    }
+    panic!("{:?}", world.cache().status());
 }
 
 #[test]

@@ -90,6 +90,7 @@ fn what_a_flush_has_lost_is_not_cached() {
         }
         world.now = world.now + Duration::from_secs(5);
         world.turns(50);
+        world.check_space();
         world.reopen();
         world.quiet();
         assert!(world.cache().is_open());

@@ -316,3 +316,60 @@ fn a_cache_that_is_full_of_what_is_newer_comes_back_to_its_size() {
     world.flush();
     world.check_backing();
 }
+
+/// One whose life before has brought in 60 blocks of which no page says so: its pool is full of them.
+fn left_behind() -> World {
+    let mut world = World::with_room(400, 7, Shape::of(Mode::WriteAround), None);
+    world.submit(Operation::Read, 300, 2);
+    world.quiet();
+    world.rest();
+    for place in 0..60 {
+        world.submit(Operation::Read, 1000 + 4 * place, 2);
+    }
+    world.quiet();
+    world.cut(Some(true));
+    world.start();
+    fill_up(&mut world, 0);
+    let [known, taken] = world.slots();
+    assert_eq!((known.len(), taken.len()), (1, 61));
+    world
+}
+
+#[test]
+fn a_pool_is_not_full_of_what_a_crash_has_left_behind() {
+    let mut world = left_behind();
+    world.check_space();
+    // What needs room finds some.
+    for place in 0..60 {
+        world.submit(Operation::Read, 5000 + 4 * place, 2);
+    }
+    world.quiet();
+    let status = world.cache().status();
+    assert_eq!((status.no_room, status.cached_bytes), (None, 61 * 8192));
+    is_in_order(&mut world);
+    world.check_space();
+}
+
+/// While hosts ask for something it takes a part of the time; and what they have in use comes later.
+#[test]
+fn space_that_was_left_behind_comes_back_beside_hosts() {
+    let mut world = left_behind();
+    world.fast.room = usize::MAX;
+    world.quiet();
+    world.backing.hangs = true;
+    // Reads that last, beside what is cached, and where something is left behind.
+    world.submit(Operation::Read, 303, 1);
+    world.submit(Operation::Read, 1008, 1);
+    for _ in 0..400 {
+        world.submit(Operation::Read, 300, 2);
+        world.turn(8);
+    }
+    assert_eq!(world.flying.len(), 3, "what is cached waits");
+    let unit = 16 * GRANULE as u64;
+    assert_eq!(world.cache().status().unswept_bytes, 2 * unit);
+    let [known, taken] = world.slots();
+    // Of the unit that is in use four are left.
+    assert_eq!((known.len(), taken.len()), (1, 5));
+    world.backing.hangs = false;
+    world.check_space();
+}

@@ -127,6 +127,16 @@ fn a_loss_that_is_forgotten_in_a_crash_is_noticed() {
 }
 
 #[test]
+fn space_that_a_crash_has_left_behind_is_noticed() {
+    sings(Defect::NothingIsSwept, CACHED);
+}
+
+#[test]
+fn what_is_being_put_where_space_is_given_back_is_not_given_back() {
+    sings(Defect::SweptWithoutLock, CACHED);
+}
+
+#[test]
 fn slots_of_a_deleted_cache_that_are_revived_are_noticed() {
     let noticed = first_failure(0..300, CACHED.with_canary(Canary::NumberInUse));
     assert!(noticed.is_some(), "they go unnoticed in 300 seeds");

@@ -133,7 +133,7 @@ impl Cache {
     }
 
     /// Whether no host has asked for anything for a while.
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.now >= self.asked + IDLE
     }
 
@@ -465,14 +465,20 @@ impl Cache {
         self.cleaning.written_runs = 0;
         let settling = std::mem::take(&mut self.cleaning.settling);
         self.cleaning.unsettled.extend(settling);
+        let mut forgotten = 0;
         for number in &self.cleaning.unsettled {
             if let Some(page) = self.pages.get_mut(number) {
                 page.written = Default::default();
                 page.settling = Default::default();
                 if some_is_lost {
-                    self.cached -= page.forget_unrecorded();
+                    forgotten += page.forget_unrecorded();
                 }
             }
+        }
+        self.cached -= forgotten;
+        if forgotten > 0 || self.is_filling() {
+            // What is on its way here is not known when it has come, either.
+            self.begin_sweeping();
         }
     }
 }

@@ -13,6 +13,7 @@ mod piece;
 mod refused;
 mod room;
 mod space;
+mod sweep;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -35,6 +36,7 @@ use pages::{DuePages, Page};
 use piece::Piece;
 use room::Starved;
 use space::Space;
+use sweep::{Sweep, Sweeping};
 
 /// Granules of a block, the unit of what stays and what goes: a slot of the fast volume.
 const BLOCK: u64 = 2;
@@ -83,6 +85,10 @@ pub enum Defect {
     LostOnItsWay,
     /// What was lost, and no host was told of, is known in memory alone.
     LossIsForgotten,
+    /// Space that a crash has left behind stays taken.
+    NothingIsSwept,
+    /// It is given back without the locks of its units: also of what is being put there.
+    SweptWithoutLock,
 }
 
 /// How a cache is.
@@ -114,6 +120,8 @@ pub struct Status {
     pub no_room: Option<String>,
     /// A flush has failed over writes that went around, and no host was told yet.
     pub is_untold: bool,
+    /// Bytes of the device of which it was not looked yet whether a crash has left space behind.
+    pub unswept_bytes: u64,
     /// Bytes of memory that the policy takes, and the pages of bits.
     pub policy_bytes: usize,
     /// See there.
@@ -140,6 +148,7 @@ enum Op {
     Piece(Piece),
     Clean(clean::Run),
     Evict(evict::Eviction),
+    Sweep(Sweep),
 }
 
 /// Whom a device's answer is for.
@@ -212,6 +221,7 @@ pub struct Cache {
     around: flush::Around,
     flushes: flush::Flushes,
     loss: loss::LossRecord,
+    sweeping: Sweeping,
     /// When something that may go is looked for again.
     look_again: Moment,
     dirty: u64,
@@ -281,6 +291,7 @@ impl Cache {
             around: flush::Around::default(),
             flushes: flush::Flushes::default(),
             loss: loss::LossRecord::default(),
+            sweeping: Sweeping::new(now),
             look_again: now,
             dirty: 0,
             cached: 0,
@@ -346,10 +357,26 @@ impl Cache {
             trouble: self.trouble.clone(),
             no_room: self.space.refusal.clone(),
             is_untold: self.around.is_untold(),
+            unswept_bytes: self.unswept_bytes(),
             policy_bytes: self.policy.bytes(),
             page_bytes: self.pages.values().map(Page::bytes).sum(),
             rules: self.rules.status(),
         }
+    }
+
+    /// See [`Status::unswept_bytes`].
+    pub fn unswept_bytes(&self) -> u64 {
+        self.sweeping.bytes_left()
+    }
+
+    /// Blocks of the fast device that are to hold something: what is cached, and what counts as if it was until it goes.
+    pub fn held_blocks(&self) -> u64 {
+        let all = self
+            .pages
+            .iter()
+            .flat_map(|(&page, bits)| bits.blocks(page));
+        let others = all.filter(|&block| !self.policy.has(block)).count();
+        (self.policy.len() + others) as u64
     }
 
     /// See [`Status::trouble`].
@@ -458,6 +485,7 @@ impl Cache {
                 self.write_back();
                 self.settle();
                 self.record_loss();
+                self.sweep();
                 // Behind those: a barrier that follows another at once would leave them no turn.
                 self.advance_barrier();
             }
@@ -491,7 +519,7 @@ impl Cache {
         let waits = waits
             .into_iter()
             .chain([self.pages_deadline(), self.barrier_deadline()])
-            .chain([self.loss_deadline()]);
+            .chain([self.loss_deadline(), self.sweep_deadline()]);
         let all = idle.into_iter().chain(waits.flatten());
         all.chain(self.settle_deadline()).min()
     }
@@ -742,6 +770,7 @@ impl Cache {
             Some(Op::Piece(_)) => self.piece_news(op, news),
             Some(Op::Clean(_)) => self.run_news(op, news),
             Some(Op::Evict(_)) => self.eviction_news(op, news),
+            Some(Op::Sweep(_)) => self.sweep_news(op, news),
             None => {}
         }
     }

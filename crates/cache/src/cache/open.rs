@@ -485,7 +485,12 @@ impl Cache {
     }
 
     fn serve(&mut self) {
-        let head = self.opening.take().map(|opening| opening.head);
+        let opening = self.opening.take();
+        let is_known = |opening: &Opening| matches!(opening.wanted, Wanted::Known(..));
+        if opening.as_ref().is_some_and(is_known) {
+            self.begin_sweeping();
+        }
+        let head = opening.map(|opening| opening.head);
         let mark = self.header.as_ref().map_or(Mark::Off, |header| header.mark);
         self.begin_service();
         self.take_up_mark(mark, head.unwrap_or_default());

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use ashlar_block::{Durability, ErrorKind, IoError, Moment};
 
-use super::{Cache, News, Owner, Side};
+use super::{BLOCK, Cache, News, Owner, Side};
 use crate::bits::Bits;
 use crate::lately::Lately;
 use crate::layout::{PAGE, Said, encode_page};
+use crate::policy::BlockIndex;
 
 /// Pages that are written at a time: 1 MiB of the memory for requests.
 const MOST_ON_THEIR_WAY: usize = 256;
@@ -150,6 +151,19 @@ impl Page {
             self.dirty.set(at, true);
         }
         clean.len() as u64
+    }
+
+    /// Whether something is known of a block that begins there: here, or as the page says or will.
+    pub(super) fn knows_block(&self, first: usize) -> bool {
+        let mut granules = first..first + BLOCK as usize;
+        granules.any(|at| self.present.get(at) || self.cached.get(at))
+    }
+
+    /// Blocks of which something is known.
+    pub(super) fn blocks(&self, number: u64) -> impl Iterator<Item = BlockIndex> {
+        let all = (0..PAGE as usize).step_by(BLOCK as usize);
+        let known = all.filter(|&first| self.knows_block(first));
+        known.map(move |first| BlockIndex(((number * PAGE + first as u64) / BLOCK) as u32))
     }
 
     fn is_nothing(&self) -> bool {

@@ -738,6 +738,10 @@ impl Cache {
         self.write_buffer(how, Owner::Op(op), first, data);
     }
 
+    pub(super) fn is_filling(&self) -> bool {
+        self.filling > 0
+    }
+
     pub(super) fn end_piece(&mut self, op: usize, result: Result<(), IoError>) {
         let Some(Op::Piece(piece)) = self.ops.try_remove(op) else {
             return;

@@ -107,7 +107,7 @@ impl Cache {
         let waits = |op: &Op| match op {
             Op::Piece(piece) => piece.awaits_page(),
             Op::Evict(eviction) => eviction.awaits_page(),
-            Op::Clean(_) => false,
+            Op::Clean(_) | Op::Sweep(_) => false,
         };
         let all = self.ops.iter().filter(|(_, op)| waits(op));
         all.map(|(number, _)| number).collect()

@@ -638,6 +638,52 @@ impl World {
         panic!("stuck: {:?} {status:?}", self.flying);
     }
 
+    /// Everything comes to rest.
+    pub fn rest(&mut self) {
+        let mut still = 0;
+        for _ in 0..20_000 {
+            let none = self.fast.pending.is_empty() && self.backing.pending.is_empty();
+            let waits = !self.flying.is_empty() || self.cache().next_deadline().is_some();
+            still = if none && !waits { still + 1 } else { 0 };
+            if still == 8 {
+                return;
+            }
+            self.turn(8);
+        }
+        let status = self.cache().status();
+        panic!("it does not come to rest: {:?} {status:?}", self.flying);
+    }
+
+    /// Slots of the fast device that its pages know, and those that are taken.
+    pub fn slots(&self) -> [BTreeSet<u64>; 2] {
+        let mut known = BTreeSet::new();
+        for (number, at) in (0..).zip(Layout { granules: GRANULES }.page_granules()) {
+            let page = self.fast.get(at);
+            let cached = &page[64..64 + 1024];
+            let is_cached = |at: &u64| cached[*at as usize / 8] >> (at % 8) & 1 == 1;
+            known.extend(
+                (0..8192)
+                    .filter(is_cached)
+                    .map(|at| (number * 8192 + at) / 2),
+            );
+        }
+        [
+            known,
+            self.fast.taken.range(..GRANULES / 2).copied().collect(),
+        ]
+    }
+
+    /// What is taken of the fast device is known, at rest.
+    pub fn check_space(&mut self) {
+        self.quiet();
+        self.rest();
+        let [known, taken] = self.slots();
+        let leaked: Vec<u64> = taken.difference(&known).copied().collect();
+        assert!(leaked.is_empty(), "leaked slots: {leaked:?}");
+        assert_eq!(known, taken, "slots that are not there");
+        assert_eq!(self.cache().status().unswept_bytes, 0);
+    }
+
     pub fn crash(&mut self) {
         self.cut(None);
         self.start();

@@ -118,7 +118,7 @@ pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
         true => "yes: it cannot be mounted without the cache",
         false => "no: it is as if there were no cache",
     };
-    vec![
+    let mut rows = vec![
         ("caches", cache.backing.clone()),
         ("mode", mode.to_owned()),
         (
@@ -135,5 +135,9 @@ pub(super) fn lines_of(volume: &VolumeStatus) -> Vec<(&'static str, String)> {
         ("written around", format!("{} writes", cache.written_around)),
         ("written back", bytes(cache.written_back_bytes)),
         ("memory", bytes(cache.memory_bytes)),
-    ]
+    ];
+    if cache.unswept_bytes > 0 {
+        rows.push(("left to sweep", bytes(cache.unswept_bytes)));
+    }
+    rows
 }

@@ -117,6 +117,8 @@ pub(super) struct Host {
     traffic: VolumeTraffic,
     /// What the log has been told of the backing device.
     trouble: Option<String>,
+    /// The cache looks through its space for what a crash has left there.
+    is_sweeping: bool,
     /// Of the blocks that hosts see.
     block_shift: u32,
 }
@@ -163,6 +165,7 @@ impl Settled {
             resting: None,
             traffic: VolumeTraffic::default(),
             trouble: None,
+            is_sweeping: false,
             block_shift: geometry.block_size.shift(),
         }));
         HERE.with_borrow_mut(|here| here.insert(link.number, host.clone()));
@@ -266,6 +269,18 @@ impl Host {
         }
         self.answer();
         self.log_trouble();
+        self.log_sweep();
+    }
+
+    fn log_sweep(&mut self) {
+        let sweeps = self.cache.is_open() && self.cache.unswept_bytes() > 0;
+        if std::mem::replace(&mut self.is_sweeping, sweeps) && !sweeps && self.cache.is_open() {
+            let device = &self.backing_name;
+            info!(
+                device,
+                "the cache of {device} has given back what space a crash may have left behind"
+            );
+        }
     }
 
     /// Once for each trouble, not for each time that it is tried again.

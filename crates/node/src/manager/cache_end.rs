@@ -271,6 +271,7 @@ fn shown(header: &Header, now: Option<&CacheView>) -> CacheStatus {
         written_back_bytes: status.map_or(0, |status| status.written_back_bytes),
         backing_errors: status.map_or(0, |status| status.backing_errors),
         memory_bytes: status.map_or(0, |status| (status.policy_bytes + status.page_bytes) as u64),
+        unswept_bytes: status.map_or(0, |status| status.unswept_bytes),
     }
 }
 

@@ -156,6 +156,10 @@ pub struct CacheStatus {
     pub backing_errors: u64,
     /// Memory that knows what is to stay, and what is cached.
     pub memory_bytes: u64,
+    /// Bytes of the backing device for which the pool was not looked through yet, since the cache came into service, for
+    /// space that a crash has left behind.
+    #[serde(default)]
+    pub unswept_bytes: u64,
 }
 
 /// What has become of a flush.

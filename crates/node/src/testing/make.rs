@@ -184,6 +184,7 @@ pub(super) fn cached(volume: VolumeStatus, request: &CreateCache) -> VolumeStatu
         written_back_bytes: 0,
         backing_errors: 0,
         memory_bytes: 0,
+        unswept_bytes: 0,
     };
     VolumeStatus {
         cache: Some(cache),

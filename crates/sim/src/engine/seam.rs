@@ -174,6 +174,8 @@ pub(crate) struct Known {
     pub(crate) name: String,
     /// Its size, if the engine keeps it.
     pub(crate) granules: Option<u64>,
+    /// Bytes that it holds, if the engine counts them.
+    pub(crate) used: Option<u64>,
     /// Its space is being given back; hosts are refused.
     pub(crate) deleting: bool,
     /// It takes no writes while a copy is missing that no drive can take.
@@ -265,6 +267,7 @@ impl Subject for Engine {
             number: v.number,
             name: v.name,
             granules: Some(v.granules),
+            used: Some(v.used_bytes),
             deleting: v.deleting,
             stops: v.stops,
             stopped: v.stopped.is_some(),

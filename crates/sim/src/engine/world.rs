@@ -198,6 +198,7 @@ impl<'a, S: Subject> World<'a, S> {
         let power = self.chance.happens(500);
         self.crash(power)?;
         self.check_all("everything is read after a clean import")?;
+        self.await_caches()?;
         self.leave_all()?;
         self.fail_power();
         let bytes = self.load.outstanding_bytes();

@@ -17,6 +17,10 @@ use crate::engine::world::World;
 
 /// The time in which a cache that no host uses comes to rest.
 const COMES_TO_REST: Duration = Duration::from_secs(10);
+/// Bytes of a slot of a cache's volume.
+const SLOT_BYTES: u64 = 8192;
+/// Slots in which a cache keeps what it knows: a page of bits, for devices are small here, and the header.
+const OF_ITSELF: u64 = 2;
 /// The number of a flush whose end is of no interest.
 const UNASKED: u64 = 0;
 
@@ -226,6 +230,7 @@ impl<S: Subject> World<'_, S> {
             let is_made = w.volumes.is_idle() && w.caches.is_idle();
             is_made && w.caches.are_at_rest() || w.rig.now() > until
         })?;
+        self.check_space()?;
         let restless = self.caches.restless();
         // One may wait for a pool that has no room, or has lost drives.
         let waits = self.load.excuses.full || self.load.excuses.lost;
@@ -235,6 +240,28 @@ impl<S: Subject> World<'_, S> {
             )),
             None => Ok(()),
         }
+    }
+
+    /// What a cache at rest holds of the pool it knows: a crash has left nothing behind.
+    fn check_space(&self) -> Result<(), String> {
+        for known in self.known() {
+            let mut all = self.caches.all.iter();
+            let is_known = |volume: usize| self.volumes.number(volume) == Some(known.number);
+            let Some((volume, one)) = all.find(|(volume, _)| is_known(**volume)) else {
+                continue;
+            };
+            let (Some(used), Some(life)) = (known.used, one.life.as_ref()) else {
+                continue;
+            };
+            let is_still = one.is_at_rest() && life.cache.is_open() && !known.deleting;
+            let has = life.cache.held_blocks() + OF_ITSELF;
+            if is_still && used / SLOT_BYTES > has {
+                return Err(format!(
+                    "leaked: the cache of volume {volume} holds {used} bytes, and knows {has} slots"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The same, and notes how warm they are.

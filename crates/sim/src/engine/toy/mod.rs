@@ -387,6 +387,7 @@ impl<L: Liar> Subject for Toy<L> {
             number: *number,
             name: name.clone(),
             granules: None,
+            used: None,
             deleting: false,
         };
         self.volumes.iter().map(known).collect()
