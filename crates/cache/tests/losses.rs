@@ -327,6 +327,31 @@ fn a_loss_is_in_the_header_beside_a_mark() {
     }
 }
 
+/// The device takes its time with zeroes, which need no header.
+#[test]
+fn a_loss_is_in_the_header_beside_zeroes_that_last() {
+    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+    write_around(&mut world);
+    world.backing.hangs = true;
+    let zeroes = Operation::WriteZeroes {
+        durability: Durability::Durable,
+        deallocate: true,
+    };
+    world.submit(zeroes, 4000, 16);
+    world.turns(10);
+    assert!(world.backing.pending.iter().any(|one| one.op == zeroes));
+    world.submit(Operation::Flush, 0, 0);
+    world.turn(0);
+    let lost = loses(&mut world);
+    world.cache().completed(Side::Backing, lost);
+    world.tolerates = true;
+    world.turns(10);
+    assert_eq!(world.flying.len(), 1, "the zeroes");
+    world.backing.hangs = false;
+    killed(&mut world);
+    assert!(!hosts_flush(&mut world));
+}
+
 /// A mark that is being read for holds up what hosts ask, but for flushes: each is over after a failure that came after it.
 #[test]
 fn a_flush_beside_a_mark_fails_with_what_was_lost_before_its_end() {

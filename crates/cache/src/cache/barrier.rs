@@ -183,9 +183,11 @@ impl Cache {
         none && !self.is_flushing() && !self.loss.is_on_its_way()
     }
 
-    /// Whether a task is far enough to write the header, or has that written.
+    /// Whether a task is far enough to write the header, or has that written. Zeroes, which a device may take its time with,
+    /// need none.
     pub(super) fn has_header(&self) -> bool {
-        let barrier = self.barrier.as_ref();
+        let writes = |barrier: &Barrier| !matches!(barrier.task, Task::Zero(..));
+        let barrier = self.barrier.as_ref().filter(|barrier| writes(barrier));
         barrier.is_some_and(|barrier| barrier.step != Step::Quiet)
     }
 

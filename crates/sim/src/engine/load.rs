@@ -203,16 +203,6 @@ impl Load {
         self.ops.values().any(|op| op.volume == volume)
     }
 
-    /// Volumes that are being zeroed.
-    pub(crate) fn zeroes(&self) -> Vec<usize> {
-        let zeroes = |op: &&Op| {
-            let op = op.op;
-            op.modifies() && !matches!(op, Operation::Write(_))
-        };
-        let all = self.ops.values().filter(zeroes);
-        all.map(|op| op.volume).collect()
-    }
-
     /// Whether everything that was to be asked was answered.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0 && self.is_idle()

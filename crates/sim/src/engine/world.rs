@@ -293,9 +293,7 @@ impl<'a, S: Subject> World<'a, S> {
         if power {
             self.model.lose_caches();
         }
-        // Zeroes keep a cache from its header.
-        let zeroes = self.load.zeroes();
-        for volume in self.caches.may_forget().into_iter().chain(zeroes) {
+        for volume in self.caches.may_forget() {
             self.model.forgive(volume);
         }
         for volume in self.caches.fail_power(power) {
