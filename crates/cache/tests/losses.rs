@@ -58,6 +58,9 @@ fn a_hosts_flush_says_that_a_flush_before_has_lost_its_writes() {
         // It is told once, and the host writes all of it again.
         write_around(&mut world);
         assert!(hosts_flush(&mut world), "{mode:?}");
+        // The header does not say it any more.
+        world.now = world.now + Duration::from_secs(2);
+        world.turns(10);
         world.crash();
         world.quiet();
         world.read_all();
@@ -284,6 +287,43 @@ fn a_loss_that_no_host_was_told_of_is_told_after_a_crash() {
         killed(&mut world);
         assert!(hosts_flush(&mut world), "it is told once");
         world.flush();
+        world.check_backing();
+    }
+}
+
+/// Everything is written back for an operator; whether that succeeds.
+fn operators_flush(world: &mut World) -> bool {
+    world.cache().flush(9);
+    for _ in 0..2000 {
+        world.turn(8);
+        if let Some((_, result)) = world.cache().take_answers().pop() {
+            return result.is_ok();
+        }
+    }
+    panic!("no answer");
+}
+
+/// Who takes the device from the cache hears of it, though no host has asked meanwhile.
+#[test]
+fn an_operators_flush_says_once_what_a_flush_before_has_lost() {
+    for mode in [Mode::WriteThrough, Mode::WriteAround, Mode::WriteBack] {
+        let mut world = World::new(23, Shape::of(mode), None);
+        write_around(&mut world);
+        own_flush_loses(&mut world);
+        world.turns(10);
+        for kills in [true, false] {
+            let status = world.cache().status();
+            assert!(status.is_untold && status.is_unsaid);
+            assert!(!operators_flush(&mut world), "{mode:?}");
+            assert!(!world.cache().status().is_unsaid);
+            if kills {
+                killed(&mut world);
+            }
+        }
+        assert!(operators_flush(&mut world), "it is said once");
+        // A host is told as if there were no operator.
+        assert!(!hosts_flush(&mut world), "{mode:?}");
+        assert!(hosts_flush(&mut world) && operators_flush(&mut world));
         world.check_backing();
     }
 }

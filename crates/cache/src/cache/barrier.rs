@@ -553,7 +553,11 @@ impl Cache {
             Task::Arm => {}
             Task::Restore(id) => {
                 self.draining = self.awaits_flush();
-                self.answers.push((id, Ok(())));
+                let result = match id {
+                    UNASKED => Ok(()),
+                    _ => self.says_what_is_lost(),
+                };
+                self.answers.push((id, result));
             }
             // What has waited meanwhile comes first.
             Task::Zero(whole, range) if barrier.part.end < range.end => {

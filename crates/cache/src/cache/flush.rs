@@ -4,6 +4,9 @@
 //! A flush that has failed may have lost them, and the device says that once. It may have been one of the cache's own: so a
 //! flush of a host succeeds only if every failure before its end was told to a host before it was asked for.
 //!
+//! An operator who has everything written back, to use the device without the cache, is told as well, once; hosts are all the
+//! same.
+//!
 //! One flush of the backing device is under way at a time. One that began before another failed could be answered first: it
 //! had nothing of what that has lost, and would say that it is durable.
 
@@ -22,6 +25,8 @@ pub(super) struct Around {
     /// Flushes that failed over some that were not, and writes that were on their way then; how many a host was told of.
     failures: u64,
     told: u64,
+    /// Of how many an operator was.
+    told_to_operator: u64,
     /// Flushes that failed.
     losses: u64,
 }
@@ -68,6 +73,18 @@ impl Around {
     /// Whether a flush has failed of which no host was told.
     pub(super) const fn is_untold(&self) -> bool {
         self.failures > self.told
+    }
+
+    /// Whether one has of which no operator was told, either.
+    pub(super) const fn is_unsaid(&self) -> bool {
+        self.is_untold() && self.failures > self.told_to_operator
+    }
+
+    /// An operator's flush is over; whether it has to say that a flush has failed before.
+    pub(super) const fn is_said(&mut self) -> bool {
+        let is_unsaid = self.is_unsaid();
+        self.told_to_operator = self.failures;
+        is_unsaid
     }
 
     /// One more: durable ones count, too, for they may lie over older ones that are not. It was sent after so many losses:
@@ -153,6 +170,18 @@ impl Cache {
             }
         }
         self.begin_next_flush();
+    }
+
+    /// What an operator is answered who had everything written back.
+    pub(super) fn says_what_is_lost(&mut self) -> Result<(), IoError> {
+        match self.around.is_said() {
+            false => Ok(()),
+            true => Err(IoError::new(
+                ErrorKind::Media,
+                "a flush of the backing device has failed before, and what hosts wrote around the cache may be lost; all else \
+                 is written back, and this is said once",
+            )),
+        }
     }
 
     fn hosts_flush_is_over(&mut self, whole: usize, told: u64, result: Result<(), IoError>) {

@@ -120,6 +120,8 @@ pub struct Status {
     pub no_room: Option<String>,
     /// A flush has failed over writes that went around, and no host was told yet.
     pub is_untold: bool,
+    /// Nor was an operator: [`Cache::flush`] fails for that, once.
+    pub is_unsaid: bool,
     /// Bytes of the device of which it was not looked yet whether a crash has left space behind.
     pub unswept_bytes: u64,
     /// Bytes of memory that the policy takes, and the pages of bits.
@@ -357,6 +359,7 @@ impl Cache {
             trouble: self.trouble.clone(),
             no_room: self.space.refusal.clone(),
             is_untold: self.around.is_untold(),
+            is_unsaid: self.around.is_unsaid(),
             unswept_bytes: self.unswept_bytes(),
             policy_bytes: self.policy.bytes(),
             page_bytes: self.pages.values().map(Page::bytes).sum(),

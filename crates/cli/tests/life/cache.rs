@@ -433,7 +433,11 @@ fn a_device_whose_flushes_fail_fails_writes_and_is_opened_again_by_reopen() {
     assert_eq!(volume["state"], "online", "{volume:#}");
     let warnings = volume["warnings"].to_string();
     assert!(warnings.contains("fails now"), "{warnings}");
-    node.refuses(&["volume", "flush", "tank/db"], 3, &["not written back"]);
+    node.refuses(
+        &["volume", "flush", "tank/db"],
+        3,
+        &["flush of volume tank/db failed"],
+    );
     node.ok(&["volume", "reopen", "tank/db", "--backing", &spec]);
     write(&node, 5, 7);
     node.ok(&["volume", "flush", "tank/db"]);

@@ -72,7 +72,7 @@ impl PoolManager {
         if !accepts {
             refuse_loss(name, &before)?;
         }
-        let volume = CacheVolume::of(&info, &name.pool);
+        let mut volume = CacheVolume::of(&info, &name.pool);
         let (id, link) = (pool.id, pool.link.clone());
         let known = pool.caches.get(&info.number);
         let mut header = known.and_then(|cached| cached.header.clone());
@@ -89,6 +89,9 @@ impl PoolManager {
         let ended = self.flush_last(live(&pools, &name.pool)?, (&info, name), accepts);
         if let Ok(Some(now)) = &ended {
             header = Some(now.clone());
+        }
+        if let Ok(now) = link_of(live(&pools, &name.pool)?, info.number, name) {
+            volume.remembers_loss(&now);
         }
         // One with a device that does not answer stays where it is: neither can it go on.
         self.take_out_cache(&mut pools, name, &volume)?;
@@ -238,7 +241,14 @@ fn refuse_loss(name: &VolumeName, before: &Before) -> Result<(), ControlError> {
             let status = &view.status;
             let mark = status.header.as_ref().map(|header| header.mark);
             if status.dirty_bytes == 0 && mark == Some(Mark::Off) {
-                return Ok(());
+                return match status.is_unsaid {
+                    false => Ok(()),
+                    true => Err(ControlError::refused(format!(
+                        "a flush of the backing device of volume {name} has failed, and what hosts wrote around the cache may \
+                         be lost: no host was told. `volume flush` says so once, and it can be deleted then; or \
+                         --accept-data-loss gives that up"
+                    ))),
+                };
             }
             Err(ControlError::refused(format!(
                 "{} bytes of volume {name} are not on its backing device: `volume flush` first; or {WAY}",
@@ -322,7 +332,7 @@ fn warnings(
     if now.is_some_and(|view| view.status.is_untold) {
         warnings.push(format!(
             "a flush of backing device {} has failed, and what hosts wrote around the cache may be lost: no host was told yet. \
-             The next flush of one fails for that; after a deletion nothing says so any more",
+             The next flush of one fails for that, and so does the next `volume flush`, once",
             header.backing
         ));
     }

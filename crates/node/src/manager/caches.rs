@@ -70,6 +70,13 @@ impl CacheVolume {
             is_untold: false,
         }
     }
+
+    /// Its life that ends may have lost something of which no host was told.
+    pub(super) fn remembers_loss(&mut self, link: &CacheLink) {
+        if let Ok(view) = link.view() {
+            self.is_untold = view.status.is_untold;
+        }
+    }
 }
 
 /// A cache on its core that hosts cannot see yet.
@@ -454,7 +461,7 @@ impl PoolManager {
         };
         // Without the lock: it may take long.
         let done = link.flush_within(FLUSH_WAIT).map_err(|error| {
-            ControlError::environment(format!("volume {name} is not written back: {error}"))
+            ControlError::environment(format!("the flush of volume {name} failed: {error}"))
         })?;
         let volume = self.one_volume(name)?;
         Ok(FlushReply { done, volume })

@@ -124,8 +124,11 @@ impl Caches {
         let Some(one) = self.all.get_mut(&volume) else {
             return Ok(());
         };
+        let is_lost = |error: &IoError| error.context().contains("has failed before");
+        let tells = result.as_ref().is_err_and(is_lost);
+        one.is_operator_told |= tells;
         match result {
-            Err(error) if !one.is_troubled => Err(format!(
+            Err(error) if !one.is_troubled && !tells => Err(format!(
                 "a flush of the cache of volume {volume} failed: {error}"
             )),
             _ if id != LAST || one.step() != Some(Step::Flushing) => Ok(()),
@@ -256,12 +259,18 @@ impl<S: Subject> World<'_, S> {
         };
         self.caches.tally.of(&life.cache);
         self.caches.tally.left += 1;
-        // Its hosts are gone; an operator is warned of what they were not told of.
-        self.model.forgive(volume);
         one.go_on(Step::Left);
         let Some(leaving) = &one.leaving else {
             return Ok(false);
         };
+        let is_told = leaving.gives_up || one.is_operator_told;
+        if self.model.is_untold(volume) && !is_told {
+            return Err(format!(
+                "untold: volume {volume} has lost what was acknowledged, and its last flush says that all is there"
+            ));
+        }
+        // Its hosts are gone.
+        self.model.forgive(volume);
         if leaving.gives_up {
             one.is_given_up = true;
             one.take_mark_away(life.cache.status().header);

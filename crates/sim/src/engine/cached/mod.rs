@@ -80,6 +80,8 @@ pub(crate) struct Cached {
     leaving: Option<Leaving>,
     /// What only the cache had was given up: nothing is known of the device.
     is_given_up: bool,
+    /// An operator's flush has failed since the device has lost something.
+    is_operator_told: bool,
     excluded: Option<std::ops::Range<u64>>,
     /// Bytes that are cached at least when it is taken up again.
     warm: Option<u64>,
@@ -312,6 +314,7 @@ impl Cached {
             is_touched: false,
             leaving: None,
             is_given_up: false,
+            is_operator_told: false,
             excluded: None,
             warm: None,
         }

@@ -121,6 +121,9 @@ impl<S: Subject> World<'_, S> {
         let one = self.caches.get(volume);
         if loss.acknowledged && one.is_some_and(|one| is_always_newest(one.wish.mode)) {
             self.model.is_to_be_told(volume);
+            if let Some(one) = self.caches.all.get_mut(&volume) {
+                one.is_operator_told = false;
+            }
         }
     }
 

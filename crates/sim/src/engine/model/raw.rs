@@ -64,6 +64,12 @@ impl Model {
         self.volumes[volume].losses += 1;
     }
 
+    /// Whether that is so of something.
+    pub(crate) fn is_untold(&self, volume: usize) -> bool {
+        let volume = &self.volumes[volume];
+        volume.told != volume.losses
+    }
+
     /// What was lost by now need not be told any more.
     pub(crate) fn forgive(&mut self, volume: usize) {
         let volume = &mut self.volumes[volume];
