@@ -27,6 +27,8 @@ pub const HEAD_BYTES: usize = HEAD as usize * GRANULE;
 const PAGE_MAGIC: [u8; 8] = *b"ASHCPAGE";
 const HEADER_MAGIC: [u8; 8] = *b"ASHCACHE";
 const VERSION: u32 = 1;
+/// Most granules of a backing device: a volume of a pool has no more.
+const MOST_GRANULES: u64 = 1 << 33;
 /// Most bytes of the text that names the backing device.
 pub(crate) const NAME_BYTES: usize = 1024;
 /// Where a header has the sums of the mark's sectors.
@@ -257,6 +259,12 @@ impl Header {
             let why = format!("header has version {version}, this program knows {VERSION}");
             return Err(bad(&why));
         }
+        let granules = u64_at(bytes, 32);
+        if granules > MOST_GRANULES {
+            return Err(bad(&format!(
+                "header names a device of {granules} x {GRANULE} bytes, which no volume can cache"
+            )));
+        }
         let mode = match bytes[48] {
             0 => Mode::WriteBack,
             1 => Mode::WriteThrough,
@@ -279,7 +287,7 @@ impl Header {
         cache.copy_from_slice(&bytes[16..32]);
         Ok(Self {
             cache: Uuid::from_bytes(cache),
-            granules: u64_at(bytes, 32),
+            granules,
             cache_bytes: u64_at(bytes, 40),
             blocks,
             mode,
@@ -367,6 +375,13 @@ mod tests {
             let mut harmed = bytes.clone();
             harmed[at] ^= 1;
             assert!(Header::decode(&harmed).is_err(), "{at}");
+        }
+        for granules in [MOST_GRANULES + 1, u64::MAX] {
+            let header = Header {
+                granules,
+                ..header.clone()
+            };
+            assert!(Header::decode(&header.encode()).is_err(), "{granules}");
         }
         let mut said = Said::default();
         said.cached.set(8191, true);

@@ -421,8 +421,7 @@ impl Cache {
         if let Err(error) = result {
             return self.flush_fails(&error);
         }
-        self.cleaning.turn = self.cleaning.turn.saturating_add(1);
-        let turn = self.cleaning.turn;
+        let turn = self.next_flush();
         for number in std::mem::take(&mut self.cleaning.settling) {
             let page = self.pages.get_mut(&number);
             if let Some(newer) = page.and_then(|page| page.settled(turn)) {
@@ -430,6 +429,12 @@ impl Cache {
                 self.changed(number);
             }
         }
+    }
+
+    /// The number of a flush that makes something clean. A page may say any of one before.
+    pub(super) fn next_flush(&mut self) -> u64 {
+        self.cleaning.turn = self.cleaning.turn.saturating_add(1);
+        self.cleaning.turn
     }
 
     /// In lives before there were at least so many flushes that have made something clean.

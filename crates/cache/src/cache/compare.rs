@@ -168,3 +168,56 @@ impl Cache {
         self.compare_more()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ashlar_block::{BlockSize, Geometry, Moment};
+
+    use super::*;
+    use crate::bits::Bits;
+    use crate::cache::Page;
+    use crate::lately::Lately;
+    use crate::layout::{Layout, Said};
+
+    /// A cache that was found with a page for each of these: the flush that has made its first granules clean last.
+    fn found(turns: &[u64]) -> Cache {
+        let layout = Layout {
+            granules: turns.len() as u64 * PAGE,
+        };
+        let geometry = Geometry::plain(BlockSize::B4096, layout.granules);
+        let mut cache = Cache::new(layout, geometry, Moment::ORIGIN);
+        for (number, &turn) in (0..).zip(turns) {
+            let mut said = Said::default();
+            (0..16).for_each(|at| said.cached.set(at, true));
+            said.lately.add(turn, &said.cached);
+            cache.flushes_were(turn);
+            cache.pages.insert(number, Page::found(said));
+        }
+        cache
+    }
+
+    #[test]
+    fn of_many_pages_those_are_compared_of_which_some_was_written_last() {
+        let turns: Vec<u64> = (0..40).map(|page| 100 + page * 7 % 40).collect();
+        let cache = found(&turns);
+        let pages: BTreeSet<u64> = cache.written_lately().map(|at| at / PAGE).collect();
+        let turns: BTreeSet<u64> = pages.iter().map(|&page| turns[page as usize]).collect();
+        assert_eq!(turns, (124..140).collect());
+        assert_eq!(cache.written_lately().count(), LATELY);
+    }
+
+    /// A page of before is older than what becomes clean now, whatever number its flush has.
+    #[test]
+    fn flushes_are_counted_on_across_lives() {
+        for last in [9, u64::MAX] {
+            let mut cache = found(&[9, last]);
+            let mut written = Bits::default();
+            written.set(5, true);
+            let turn = cache.next_flush();
+            assert_eq!(turn, last.saturating_add(1));
+            let mut lately = Lately::default();
+            lately.add(turn, &written);
+            assert!(lately.turn() >= last);
+        }
+    }
+}
