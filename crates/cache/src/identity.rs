@@ -10,6 +10,8 @@ pub(crate) const IDENTITY_BYTES: usize = 1000;
 pub struct Identity {
     pub(crate) bytes: u64,
     pub(crate) name: Option<String>,
+    /// Programs before did not ask for its name.
+    was_nameless: bool,
 }
 
 impl Identity {
@@ -19,15 +21,32 @@ impl Identity {
             name.truncate(name.floor_char_boundary(IDENTITY_BYTES));
             name
         });
-        Self { bytes, name }
+        Self {
+            bytes,
+            name,
+            was_nameless: false,
+        }
+    }
+
+    /// It has a name that programs before did not ask for: they knew it by its size alone.
+    #[must_use]
+    pub fn nameless_before(mut self) -> Self {
+        self.was_nameless = self.name.is_some();
+        self
     }
 
     /// Whether what is found can be this: a device that is named may have grown.
     pub(crate) fn is(&self, found: &Self) -> bool {
         match (&self.name, &found.name) {
             (None, None) => self.bytes == found.bytes,
+            (None, Some(_)) => found.was_nameless && self.bytes == found.bytes,
             (known, found) => known == found,
         }
+    }
+
+    /// Whether both are written down alike.
+    pub(crate) fn says(&self, found: &Self) -> bool {
+        (self.bytes, &self.name) == (found.bytes, &found.name)
     }
 }
 

@@ -121,6 +121,45 @@ fn a_crash_while_what_is_cached_is_forgotten_leaves_nothing_of_the_other_device(
     }
 }
 
+/// Of a remote namespace programs before have known the size alone.
+#[test]
+fn a_device_that_had_no_name_before_gets_one_and_keeps_it() {
+    let uuid = |number: u8| named(&format!("uuid {number} of nqn")).nameless_before();
+    let mut world = World::new(3, Shape::of(Mode::WriteAround), None);
+    world.submit(Operation::Read, 300, 4);
+    world.quiet();
+    world.rest();
+    world.reopen();
+    world.quiet();
+    // One that was always asked for its name, and one of another size, are other ones.
+    world.found = named("WWN 1");
+    is_refused(&mut world, &["WWN 1", "nothing names"]);
+    world.found = Identity::new(BYTES + 4096, Some("uuid 1".to_owned())).nameless_before();
+    is_refused(&mut world, &["uuid 1", "nothing names"]);
+    for _ in 0..2 {
+        world.found = uuid(1);
+        world.reopen();
+        world.quiet();
+        assert!(world.cache().status().cached_bytes > 0);
+    }
+    for other in [uuid(2), Identity::new(BYTES, None)] {
+        world.found = other;
+        is_refused(&mut world, &["uuid 1 of nqn", "--other-device"]);
+    }
+    // That it is this one is not known while it has no name in the header.
+    let mut world = harmed(Identity::new(BYTES, None));
+    (world.found, world.other) = (uuid(1), Other::TakenUp);
+    is_refused(
+        &mut world,
+        &["at byte", "--other-device --accept-data-loss"],
+    );
+    world.other = Other::Believed;
+    is_taken_up_with_what_is_cached(&mut world);
+    let mut world = harmed(uuid(1));
+    world.other = Other::TakenUp;
+    is_taken_up_with_what_is_cached(&mut world);
+}
+
 #[test]
 fn a_device_that_nothing_names_is_known_by_its_size() {
     let mut world = World::new(3, Shape::of(Mode::WriteAround), None);

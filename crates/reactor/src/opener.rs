@@ -15,4 +15,10 @@ pub trait Opener: Send + Sync {
 
     /// What the device is made of.
     fn describe(&self) -> Description;
+
+    /// What names it in all the world, of each device below it that says so itself: a remote namespace does. What has a path
+    /// on this machine is named by that.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
 }

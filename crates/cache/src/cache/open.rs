@@ -254,11 +254,11 @@ impl Cache {
         };
         let known = header.identity.as_ref();
         opening.same = match known.map(|known| known.is(found)) {
-            Some(true) if found.name.is_some() => Same::Yes,
+            Some(true) if known.is_some_and(|known| known.name.is_some()) => Same::Yes,
             Some(true) | None => Same::Perhaps,
             Some(false) => Same::No,
         };
-        if known == Some(found) {
+        if known.is_some_and(|known| known.says(found)) {
             return Ok(());
         }
         if let Some(known) = known.filter(|known| !known.is(found)) {
@@ -551,7 +551,7 @@ fn check_head(header: &Header, name: &str, head: &[u8]) -> Result<(), IoError> {
 
 const CHANGED: &str = "has changed since it was left";
 const IF_HARMED: &str = ". If that is no older image of it but was harmed there, `volume reopen --other-device` takes it up with what is cached";
-const IF_NOT_NAMED: &str = ". Nothing names it, so that nothing tells it from an older image, which must not be taken up. If it is \
+const IF_NOT_NAMED: &str = ". No name of it is known, so that nothing tells it from an older image, which must not be taken up. If it is \
                             the device itself, `volume reopen --other-device --accept-data-loss` takes it up with what is cached, \
                             and what it has lost besides is lost";
 const IF_NOT_WHOLE: &str = ". It is no whole copy: only the device itself can be taken up";

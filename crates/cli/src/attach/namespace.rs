@@ -168,14 +168,8 @@ pub(super) fn connect(config: Config) -> Result<Remote, (ErrorKind, Failure)> {
 
 /// What makes a namespace the same one whatever it is reached by.
 pub(super) fn identity(config: &Config, facts: &NamespaceFacts) -> String {
-    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
-    let ids = &facts.identity.ids;
-    match (ids.uuid, ids.nguid, ids.eui64) {
-        (Some(uuid), ..) => format!("uuid {}", uuid::Uuid::from_bytes(uuid)),
-        (None, Some(nguid), _) => format!("nguid {}", hex(&nguid)),
-        (None, None, Some(eui64)) => format!("eui64 {}", hex(&eui64)),
-        (None, None, None) => format!("{} namespace {}", config.peer(), facts.nsid),
-    }
+    let nameless = || format!("{} namespace {}", config.peer(), facts.nsid);
+    facts.identity.name().unwrap_or_else(nameless)
 }
 
 /// The URL with who we are in it: a server that takes over must be the same host.

@@ -42,4 +42,8 @@ impl Opener for Faulty {
     fn describe(&self) -> Description {
         Description::over("faulty", vec![self.child.describe()])
     }
+
+    fn names(&self) -> Vec<String> {
+        self.child.names()
+    }
 }

@@ -176,4 +176,8 @@ impl Opener for Media {
     fn describe(&self) -> Description {
         Description::over(self.title.clone(), vec![self.child.describe()])
     }
+
+    fn names(&self) -> Vec<String> {
+        self.child.names()
+    }
 }

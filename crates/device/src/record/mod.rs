@@ -148,4 +148,8 @@ impl Opener for Recorded {
     fn describe(&self) -> Description {
         Description::over(self.recorder.title(), vec![self.child.describe()])
     }
+
+    fn names(&self) -> Vec<String> {
+        self.child.names()
+    }
 }

@@ -130,4 +130,11 @@ impl Opener for Stripe {
         let below = self.children.iter().map(|child| child.describe()).collect();
         Description::over(title(&self.geometry, self.layout), below)
     }
+
+    fn names(&self) -> Vec<String> {
+        self.children
+            .iter()
+            .flat_map(|child| child.names())
+            .collect()
+    }
 }

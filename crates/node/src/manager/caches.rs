@@ -123,9 +123,17 @@ fn blocks_of(backing: &dyn Opener, name: &str) -> Result<BlockSize, ControlError
 fn identity(backing: &dyn Opener, text: &str) -> Identity {
     let spec: Option<Spec> = text.parse().ok();
     let paths = spec.as_ref().map(Spec::paths).unwrap_or_default();
-    let names: Vec<String> = paths.into_iter().filter_map(identity_of).collect();
+    let mut names: Vec<String> = paths.into_iter().filter_map(identity_of).collect();
+    let of_itself = backing.names();
+    // Programs before have asked no device for its name.
+    let is_new = names.is_empty() && !of_itself.is_empty();
+    names.extend(of_itself);
     let name = (!names.is_empty()).then(|| names.join("; "));
-    Identity::new(backing.geometry().bytes(), name)
+    let identity = Identity::new(backing.geometry().bytes(), name);
+    match is_new {
+        true => identity.nameless_before(),
+        false => identity,
+    }
 }
 
 impl PoolManager {
@@ -620,4 +628,46 @@ fn cache_bytes(
         )));
     }
     Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_block::{BlockDevice, Description};
+
+    use super::*;
+
+    /// A device that says what names it.
+    struct Named(Vec<String>);
+
+    impl Opener for Named {
+        fn geometry(&self) -> Geometry {
+            Geometry::plain(BlockSize::B4096, 10)
+        }
+
+        fn open(&self, _: &Handle) -> Result<Box<dyn BlockDevice>, IoError> {
+            Err(IoError::new(ErrorKind::Internal, "not opened"))
+        }
+
+        fn describe(&self) -> Description {
+            Description::leaf("named")
+        }
+
+        fn names(&self) -> Vec<String> {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn a_remote_device_is_known_by_what_it_says() {
+        const URL: &str = "nvme-tcp://127.0.0.1:4420/nqn.2026-01.x:y";
+        let known = |names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            identity(&Named(names), URL).to_string()
+        };
+        assert_eq!(known(&[]), "one of 40960 bytes that nothing names");
+        assert_eq!(
+            known(&["uuid 1", "uuid 2"]),
+            "one of 40960 bytes, uuid 1; uuid 2"
+        );
+    }
 }

@@ -51,14 +51,24 @@ impl Identity {
     /// Whether a namespace with this identity is the one that had `old`. It may have grown if its
     /// identifiers say that it is the same; requests within the old size are good as ever.
     pub fn continues(&self, old: &Self) -> bool {
-        let has_name =
-            self.ids.uuid.is_some() || self.ids.nguid.is_some() || self.ids.eui64.is_some();
-        let has_grown = has_name && self.blocks > old.blocks;
+        let has_grown = self.name().is_some() && self.blocks > old.blocks;
         let like_old = Self {
             blocks: old.blocks,
             ..*self
         };
         like_old == *old && (self.blocks == old.blocks || has_grown)
+    }
+
+    /// What tells it from all others, the best that it has.
+    pub fn name(&self) -> Option<String> {
+        let hex =
+            |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+        match (self.ids.uuid, self.ids.nguid, self.ids.eui64) {
+            (Some(uuid), ..) => Some(format!("uuid {}", uuid::Uuid::from_bytes(uuid))),
+            (None, Some(nguid), _) => Some(format!("nguid {}", hex(&nguid))),
+            (None, None, Some(eui64)) => Some(format!("eui64 {}", hex(&eui64))),
+            (None, None, None) => None,
+        }
     }
 
     /// Adds what the Namespace Identification Descriptor list has.

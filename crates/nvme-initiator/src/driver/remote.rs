@@ -118,6 +118,12 @@ impl Opener for Remote {
             config.replay,
         ))
     }
+
+    fn names(&self) -> Vec<String> {
+        let name = self.facts.identity.name();
+        let name = name.map(|name| format!("namespace {name} of {}", self.config.nqn));
+        name.into_iter().collect()
+    }
 }
 
 /// Learns the namespace's shape by the first path that leads to it. Of several, one whose target is stopped or
