@@ -162,11 +162,8 @@ pub trait Control: Send + Sync + 'static {
     /// Usage: no cluster, or no such node. Environment: the node is not reached.
     fn drain(&self, request: DrainNode) -> Result<DrainReply, ControlError>;
 
-    /// What has happened in the cluster after the event of this number, as far as this node knows.
-    ///
-    /// # Errors
-    /// Usage: it is in none.
-    fn events(&self, after: u64) -> Result<Vec<ClusterEvent>, ControlError>;
+    /// What has happened after the event of this number, as far as this node knows.
+    fn events(&self, after: u64) -> Vec<ClusterEvent>;
 
     /// Gives a volume copies on other nodes, in service.
     ///

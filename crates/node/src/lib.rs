@@ -41,6 +41,7 @@ mod config;
 mod control;
 mod daemon;
 mod dir;
+mod events;
 mod files;
 mod manager;
 pub mod model;
@@ -60,6 +61,7 @@ pub use config::{Config, ConfigPool};
 pub use control::Control;
 pub use daemon::{AttachSocket, Daemon, Ready};
 pub use dir::{ATTACH_SOCKET, NodeDir};
+pub use events::Events;
 pub use manager::{
     Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal, OpenDevice, PoolManager,
 };

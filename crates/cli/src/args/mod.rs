@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Cluster(ClusterCommand),
     /// Run a member of a cluster's etcd and nothing else: a third machine, so that two nodes are enough
     Witness(WitnessArguments),
-    /// List what has happened in the cluster
+    /// List what has happened to volumes, services and nodes
     Events(EventsArguments),
     /// Make a volume a disk of this machine, and mount it
     Attach(Box<AttachArguments>),

@@ -154,7 +154,7 @@ pub(crate) enum NodeCommand {
     },
 }
 
-/// What has happened in the cluster, as the node that is asked knows.
+/// What has happened, as the node that is asked knows.
 #[derive(Args)]
 pub(crate) struct EventsArguments {
     /// Go on with what happens from now on

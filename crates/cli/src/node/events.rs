@@ -70,7 +70,11 @@ fn line(event: &ClusterEvent, json: bool) -> Result<String, Failure> {
         let text = serde_json::to_string(event).map_err(Failure::environment)?;
         return Ok(format!("{text}\n"));
     }
-    let about = event.volume.as_deref().unwrap_or("node");
+    let about = match (&event.volume, &event.service) {
+        (Some(volume), _) => volume.clone(),
+        (None, Some(service)) => format!("service {service}"),
+        (None, None) => "node".into(),
+    };
     Ok(format!("{} {about}: {}\n", time(event.seconds), event.text))
 }
 
@@ -93,10 +97,19 @@ mod tests {
             kind: "serves".into(),
             volume: Some("tank/db".into()),
             text: "node a serves it".into(),
+            ..ClusterEvent::default()
         };
         let told = line(&event, false).ok().expect("a line");
         assert_eq!(told, "2000-02-29T00:00:00.250Z tank/db: node a serves it\n");
         let json = line(&event, true).ok().expect("a line");
         assert!(json.contains("\"seconds\":951782400.25"), "{json}");
+        let of_service = ClusterEvent {
+            volume: None,
+            service: Some("pg".into()),
+            text: "node a runs it".into(),
+            ..event
+        };
+        let told = line(&of_service, false).ok().expect("a line");
+        assert!(told.ends_with("Z service pg: node a runs it\n"), "{told}");
     }
 }

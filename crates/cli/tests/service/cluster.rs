@@ -272,6 +272,13 @@ impl Rig {
         serde_json::from_str(&text).expect("JSON")
     }
 
+    /// What a node has seen last of a service.
+    fn last_event(&self, node: usize, service: &str) -> Value {
+        let told = self.ok(node, &["events", "--json"]);
+        let last = crate::events_of(service, &told).pop();
+        last.expect("an event")
+    }
+
     pub(super) fn becomes(&self, node: usize, service: &str, state: &str) -> Value {
         let mut last = Value::Null;
         let what = format!("{service} is {state} on {}", self.nodes[node].name);
@@ -461,9 +468,19 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     let moved = rig.becomes(B, "s", "running");
     assert!(moved["last_gap_seconds"].as_f64() > Some(0.0), "{moved}");
     rig.took_both(B, 1);
+    let came = rig.last_event(B, "s");
+    assert_eq!(
+        (&came["kind"], &came["node"]),
+        (&"service_running".into(), &"b".into())
+    );
     let left = rig.becomes(A, "s", "elsewhere");
     eventually("the other knows", || rig.show(A, "s")["node"] == "b");
     assert!(left["moves"].as_u64() >= Some(1), "{left}");
+    let went = rig.last_event(A, "s");
+    assert_eq!(
+        (&went["kind"], &went["node"]),
+        (&"service_elsewhere".into(), &"b".into())
+    );
     rig.await_progress();
 
     // Its daemon is killed, and then the next one stands still: another node has it, and it ends where it was.

@@ -101,6 +101,11 @@ impl Rig {
         number.expect("a status")
     }
 
+    /// What has happened to a service, oldest first.
+    fn events(&self, service: &str) -> Vec<Value> {
+        events_of(service, &self.ok(&["events", "--json"]))
+    }
+
     fn metrics(&self) -> String {
         self.get("/metrics")
     }
@@ -133,6 +138,15 @@ impl Drop for Rig {
             let _ = self.command(&["detach", &mount, "--force"]).output();
         }
     }
+}
+
+/// Of what `ashlar events --json` has said, the events of a service.
+fn events_of(service: &str, lines: &str) -> Vec<Value> {
+    let all = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    all.filter(|event: &Value| event["service"] == service)
+        .collect()
 }
 
 /// The first process of a service that has written its number down.
@@ -174,6 +188,11 @@ fn what_is_killed_is_started_again_and_a_daemon_that_is_killed_finds_it() {
             .is_some_and(|gap| gap > 0.0),
         "{again}"
     );
+    let told = rig.events("s");
+    let kinds: Vec<&Value> = told.iter().map(|one| &one["kind"]).collect();
+    let wanted = ["service_running", "service_interrupted", "service_running"];
+    assert_eq!(kinds, wanted, "{told:?}");
+    assert_eq!(told[1]["reason"], "its processes have ended");
     let metrics = rig.metrics();
     for line in [
         "ashlar_service_running{service=\"s\"} 1",
@@ -235,6 +254,11 @@ fn what_does_not_start_is_given_up_and_what_loses_its_volume_is_stopped() {
     assert_eq!(
         (&given_up["failures"], &given_up["starts"]),
         (&3.into(), &0.into())
+    );
+    let told = rig.events("s").pop().expect("an event");
+    assert_eq!(
+        (&told["kind"], &told["reason"]),
+        (&"service_failed".into(), &given_up["reason"])
     );
     rig.ok(&["service", "delete", "s"]);
 

@@ -97,7 +97,7 @@ async fn drain(
     Ok(Json(reply.await?))
 }
 
-/// What has happened in the cluster, as far as this node knows: the newest thousand since it started.
+/// What has happened, as far as this node knows: the newest thousand since it started.
 #[utoipa::path(get, path = "/v1/events", operation_id = "events_list", tag = "cluster",
     params(EventsAfter),
     responses((status = 200, body = [ClusterEvent]), (status = "default", body = ErrorBody)))]
@@ -107,6 +107,6 @@ async fn events(
 ) -> Result<Json<Vec<ClusterEvent>>, Failure> {
     let events = context
         .calls()
-        .call(move |control| control.events(options.after));
+        .call(move |control| Ok(control.events(options.after)));
     Ok(Json(events.await?))
 }

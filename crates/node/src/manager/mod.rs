@@ -45,7 +45,7 @@ use crate::model::{
 };
 use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
-use crate::{Config, DriveEntry, StateFile};
+use crate::{Config, DriveEntry, Events, StateFile};
 pub use caches::OpenDevice;
 pub use local::{Dismissal, LocalRefusal, LocalUser, LocalWish, MakeLocal};
 
@@ -215,6 +215,7 @@ pub struct PoolManager {
     replication: Option<replication::Replication>,
     rules: rules::Rules,
     memory: memory::MemoryKeeper,
+    events: Arc<Events>,
 }
 
 impl PoolManager {
@@ -234,6 +235,7 @@ impl PoolManager {
         let memory = memory::MemoryKeeper::start(state.clone())?;
         let joined = cluster.clone();
         let mut failed = None;
+        let events = Arc::<Events>::default();
         let manager = Arc::new_cyclic(|manager| Self {
             state: state.clone(),
             target: server.control(),
@@ -250,11 +252,12 @@ impl PoolManager {
             local: Mutex::default(),
             watch: watch::Watch::default(),
             replication: cluster.and_then(|cluster| {
-                let joined = Self::join_cluster(manager, cluster, state.clone());
+                let joined = Self::join_cluster(manager, cluster, state.clone(), events.clone());
                 joined.map_err(|error| failed = Some(error)).ok()
             }),
             rules: rules::Rules::default(),
             memory,
+            events,
         });
         if let Some(error) = failed {
             return Err(error);
@@ -397,8 +400,8 @@ impl Control for PoolManager {
         self.drain_node(&request)
     }
 
-    fn events(&self, after: u64) -> Result<Vec<ClusterEvent>, ControlError> {
-        self.events_after(after)
+    fn events(&self, after: u64) -> Vec<ClusterEvent> {
+        self.events.after(after)
     }
 
     fn replicate_volume(
@@ -506,7 +509,10 @@ impl Control for PoolManager {
     fn ownership(self: Arc<Self>) -> Arc<dyn Ownership> {
         match self.replication {
             Some(_) => Arc::new(replication::ClusterNodes::of(self)),
-            None => Arc::new(OneNode::new(self)),
+            None => {
+                let events = self.events.clone();
+                Arc::new(OneNode::new(self, events))
+            }
         }
     }
 

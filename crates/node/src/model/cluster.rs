@@ -276,18 +276,29 @@ pub struct DrainReply {
 }
 
 /// What has happened, as far as an operator may want to know.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterEvent {
     /// Counts from 1 when the daemon starts.
     pub number: u64,
     /// When, in seconds since 1970.
     pub seconds: f64,
     /// Of a volume: `serves`, `stops`, `isolated`, `connected`, `in_sync`, `copies`, `left`, `unseated`, `follows`,
-    /// `diverged`, `alarm`, `failed`, `old_image`. Of a node: `drained`, `undrained`, `forgotten`. There may be more.
+    /// `diverged`, `alarm`, `failed`, `old_image`. Of a node: `drained`, `undrained`, `forgotten`. Of a service:
+    /// `service_running`, `service_interrupted`, `service_stopped`, `service_waiting`, `service_failed`,
+    /// `service_elsewhere`. There may be more.
     pub kind: String,
     /// The volume, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
+    /// The service, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// Of a service: the node that this is said of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Of a service: why it is so, where there is a reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// In a sentence; its words may change.
     pub text: String,
 }

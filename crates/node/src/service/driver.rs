@@ -10,9 +10,10 @@ use super::fences::Order;
 use super::guard::Guard;
 use super::host::Host;
 use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
+use super::tell::{Now, Teller};
 use super::wake::Wake;
 use super::{Ownership, Services};
-use crate::model::{ControlError, ServiceState, ServiceStatus, VolumeName};
+use crate::model::{ControlError, ServiceStatus, VolumeName};
 
 /// It is looked at so often, and at once when something under way has ended or something new is wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -55,8 +56,8 @@ struct Inner {
     moves: u64,
     /// The node that had it last.
     last_node: Option<String>,
-    /// For the log: what was told last.
-    told: Option<ServiceState>,
+    /// What was told last.
+    teller: Teller,
 }
 
 /// What is known of a service when its watch begins.
@@ -90,6 +91,7 @@ impl Running {
         }
         let owner = ownership.owner(&volumes);
         let name = format!("svc-{}", host.service.name);
+        let teller = Teller::of(&host.service.name);
         let shared = Arc::new(Shared {
             host,
             volumes,
@@ -110,7 +112,7 @@ impl Running {
                 strangers: Vec::new(),
                 moves: 0,
                 last_node: None,
-                told: None,
+                teller,
             }),
         });
         let watched = shared.clone();
@@ -582,18 +584,19 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
     ready
 }
 
-/// A line in the log for each change.
+/// A line in the log and an event for each change.
 fn tell(shared: &Shared, inner: &mut Inner) {
     let (state, reason) = inner.machine.state(&inner.owner, inner.wanted);
-    if inner.told == Some(state) {
-        return;
-    }
-    inner.told = Some(state);
-    let (name, reason) = (&shared.host.service.name, reason.unwrap_or_default());
-    match state {
-        ServiceState::Failed | ServiceState::Waiting => {
-            tracing::warn!(service = %name, ?state, reason, "service");
-        }
-        _ => tracing::info!(service = %name, ?state, reason, "service"),
+    let now = Now {
+        at: shared.begun.elapsed(),
+        state,
+        reason: reason.as_deref(),
+        owner: &inner.owner,
+        gap: inner.machine.gap(),
+    };
+    inner.teller.log(&now);
+    let ownership = &shared.ownership;
+    if let Some(event) = inner.teller.event(&now, &ownership.node()) {
+        ownership.events().keep(event);
     }
 }

@@ -135,6 +135,8 @@ pub(super) struct Machine {
     is_lost: bool,
     /// When it was taken down so, it waits so long before it comes up again.
     pause: Duration,
+    /// For how long it had not served when it was started last.
+    gap: Option<Duration>,
     pub(super) totals: Totals,
 }
 
@@ -166,6 +168,7 @@ impl Machine {
             came_with: None,
             is_lost: false,
             pause: Duration::ZERO,
+            gap: None,
             totals: Totals::default(),
         }
     }
@@ -206,6 +209,11 @@ impl Machine {
         if self.phase == Phase::GivenUp {
             self.phase = Phase::Down;
         }
+    }
+
+    /// For how long it had not served when it was started last; nothing if that was by order.
+    pub(super) fn gap(&self) -> Option<Duration> {
+        self.gap
     }
 
     /// Since when it is in its state.
@@ -262,9 +270,9 @@ impl Machine {
             (Phase::Starting, Some(Action::Start), Ok(())) => {
                 self.totals.starts += 1;
                 self.reason = None;
-                if let Some(failed) = self.failed_at.take() {
-                    self.totals.last_gap = Some(now.saturating_sub(failed));
-                }
+                let failed = self.failed_at.take();
+                self.gap = failed.map(|failed| now.saturating_sub(failed));
+                self.totals.last_gap = self.gap.or(self.totals.last_gap);
                 self.enter(Phase::Running, now);
             }
             (Phase::Mounting | Phase::Starting, _, Err(why)) => {

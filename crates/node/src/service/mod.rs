@@ -34,6 +34,7 @@ mod postgres;
 mod probe;
 mod run;
 mod share;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -48,8 +49,8 @@ pub use keep::{Services, fence_left_behind};
 pub use machine::Owner;
 pub use postgres::{postgres, quick_recovery};
 
-use crate::Control;
 use crate::model::{ControlError, VolumeName, VolumeState};
+use crate::{Control, Events};
 
 /// Who has volumes, and which other nodes there are.
 pub trait Ownership: Send + Sync + 'static {
@@ -92,6 +93,9 @@ pub trait Ownership: Send + Sync + 'static {
     /// One does not come.
     fn gather(&self, volumes: &[VolumeName]) -> Result<(), ControlError>;
 
+    /// Where operators are told what has happened.
+    fn events(&self) -> &Events;
+
     /// Says something to another node.
     ///
     /// # Errors
@@ -100,17 +104,20 @@ pub trait Ownership: Send + Sync + 'static {
 }
 
 /// Volumes of this node alone.
-pub struct OneNode(Arc<dyn Control>);
+pub struct OneNode {
+    control: Arc<dyn Control>,
+    events: Arc<Events>,
+}
 
 impl OneNode {
     /// Those of this daemon.
-    pub fn new(control: Arc<dyn Control>) -> Self {
-        Self(control)
+    pub fn new(control: Arc<dyn Control>, events: Arc<Events>) -> Self {
+        Self { control, events }
     }
 
     /// Why a volume cannot be used, if it cannot.
     fn trouble(&self, name: &VolumeName) -> Option<String> {
-        match self.0.volume(name) {
+        match self.control.volume(name) {
             Err(error) => Some(error.message),
             Ok(volume) => match volume.state {
                 VolumeState::Online | VolumeState::Degraded => None,
@@ -172,6 +179,10 @@ impl Ownership for OneNode {
 
     fn gather(&self, _: &[VolumeName]) -> Result<(), ControlError> {
         Ok(())
+    }
+
+    fn events(&self) -> &Events {
+        &self.events
     }
 
     fn say(&self, node: &str, _: Words) -> Result<Answer, ControlError> {

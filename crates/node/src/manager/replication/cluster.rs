@@ -12,8 +12,8 @@ use super::{CopyPlace, LOOK_EVERY, Replication, told};
 use crate::manager::PoolManager;
 use crate::manager::work::seconds;
 use crate::model::{
-    ClusterEvent, ClusterToken, ClusterView, ControlError, DrainNode, DrainReply, ForgetNode,
-    KeptVolume, MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, ProtocolOfCluster,
+    ClusterToken, ClusterView, ControlError, DrainNode, DrainReply, ForgetNode, KeptVolume,
+    MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, ProtocolOfCluster,
     QuorumOfCluster, QuorumRole, VolumeOfCluster, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
@@ -305,14 +305,6 @@ impl PoolManager {
             true => ControlError::conflict("it has no other copy"),
             false => ControlError::conflict(why.join("; ")),
         }
-    }
-
-    /// What has happened here since then.
-    pub(in crate::manager) fn events_after(
-        &self,
-        number: u64,
-    ) -> Result<Vec<ClusterEvent>, ControlError> {
-        Ok(self.replication()?.events.after(number))
     }
 
     /// A copy's name for people, by its volume.

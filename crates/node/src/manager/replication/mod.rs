@@ -12,7 +12,6 @@ mod chores;
 mod cluster;
 mod convert;
 mod delete;
-mod events;
 mod follow;
 mod grow;
 mod heads;
@@ -50,7 +49,6 @@ use ashlar_store::{ReplicaIdentity, VolumeInfo};
 use uuid::Uuid;
 
 use self::cluster::heir;
-use self::events::Events;
 use self::hosts::Hosts;
 use self::link::Link;
 use self::news::{Item, Shown};
@@ -60,7 +58,7 @@ use crate::model::{ControlError, ErrorKind};
 use crate::pool::{CopyDecider, PoolLink, ReplicaMail};
 use crate::replica::{ReplicaPlan, ReplicaView};
 use crate::service::Services;
-use crate::{ReplicaEntry, StateFile};
+use crate::{Events, ReplicaEntry, StateFile};
 
 /// Ids of controllers that each member makes: hosts refuse a second controller of the same id.
 const CONTROLLERS: u16 = 20_000;
@@ -205,8 +203,9 @@ impl PoolManager {
         manager: &Weak<Self>,
         cluster: Cluster,
         state: Arc<StateFile>,
+        events: Arc<Events>,
     ) -> Result<Replication, ControlError> {
-        let (shown, events) = (Arc::default(), Arc::<Events>::default());
+        let shown = Arc::default();
         let news = news::start(manager.clone(), Arc::clone(&shown), events.clone());
         let news = news.map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))

@@ -13,13 +13,12 @@ use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::chores::{Chore, Chores, Hands};
-use super::events::Events;
 use super::follow::Patience;
-use crate::PoolManager;
 use crate::manager::serve::nqn;
 use crate::manager::volumes::GRANULE;
 use crate::model::{FailoverCause, FailoverStatus};
 use crate::replica::{Cause, Failover, News};
+use crate::{Events, PoolManager};
 
 /// News of a volume.
 pub(in crate::manager) struct Item {

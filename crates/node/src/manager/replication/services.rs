@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::orders::Order;
 use super::{CopyPlace, LOOK_EVERY, Replication, refused};
+use crate::Events;
 use crate::manager::PoolManager;
 use crate::model::{AllowHosts, ControlError, HostChange, MoveVolume, VolumeName};
 use crate::service::{Answer, OneNode, Owner, Ownership, Services, Words, one_copy};
@@ -28,7 +29,7 @@ pub(in crate::manager) struct ClusterNodes {
 
 impl ClusterNodes {
     pub(in crate::manager) fn of(manager: Arc<PoolManager>) -> Self {
-        let alone = OneNode::new(manager.clone());
+        let alone = OneNode::new(manager.clone(), manager.events.clone());
         Self { manager, alone }
     }
 
@@ -287,6 +288,10 @@ impl Ownership for ClusterNodes {
             }
         }
         Ok(())
+    }
+
+    fn events(&self) -> &Events {
+        &self.manager.events
     }
 
     fn say(&self, node: &str, words: Words) -> Result<Answer, ControlError> {

@@ -1,10 +1,12 @@
 use std::os::unix::net::UnixListener;
 
 use super::*;
+use crate::Events;
 use crate::model::VolumeName;
 
 /// The volumes are another node's: there is nothing to be done here.
-struct Elsewhere;
+#[derive(Default)]
+struct Elsewhere(Events);
 
 impl Ownership for Elsewhere {
     fn node(&self) -> String {
@@ -46,6 +48,10 @@ impl Ownership for Elsewhere {
         Ok(())
     }
 
+    fn events(&self) -> &Events {
+        &self.0
+    }
+
     fn say(&self, node: &str, _: Words) -> Result<Answer, ControlError> {
         Err(ControlError::environment(format!(
             "node {node} is not there"
@@ -65,7 +71,7 @@ fn a_service_is_watched_once_however_often_it_is_begun() {
     let dir = tempfile::tempdir().expect("a folder");
     // Watchers wait for it.
     let _api = UnixListener::bind(dir.path().join("api.sock")).expect("bound");
-    let services = Services::open(dir.path(), Arc::new(Elsewhere)).expect("opened");
+    let services = Services::open(dir.path(), Arc::new(Elsewhere::default())).expect("opened");
     let service = CreateService {
         name: "once".into(),
         volumes: vec!["tank/once".into()],

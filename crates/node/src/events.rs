@@ -1,3 +1,5 @@
+//! What has happened lately on this node, for operators.
+
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +11,7 @@ const MOST: usize = 1000;
 
 /// What has happened lately.
 #[derive(Default)]
-pub(super) struct Events(Mutex<Kept>);
+pub struct Events(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -24,7 +26,18 @@ impl Events {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, kind: &str, volume: Option<String>, text: String) {
+    /// Of a volume, or of the node.
+    pub(crate) fn add(&self, kind: &str, volume: Option<String>, text: String) {
+        self.keep(ClusterEvent {
+            kind: kind.to_owned(),
+            volume,
+            text,
+            ..ClusterEvent::default()
+        });
+    }
+
+    /// Gives it its number and its time.
+    pub(crate) fn keep(&self, event: ClusterEvent) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut kept = self.lock();
         kept.count += 1;
@@ -32,9 +45,7 @@ impl Events {
             number: kept.count,
             // A clock before 1970 says nothing.
             seconds: since.map_or(0.0, |time| time.as_secs_f64()),
-            kind: kind.to_owned(),
-            volume,
-            text,
+            ..event
         };
         kept.last.push_back(event);
         if kept.last.len() > MOST {
@@ -43,7 +54,7 @@ impl Events {
     }
 
     /// Those after this number that are kept.
-    pub(super) fn after(&self, number: u64) -> Vec<ClusterEvent> {
+    pub(crate) fn after(&self, number: u64) -> Vec<ClusterEvent> {
         let kept = self.lock();
         let after = kept.last.iter().filter(|event| event.number > number);
         after.cloned().collect()
