@@ -102,8 +102,9 @@ pub trait Session {
 /// A life of a server as a primary, told apart from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerStart {
-    /// How often there was another primary before.
-    pub timeline: i64,
+    /// Goes up when another becomes the primary: of a service on a volume with copies the volume's epoch, which its start
+    /// command was told (`ashlar.epoch`), otherwise the timeline.
+    pub epoch: i64,
     /// When it was started, in microseconds since 1970.
     pub started_us: i64,
 }

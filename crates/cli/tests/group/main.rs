@@ -206,6 +206,22 @@ fn an_instance_moves_when_its_daemon_is_killed_and_nothing_is_lost() {
     ] {
         assert_eq!(number(key), 0.0, "{key}: {round}");
     }
+    // Every write is traced to the epoch of the volume: one of each node, the other node's the higher.
+    let epochs = round["epochs"].as_array().expect("epochs");
+    let of = |key: &str| {
+        epochs
+            .iter()
+            .map(|one| one[key].as_u64().expect("a number"))
+    };
+    assert!(epochs.len() >= 2 && of("epoch").is_sorted_by(|one, next| one < next));
+    assert_eq!(of("probes").sum::<u64>(), number("probes") as u64);
+    assert!(of("transactions").all(|count| count > 0), "{round}");
+    let nodes = epochs.iter().map(|one| one["nodes"].to_string());
+    let (from, to) = (&round["from"], &round["to"]);
+    assert_eq!(
+        nodes.collect::<Vec<_>>(),
+        [format!("[{from}]"), format!("[{to}]")]
+    );
     assert!(result["verified_blocks"].as_u64() > Some(1000), "{result}");
     let left: Vec<_> = std::fs::read_dir(dir.join("place"))
         .expect("list")

@@ -444,9 +444,11 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     rig.ok(A, &["volume", "move", "tank/w", "--to", "a"]);
 
     // It is made on one node, and the other knows it, too.
+    let epochs = rig.path("epochs");
     let work = format!(
-        "n=0; while :; do n=$((n+1)); echo $$ $n >> {mount}/written && sync -d {mount}/written && \
-         echo $$ $n > {other}/last && echo $$ $n >> {acknowledged}; sleep 0.03; done"
+        "echo $ASHLAR_EPOCH >> {}; n=0; while :; do n=$((n+1)); echo $$ $n >> {mount}/written && sync -d {mount}/written && \
+         echo $$ $n > {other}/last && echo $$ $n >> {acknowledged}; sleep 0.03; done",
+        epochs.display()
     );
     rig.ok(B, &words(&create(&work, &both)));
     let up = rig.becomes(A, "s", "running");
@@ -514,6 +516,14 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     let inside = PathBuf::from(format!("/proc/{inside}/root{mount}/written"));
     let before = lines(Path::new(&acknowledged));
     check_written(&lines(&inside), &before);
+    // Each was told its epoch, which grows.
+    let told = lines(&epochs);
+    let told: Vec<u64> = told
+        .iter()
+        .map(|one| one.parse().expect("a number"))
+        .collect();
+    assert!(told.is_sorted_by(|one, next| one < next), "{told:?}");
+    assert_eq!(rig.show(A, "s")["epoch"].as_u64(), told.last().copied());
     rig.start(B);
     rig.await_all_in_sync(A);
     refuses(

@@ -41,7 +41,7 @@ pub(super) fn postgres(place: &Place, set: &[String]) -> Result<CreateService, L
          sync {db}/postgresql.conf {db}/pg_hba.conf; }} && \
          rm -f {db}/postmaster.pid {run}/${NODE}/.s.* && \
          exec {bin}/postgres -D {db} -p {PORT} -k {run}/${NODE} -c 'listen_addresses=*' \
-         -c max_connections=120 -c external_pid_file={run}/${NODE}/pid{settings}"
+         -c ashlar.epoch=$ASHLAR_EPOCH -c max_connections=120 -c external_pid_file={run}/${NODE}/pid{settings}"
     );
     let psql = format!("{bin}/psql -qXAt -h {run}/${NODE} -p {PORT} -U {OWNER} -d postgres -c");
     Ok(CreateService {

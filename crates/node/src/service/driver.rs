@@ -357,6 +357,8 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     };
     let action = inner.machine.step(&seen);
     let move_to = inner.move_to.clone();
+    // A service of volumes with one copy that was found running has none, and its volumes have no other.
+    let epoch = inner.machine.epoch().unwrap_or(0);
     tell(shared, &mut inner);
     if !inner.machine.is_mounted() {
         errands.bad = None;
@@ -397,13 +399,15 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     {
         address.want();
     }
-    let giving = Giving {
+    let details = Details {
+        order,
+        epoch,
         to: move_to,
         is_by_hand,
     };
     let acting = shared.clone();
     errands.action = Some(Errand::begin(&shared.wake, "svc-action", move || {
-        act(&acting, action, order, &giving)
+        act(&acting, action, &details)
     }));
 }
 
@@ -491,25 +495,29 @@ fn follow(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
     }
 }
 
-/// Where the volumes are to go.
-struct Giving {
+/// What an action is done by.
+struct Details {
+    order: Order,
+    /// The change of owners since which its volumes are mounted.
+    epoch: u64,
+    /// Where the volumes are to go.
     to: Option<String>,
     /// An operator has said so.
     is_by_hand: bool,
 }
 
-fn act(shared: &Shared, action: Action, order: Order, giving: &Giving) -> Done {
-    let host = &shared.host;
+fn act(shared: &Shared, action: Action, details: &Details) -> Done {
+    let (host, order) = (&shared.host, details.order);
     let begun = Instant::now();
     let done = match action {
         Action::Mount => host.mount(order),
-        Action::Start => host.start(order),
+        Action::Start => host.start(order, details.epoch),
         Action::Drain => host.drain(order),
         Action::Stop => host.stop(order),
         Action::Kill => host.kill(order),
         Action::Unmount => host.unmount(order),
         Action::Fence => host.fence(),
-        Action::GiveAway => give(shared, giving),
+        Action::GiveAway => give(shared, details),
     };
     // Where the time of a move goes.
     let (name, took_ms) = (&host.service.name, begun.elapsed().as_millis() as u64);
@@ -517,11 +525,11 @@ fn act(shared: &Shared, action: Action, order: Order, giving: &Giving) -> Done {
     done
 }
 
-fn give(shared: &Shared, giving: &Giving) -> Done {
-    let to = giving.to.clone();
+fn give(shared: &Shared, details: &Details) -> Done {
+    let to = details.to.clone();
     let to = to.or_else(|| shared.takers().into_iter().next());
     let to = to.ok_or("no other node has a copy in sync")?;
-    if !giving.is_by_hand
+    if !details.is_by_hand
         && let Some(services) = shared.services.upgrade()
     {
         services.failed_here(&shared.host.service.name);

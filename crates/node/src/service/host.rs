@@ -243,8 +243,9 @@ impl Host {
         self.service.mounts.iter().all(|mount| is_mounted(mount))
     }
 
-    /// Adds its address, gives the start command, and waits until the service is ready.
-    pub(super) fn start(&self, order: Order) -> Result<(), String> {
+    /// Adds its address, gives the start command, and waits until the service is ready. The command is told the epoch since
+    /// which its volumes are this node's.
+    pub(super) fn start(&self, order: Order, epoch: u64) -> Result<(), String> {
         self.fences.check(order)?;
         self.address.as_ref().map_or(Ok(()), Holder::hold)?;
         // What is left of an earlier life, one process of many for instance, would be in the way.
@@ -254,6 +255,7 @@ impl Host {
             return Err(format!("nothing is mounted on {} any more", gone.display()));
         }
         let mut command = self.command(&self.service.start, true)?;
+        command.env("ASHLAR_EPOCH", epoch.to_string());
         // Its shell enters by itself, too; but it may come to that late, when what was there was killed.
         let enter = |pid| self.group.enter(pid);
         let mut child = self.fences.start(order, &mut command, enter)?;

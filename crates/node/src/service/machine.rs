@@ -211,6 +211,11 @@ impl Machine {
         }
     }
 
+    /// The change of owners since which it is mounted.
+    pub(super) fn epoch(&self) -> Option<u64> {
+        self.epoch
+    }
+
     /// For how long it had not served when it was started last; nothing if that was by order.
     pub(super) fn gap(&self) -> Option<Duration> {
         self.gap

@@ -6,6 +6,7 @@
 //! looked for, conditions 1 to 12 are checked, and it is told whether two servers took writes.
 
 mod clients;
+mod epochs;
 mod kinds;
 mod result;
 mod round;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Machine, Progress};
 
+pub use epochs::Epoch;
 pub use kinds::{Fault, Topology};
 pub use result::{Cell, FaultsResult, Round};
 pub use system::{GroupSystem, StandaloneSystem, System};

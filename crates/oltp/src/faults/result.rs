@@ -8,6 +8,7 @@ use ashlar_lab::{Head, Kind, LabError, ResultFile};
 use serde::{Deserialize, Serialize};
 
 use super::FaultsPlan;
+use super::epochs::Epoch;
 use super::kinds::{Fault, Topology};
 use crate::check::Consistency;
 use crate::database::Description;
@@ -101,8 +102,11 @@ pub struct Round {
     pub kinds: BTreeMap<String, Count>,
     /// The first that are missing.
     pub examples: Vec<String>,
-    /// Acknowledged by a primary after a later one had acknowledged something.
+    /// Transactions and writes of our own that a primary took after a later one had acknowledged something.
     pub stale_acknowledged: usize,
+    /// All that was acknowledged, by the epoch in which it was taken; absent in old results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub epochs: Vec<Epoch>,
     /// Seconds for which two servers said at once that they take writes.
     pub both_primaries_s: f64,
     /// Writes of our own, past the listener, that a server acknowledged.
@@ -139,6 +143,10 @@ impl Round {
                 "{} were acknowledged by an older primary beside a newer one",
                 self.stale_acknowledged
             ));
+        }
+        for one in self.epochs.iter().filter(|one| one.nodes.len() > 1) {
+            let nodes = one.nodes.join(" and ");
+            found.push(format!("in epoch {} nodes {nodes} took writes", one.epoch));
         }
         if self.probes_missing > 0 {
             found.push(format!(
@@ -389,6 +397,13 @@ mod tests {
             ("not served", |round| round.served_again = false),
             ("missing", |round| round.missing = 1),
             ("older primary", |round| round.stale_acknowledged = 1),
+            ("in epoch 3 nodes a and b", |round| {
+                round.epochs = vec![Epoch {
+                    epoch: 3,
+                    nodes: vec!["a".into(), "b".into()],
+                    ..Epoch::default()
+                }];
+            }),
             ("two servers", |round| round.probes_missing = 1),
         ];
         for (word, harm) in harm {

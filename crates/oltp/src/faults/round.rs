@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use ashlar_lab::{LabError, Progress};
 
 use super::clients::Clients;
+use super::epochs::{epochs, stale_of};
 use super::kinds::Fault;
 use super::result::Round;
 use super::system::System;
-use super::watch::Watch;
+use super::watch::{Watch, Watched};
 use super::{FaultsPlan, open};
 use crate::check::check;
 use crate::database::Database;
@@ -49,11 +50,8 @@ pub(super) fn round(
     let url = system.url(DATABASE);
     let setting = setting(plan, &url, number, progress)?;
     let clients = Clients::new(&url, plan, setting);
-    let servers = system
-        .servers(DATABASE)
-        .into_iter()
-        .map(|(_, url)| url)
-        .collect();
+    let servers = system.servers(DATABASE).into_iter();
+    let servers = servers.map(|(node, url)| Watched { node, url }).collect();
     let watch = Watch::new(servers, first_probe(fault, number));
     let done = std::thread::scope(|scope| {
         for user in 0..plan.users {
@@ -91,6 +89,7 @@ pub(super) fn round(
         missing,
     } = audit.total();
     let seen = clients.trace.seen(done.at);
+    let (acks, written) = (clients.trace.acks(), watch.probes());
     let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
     Ok(Round {
         round: number,
@@ -107,7 +106,8 @@ pub(super) fn round(
         missing,
         kinds: audit.kinds,
         examples: audit.examples.iter().map(ToString::to_string).collect(),
-        stale_acknowledged: seen.stale,
+        stale_acknowledged: stale_of(&acks, &written),
+        epochs: epochs(&acks, &written),
         both_primaries_s: seconds(watch.both()),
         probes,
         probes_missing,

@@ -10,11 +10,12 @@ use crate::database::ServerStart;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Server(pub(super) ServerStart);
 
+/// A write that a server has acknowledged.
 #[derive(Clone, Copy, Debug)]
-struct Ack {
-    server: Server,
-    begun: Instant,
-    at: Instant,
+pub(super) struct Ack {
+    pub(super) server: Server,
+    pub(super) begun: Instant,
+    pub(super) at: Instant,
 }
 
 /// A transaction that was due and is done, or is given up.
@@ -59,8 +60,6 @@ pub(super) struct Seen {
     pub(super) longest_wait: Duration,
     pub(super) failures: usize,
     pub(super) texts: BTreeMap<String, u64>,
-    /// Acknowledged by a server after a newer one had acknowledged something.
-    pub(super) stale: usize,
 }
 
 impl Trace {
@@ -96,6 +95,11 @@ impl Trace {
         late.filter(|ack| ack.begun > since).count()
     }
 
+    /// All that was acknowledged.
+    pub(super) fn acks(&self) -> Vec<Ack> {
+        self.lock().acks.clone()
+    }
+
     /// When something failed last.
     pub(super) fn last_failure(&self) -> Option<Instant> {
         self.lock().failures.last().copied()
@@ -128,7 +132,6 @@ impl Trace {
             longest_wait: longest(&inner.waits, fault),
             failures: failures.len(),
             texts: since(&inner.texts, fault),
-            stale: stale(&inner.acks),
         }
     }
 }
@@ -147,19 +150,19 @@ fn since(texts: &BTreeMap<String, Vec<Instant>>, moment: Instant) -> BTreeMap<St
     counted.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Acknowledgements of transactions that a server began after one that became primary later had acknowledged something.
-fn stale(acks: &[Ack]) -> usize {
+/// Writes that a server began after a newer one had acknowledged something: one of a higher epoch or, of the same, one
+/// that has acknowledged its first later.
+pub(super) fn stale(acks: &[Ack]) -> usize {
     let mut first: BTreeMap<Server, Instant> = BTreeMap::new();
     for ack in acks {
         let at = first.entry(ack.server).or_insert(ack.at);
         *at = (*at).min(ack.at);
     }
+    let age = |server: &Server, first: &Instant| (server.0.epoch, *first);
     let is_stale = |ack: &&Ack| {
-        let own = first.get(&ack.server);
-        let newer = first
-            .values()
-            .filter(|at| own.is_some_and(|own| *at > own))
-            .min();
+        let own = first.get(&ack.server).map(|at| age(&ack.server, at));
+        let is_newer = |other: &(&Server, &Instant)| Some(age(other.0, other.1)) > own;
+        let newer = first.iter().filter(is_newer).map(|(_, at)| at).min();
         newer.is_some_and(|newer| ack.begun > *newer)
     };
     acks.iter().filter(is_stale).count()
@@ -169,16 +172,14 @@ fn stale(acks: &[Ack]) -> usize {
 mod tests {
     use super::*;
 
-    fn server(number: i64) -> Server {
-        Server(ServerStart {
-            timeline: number,
-            started_us: number,
-        })
+    /// Of a server that was started as the nth of its epoch.
+    fn of(epoch: i64, started_us: i64) -> Server {
+        Server(ServerStart { epoch, started_us })
     }
 
-    fn ack(server_number: i64, base: Instant, begun: u64, at: u64) -> Ack {
+    fn ack(epoch: i64, base: Instant, begun: u64, at: u64) -> Ack {
         Ack {
-            server: server(server_number),
+            server: of(epoch, 0),
             begun: base + Duration::from_millis(begun),
             at: base + Duration::from_millis(at),
         }
@@ -206,6 +207,25 @@ mod tests {
             ack(1, base, 65, 70),
         ];
         assert_eq!(stale(&both), 1);
+        // One of the past that was slow: it counts by its epoch, not by when it was heard of first.
+        let slow = [ack(2, base, 0, 10), ack(1, base, 20, 30)];
+        assert_eq!(stale(&slow), 1);
+        let slow = [ack(2, base, 20, 30), ack(1, base, 0, 40)];
+        assert_eq!(stale(&slow), 0);
+    }
+
+    #[test]
+    fn of_one_epoch_the_server_that_was_heard_of_last_is_the_newer() {
+        let base = Instant::now();
+        let again = Ack {
+            server: of(1, 7),
+            ..ack(1, base, 20, 30)
+        };
+        assert_eq!(stale(&[ack(1, base, 0, 10), again]), 0);
+        assert_eq!(
+            stale(&[ack(1, base, 0, 10), again, ack(1, base, 35, 40)]),
+            1
+        );
     }
 
     #[test]
@@ -238,7 +258,7 @@ mod tests {
         assert_eq!(seen.longest_wait, Duration::from_millis(295));
         assert_eq!(seen.gap, Some(Duration::from_millis(570)));
         assert_eq!(seen.silence, Duration::from_millis(580));
-        assert_eq!(seen.stale, 0);
+        assert_eq!(stale(&trace.acks()), 0);
         assert_eq!(trace.begun_since(at(550)), 2);
         assert_eq!(trace.seen(at(2000)).gap, None);
     }

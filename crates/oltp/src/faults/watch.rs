@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress};
 
-use crate::database::{Database, Watcher};
-use crate::postgres::{Logic, Postgres};
+use super::trace::{Ack, Server};
+use crate::database::{Database, ServerStart, Watcher};
+use crate::postgres::{EPOCH, Logic, Postgres, STARTED};
 
 /// A server is asked so often.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -19,9 +20,33 @@ const PROMPT: Duration = Duration::from_secs(1);
 
 const IS_PRIMARY: &str = "SELECT (NOT pg_is_in_recovery())::int::bigint";
 
+/// A server that is watched.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    /// The node that it is on.
+    pub(super) node: String,
+    /// Its database, past the listener.
+    pub(super) url: String,
+}
+
+/// A write of our own that a server has acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Probe {
+    pub(super) number: i64,
+    pub(super) node: String,
+    pub(super) ack: Ack,
+}
+
+/// A connection to a server that is watched.
+struct Asked {
+    watcher: Box<dyn Watcher>,
+    /// When its server was started: it ends with it.
+    started_us: i64,
+}
+
 /// Makes the table that probes go to.
 pub(super) fn prepare(database: &dyn Database) -> Result<(), LabError> {
-    database.execute("CREATE TABLE ashlar_probe (number bigint PRIMARY KEY)")
+    database.execute("CREATE TABLE ashlar_probe (number bigint PRIMARY KEY, epoch bigint NOT NULL)")
 }
 
 /// A time in which a server was a primary for certain.
@@ -34,17 +59,17 @@ struct Stretch {
 
 /// What was seen of all servers of a round.
 pub(super) struct Watch {
-    servers: Vec<String>,
+    servers: Vec<Watched>,
     stretches: Mutex<Vec<Stretch>>,
-    /// Probes that were acknowledged.
-    probes: Mutex<Vec<i64>>,
+    /// Those that were acknowledged.
+    probes: Mutex<Vec<Probe>>,
     next: AtomicI64,
     over: Arc<AtomicBool>,
 }
 
 impl Watch {
     /// Watches these; probes have numbers from this one on.
-    pub(super) fn new(servers: Vec<String>, first: i64) -> Self {
+    pub(super) fn new(servers: Vec<Watched>, first: i64) -> Self {
         Self {
             servers,
             stretches: Mutex::default(),
@@ -65,22 +90,23 @@ impl Watch {
     /// Asks one of them until it is over.
     pub(super) fn ask(&self, server: usize) {
         let progress = Progress::silent().until(Arc::clone(&self.over));
-        let Some(Ok(database)) = self
-            .servers
-            .get(server)
-            .map(|url| Postgres::new(url, Logic::Functions))
-        else {
+        let Some(watched) = self.servers.get(server) else {
+            return;
+        };
+        let Ok(database) = Postgres::new(&watched.url, Logic::Functions) else {
             return;
         };
         let database = database.until(&progress);
-        let mut connection: Option<Box<dyn Watcher>> = None;
+        let mut connection: Option<Asked> = None;
         let mut stretch: Option<Stretch> = None;
         while !self.over.load(Ordering::SeqCst) {
             let begun = Instant::now();
             if connection.is_none() {
-                connection = database.watcher().ok();
+                connection = database.watcher().ok().and_then(Asked::of);
             }
-            let answer = connection.as_mut().and_then(|c| self.look(c.as_mut()));
+            let answer = connection
+                .as_mut()
+                .and_then(|asked| self.look(asked, &watched.node));
             let now = Instant::now();
             let is_primary = answer == Some(true) && now - begun < PROMPT;
             match &mut stretch {
@@ -106,18 +132,22 @@ impl Watch {
     }
 
     /// Asks once, and has a primary take a write.
-    fn look(&self, connection: &mut dyn Watcher) -> Option<bool> {
-        let is_primary = connection.number(IS_PRIMARY).ok()? == 1;
+    fn look(&self, asked: &mut Asked, node: &str) -> Option<bool> {
+        let is_primary = asked.watcher.number(IS_PRIMARY).ok()? == 1;
         if is_primary {
             let number = self.next.fetch_add(1, Ordering::SeqCst);
-            let insert = format!("INSERT INTO ashlar_probe VALUES ({number}) RETURNING number");
-            connection.number(&insert).ok()?;
-            self.probes
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(number);
+            let ack = asked.write(number)?;
+            let node = node.to_owned();
+            let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+            probes.push(Probe { number, node, ack });
         }
         Some(is_primary)
+    }
+
+    /// All that were acknowledged.
+    pub(super) fn probes(&self) -> Vec<Probe> {
+        let probes = self.probes.lock();
+        probes.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn keep(&self, stretch: Option<Stretch>) {
@@ -145,7 +175,7 @@ impl Watch {
         for some in probes.chunks(1000) {
             let rows: Vec<String> = some
                 .iter()
-                .map(|number| format!("({number}::bigint)"))
+                .map(|probe| format!("({}::bigint)", probe.number))
                 .collect();
             let sql = format!(
                 "WITH told(n) AS (VALUES {}) SELECT count(*) FROM told LEFT JOIN ashlar_probe ON number = n \
@@ -155,6 +185,30 @@ impl Watch {
             missing += watcher.number(&sql)?.max(0).unsigned_abs() as usize;
         }
         Ok((probes.len(), missing))
+    }
+}
+
+impl Asked {
+    /// Nothing of a server that does not answer.
+    fn of(mut watcher: Box<dyn Watcher>) -> Option<Self> {
+        let started_us = watcher.number(&format!("SELECT {STARTED}")).ok()?;
+        Some(Self {
+            watcher,
+            started_us,
+        })
+    }
+
+    /// Has a primary take a write, which holds the epoch that it was taken in; nothing if it does not.
+    fn write(&mut self, number: i64) -> Option<Ack> {
+        let begun = Instant::now();
+        let insert = format!("INSERT INTO ashlar_probe SELECT {number}, {EPOCH} RETURNING epoch");
+        let epoch = self.watcher.number(&insert).ok()?;
+        let server = Server(ServerStart {
+            epoch,
+            started_us: self.started_us,
+        });
+        let at = Instant::now();
+        Some(Ack { server, begun, at })
     }
 }
 

@@ -9,6 +9,13 @@ use tokio_postgres::{Client, Config, Error, Statement};
 use super::blocking::{Driver, Refused, cancel, connect};
 use crate::database::{Failure, ServerStart};
 
+/// The epoch in which a server takes writes: `ashlar.epoch` if its start command has set it, otherwise the timeline. One that
+/// follows cannot tell its own.
+pub(crate) const EPOCH: &str = "coalesce(nullif(current_setting('ashlar.epoch', true), '')::bigint, \
+                                ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint)";
+/// When a server was started, in microseconds since 1970.
+pub(crate) const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1e6)::bigint";
+
 /// A connection. The client is dropped before its driver, which then says goodbye.
 pub(super) struct Connection {
     pub(super) client: Client,
@@ -68,12 +75,8 @@ impl Connection {
     pub(super) fn server_start(&self) -> Option<ServerStart> {
         let number = |sql| self.value::<i64>(sql).ok();
         Some(ServerStart {
-            timeline: number(
-                "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint",
-            )?,
-            started_us: number(
-                "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1e6)::bigint",
-            )?,
+            epoch: number(&format!("SELECT {EPOCH}"))?,
+            started_us: number(&format!("SELECT {STARTED}"))?,
         })
     }
 

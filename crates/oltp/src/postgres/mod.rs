@@ -23,6 +23,7 @@ use crate::aside::until_ready;
 use crate::database::{Database, Description, Loader, Session, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 use connection::{Connection, target, words};
+pub(crate) use connection::{EPOCH, STARTED};
 
 const TABLES: &str = include_str!("../../sql/postgres_tables.sql");
 const KEYS: &str = include_str!("../../sql/postgres_keys.sql");

@@ -100,6 +100,7 @@ fn verdict(result: &FaultsResult) -> Markup {
     let (acknowledged, missing) = (sum(|r| r.acknowledged), sum(|r| r.missing));
     let (probes, probes_missing) = (sum(|r| r.probes), sum(|r| r.probes_missing));
     let (stale, rounds) = (sum(|r| r.stale_acknowledged), sum(|_| 1));
+    let shared = sum(|r| r.epochs.iter().filter(|one| one.nodes.len() > 1).count());
     let inconsistent = sum(|r| usize::from(!r.consistency.failed().is_empty()));
     let unserved = sum(|r| usize::from(!r.served_again));
     let not_ready = sum(|r| usize::from(r.not_ready.is_some()));
@@ -110,9 +111,9 @@ fn verdict(result: &FaultsResult) -> Markup {
             table.checks { tbody {
                 (row(missing, "Every acknowledged new order, payment and delivery is there",
                     format!("{acknowledged} acknowledged, {missing} missing")))
-                (row(stale + probes_missing + both, "Never two primaries that take writes",
-                    format!("{probes} writes past the listener, {probes_missing} of them missing; {stale} acknowledged by \
-                        an older primary beside a newer one; {both} rounds in which two servers of one volume took \
+                (row(stale + shared + probes_missing + both, "Never two primaries that take writes",
+                    format!("{probes} writes past the listener, {probes_missing} of them missing; {stale} writes of \
+                        an older primary beside a newer one; {shared} epochs in which two nodes took writes; {both} rounds in which two servers of one volume took \
                         writes at once")))
                 (row(inconsistent, "Conditions 1 to 12 after every round", format!("{inconsistent} of {rounds} failed")))
                 (row(unserved, "Clients were served again", format!("{unserved} of {rounds} rounds were not")))

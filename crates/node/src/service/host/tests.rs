@@ -6,6 +6,8 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::*;
 
+const EPOCH: u64 = 7;
+
 /// A service, and the folder that has everything of it.
 struct World {
     host: Host,
@@ -34,7 +36,10 @@ impl World {
             volumes: vec!["tank/s".into()],
             mounts: vec![at("mnt")],
             user: None,
-            start: format!("touch {}; exec sleep 100", at("start").display()),
+            start: format!(
+                "echo $ASHLAR_EPOCH > {}; exec sleep 100",
+                at("start").display()
+            ),
             drain: touch("drain"),
             stop: touch("stop"),
             ready: None,
@@ -101,12 +106,14 @@ fn what_was_ordered_before_it_was_taken_down_does_nothing_after() {
 
     // It has come up again when the threads that were given up come to it.
     world.mount();
-    assert!(host.start(order).is_err());
+    assert!(host.start(order, EPOCH).is_err());
     assert!(!world.has_run("start"), "it was started");
-    host.start(host.fences.order()).expect("started");
+    host.start(host.fences.order(), EPOCH).expect("started");
+    let told = std::fs::read_to_string(world.dir.path().join("start"));
+    assert_eq!(told.expect("it has run"), format!("{EPOCH}\n"));
     let ended = [
         host.mount(order),
-        host.start(order),
+        host.start(order, EPOCH),
         host.drain(order),
         host.stop(order),
         host.kill(order),
@@ -133,7 +140,7 @@ fn what_was_ordered_before_it_was_taken_down_does_nothing_after() {
     }
     assert!(world.has_run("drain") && world.has_run("ashlar-detach"));
     assert!(!host.group.is_alive() && !host.are_mounted());
-    let why = host.start(order).expect_err("nothing is mounted");
+    let why = host.start(order, EPOCH).expect_err("nothing is mounted");
     assert!(why.contains("nothing is mounted on"), "{why}");
 }
 
@@ -145,7 +152,7 @@ fn no_process_is_left_wherever_a_start_is_when_it_is_taken_down() {
     let world = World::new(None);
     for round in 0..60 {
         let (host, order) = (world.host.clone(), world.host.fences.order());
-        let starting = std::thread::spawn(move || host.start(order));
+        let starting = std::thread::spawn(move || host.start(order, EPOCH));
         std::thread::sleep(Duration::from_micros(150 * round));
         world.host.strike();
         world.host.group.kill_by(|| Ok(())).expect("gone");
@@ -163,14 +170,14 @@ fn it_is_killed_before_its_address_is_waited_for_and_a_start_that_waits_does_not
     let world = World::new(Some("192.0.2.50/24%none-such"));
     let mut before = world.host.clone();
     before.address = None;
-    before.start(before.fences.order()).expect("started");
+    before.start(before.fences.order(), EPOCH).expect("started");
     eventually("it runs", || world.has_run("start"));
     world.forget_run("start");
     let address = world.host.address.as_ref().expect("it has one");
     address.want();
     let busy = address.busy();
     let (host, order) = (world.host.clone(), world.host.fences.order());
-    let starting = std::thread::spawn(move || host.start(order));
+    let starting = std::thread::spawn(move || host.start(order, EPOCH));
     std::thread::sleep(Duration::from_millis(50));
     let host = world.host.clone();
     let fencing = std::thread::spawn(move || host.fence());
@@ -193,7 +200,10 @@ fn one_that_fails_at_once_was_not_started() {
     let mut world = World::new(None);
     world.host.service.start = "echo no such thing >&2; exit 7".into();
     for _ in 0..10 {
-        let why = world.host.start(world.host.fences.order()).expect_err("7");
+        let why = world
+            .host
+            .start(world.host.fences.order(), EPOCH)
+            .expect_err("7");
         assert!(
             why.contains("exit status: 7") && why.contains("no such thing"),
             "{why}"
