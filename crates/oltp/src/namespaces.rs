@@ -7,6 +7,8 @@ use std::process::Command;
 use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
 
+use crate::processes;
+
 /// Where `ip` keeps namespaces that have names.
 const NAMED: &str = "/run/netns";
 /// The name of the hub's namespace, behind the prefix.
@@ -106,6 +108,11 @@ impl Namespaces {
     /// The same of the hub's.
     pub fn hub(&self) -> PathBuf {
         self.path(HUB)
+    }
+
+    /// What runs in one, whatever has started it.
+    pub fn processes(&self, name: &str) -> Vec<u32> {
+        processes::in_network(&self.path(name))
     }
 
     /// The words before a command that make it run in one.

@@ -58,12 +58,31 @@ pub fn start(command: &mut Command) -> Result<(), LabError> {
 
 /// Other processes that work in one of these folders or below.
 pub fn working_in(folders: &[PathBuf]) -> Vec<u32> {
+    others(|pid| is_in(pid, folders))
+}
+
+/// Other processes whose network is that of a namespace, whatever they are.
+pub(crate) fn in_network(namespace: &Path) -> Vec<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let number = |path: &Path| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|file| (file.dev(), file.ino()))
+    };
+    let Some(wanted) = number(namespace) else {
+        return Vec::new();
+    };
+    others(|pid| {
+        let its = number(Path::new(&format!("/proc/{pid}/ns/net")));
+        its == Some(wanted) && state(pid) != Some('Z')
+    })
+}
+
+fn others(is_one: impl Fn(u32) -> bool) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let own = std::process::id();
-    numbers
-        .filter(|&pid| pid != own && is_in(pid, folders))
-        .collect()
+    numbers.filter(|&pid| pid != own && is_one(pid)).collect()
 }
 
 fn is_in(pid: u32, folders: &[PathBuf]) -> bool {
@@ -115,10 +134,14 @@ fn stat(pid: u32, index: usize) -> Option<String> {
 
 /// Does it to all of them, and to those that they start meanwhile.
 pub fn signal(folders: &[PathBuf], sign: Sign) {
+    signal_all(&|| working_in(folders), sign);
+}
+
+fn signal_all(find: &dyn Fn() -> Vec<u32>, sign: Sign) {
     let mut seen = 0;
     // Twice the same number: none was started between.
     loop {
-        let found = working_in(folders);
+        let found = find();
         for &pid in &found {
             // One that has ended meanwhile is as good.
             let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, sign.signal()));
@@ -135,10 +158,18 @@ pub fn signal(folders: &[PathBuf], sign: Sign) {
 /// # Errors
 /// One does not go.
 pub fn end(folders: &[PathBuf]) -> Result<(), LabError> {
+    end_all(&|| working_in(folders))
+}
+
+/// Ends all that are found, again and again, and waits until none is.
+///
+/// # Errors
+/// One does not go.
+pub fn end_all(find: &dyn Fn() -> Vec<u32>) -> Result<(), LabError> {
     let begun = Instant::now();
     loop {
-        signal(folders, Sign::Kill);
-        let left = working_in(folders);
+        signal_all(find, Sign::Kill);
+        let left = find();
         match left.first() {
             None => return Ok(()),
             Some(pid) if begun.elapsed() > GONE_WITHIN => {

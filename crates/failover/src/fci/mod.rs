@@ -257,8 +257,8 @@ impl System for FciSystem {
 
     fn told(&self) -> String {
         "PostgreSQL as a service on a replicated volume, two nodes with a member of etcd each, and a witness, etcd's third; \
-         HAProxy as the listener, which asks each node's daemon. stop-node stops etcd, the daemon and what is between \
-         it and the file system, not the database and its guard"
+         HAProxy as the listener, which asks each node's daemon. kill-node kills all that runs on the node, and etcd; \
+         stop-node stops etcd, the daemon and what is between it and the file system, not the database and its guard"
             .into()
     }
 
@@ -293,7 +293,7 @@ impl System for FciSystem {
         match fault {
             Fault::KillDatabase => self.kill_database(primary),
             Fault::KillDaemon => self.nodes.kill_daemon(primary),
-            Fault::KillNode => seats.iter().try_for_each(|seat| self.nodes.kill(seat)),
+            Fault::KillNode => self.nodes.cut_power(&seats),
             Fault::StopNode => {
                 seats
                     .iter()

@@ -256,6 +256,20 @@ impl Nodes {
         processes::end(&[self.folder(seat)])
     }
 
+    /// Ends all that runs at these seats at once, as where their power is lost: also what a daemon has started that works
+    /// elsewhere, its services and their guards. On ports of 127.0.0.1 that is not found.
+    ///
+    /// # Errors
+    /// A process does not end.
+    pub fn cut_power(&self, seats: &[Seat]) -> Result<(), LabError> {
+        let at = |seat: &Seat| {
+            let mut all = self.processes(seat);
+            all.extend(self.network.processes(seat));
+            all
+        };
+        processes::end_all(&|| seats.iter().flat_map(at).collect())
+    }
+
     /// Ends all that runs at once, nodes and etcd.
     ///
     /// # Errors
@@ -346,5 +360,61 @@ fn remove(result: std::io::Result<()>, path: &Path) -> Result<(), LabError> {
             Err(LabError::caused(path.display(), error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use ashlar_oltp::namespaces::Namespaces;
+
+    use super::*;
+
+    /// What a daemon has started is not below its folder, as a database on a volume or a guard.
+    #[test]
+    fn where_the_power_is_cut_nothing_runs_any_more_wherever_it_works() {
+        if !rustix::process::geteuid().is_root() {
+            let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+            assert!(!is_ci, "it is not root");
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let names = ["a".to_owned(), "b".to_owned()];
+        let prefix = Namespaces::prefix_of(dir.path());
+        let nodes = Nodes {
+            dir: dir.path().to_owned(),
+            network: Network::namespaces(prefix, &names, 1),
+            names: names.into(),
+            drives: 0,
+            drive_bytes: 0,
+            etcd: 1,
+            has_switches: false,
+        };
+        nodes.network.bring().expect("namespaces");
+        let sleeper = |name: &str| {
+            let words = nodes.network.entered(&Seat::node(name));
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).args(["sleep", "100"]);
+            command.current_dir("/").spawn().expect("sleep")
+        };
+        let (mut killed, mut other) = (sleeper("a"), sleeper("b"));
+        let begun = Instant::now();
+        let is_up = |name: &str| !nodes.network.processes(&Seat::node(name)).is_empty();
+        while !(is_up("a") && is_up("b")) {
+            assert!(begun.elapsed() < READY_WITHIN, "both are there");
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let cut = nodes.cut_power(&[Seat::node("a"), Seat::Etcd(0)]);
+        let ended = killed.try_wait().expect("ours");
+        let stays = other.try_wait().expect("ours").is_none();
+        for child in [&mut killed, &mut other] {
+            let _ = child.kill();
+            child.wait().expect("ours");
+        }
+        nodes.network.remove().expect("removed");
+        cut.expect("cut");
+        assert!(ended.is_some(), "it runs on");
+        assert!(stays, "it is another node's");
     }
 }

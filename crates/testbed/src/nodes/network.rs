@@ -217,6 +217,14 @@ impl Network {
         entered.map_err(|error| LabError::caused(path.display(), error))
     }
 
+    /// What runs at a seat, whatever has started it; nothing is known of it on ports of 127.0.0.1.
+    pub(super) fn processes(&self, seat: &Seat) -> Vec<u32> {
+        match self {
+            Self::Namespaces { namespaces, .. } => namespaces.processes(seat.name()),
+            Self::Loopback { .. } => Vec::new(),
+        }
+    }
+
     fn apart(&self) -> Result<&Namespaces, LabError> {
         match self {
             Self::Namespaces { namespaces, .. } => Ok(namespaces),
