@@ -291,15 +291,19 @@ impl Rig {
 
     /// What a load balancer is told.
     fn health(&self, node: usize, service: &str) -> u16 {
+        self.get(node, &format!("/v1/services/{service}")).0
+    }
+
+    /// What a node's API answers: its status, and all of it.
+    fn get(&self, node: usize, path: &str) -> (u16, String) {
         let socket = self.path(self.nodes[node].name).join("api.sock");
         let mut stream = std::os::unix::net::UnixStream::connect(socket).expect("the API");
-        let request =
-            format!("GET /v1/services/{service} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("an answer");
         let number = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
-        number.expect("a status")
+        (number.expect("a status"), answer)
     }
 
     pub(super) fn await_in_sync(&self, node: usize, volume: &str) {
@@ -327,7 +331,7 @@ impl Rig {
     }
 
     /// Waits until the service has acknowledged something anew.
-    fn await_progress(&self) {
+    pub(super) fn await_progress(&self) {
         let acknowledged = || lines(&self.path("acknowledged")).len();
         let before = acknowledged();
         eventually("it works", || acknowledged() > before + 2);
@@ -358,14 +362,14 @@ impl Drop for Rig {
     }
 }
 
-fn lines(path: &Path) -> Vec<String> {
+pub(super) fn lines(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
 /// Each writer has a number of its own. What it has written is followed by nothing of one before it, and all that it
-/// has acknowledged is there.
-fn check_written(written: &[String], acknowledged: &[String]) {
+/// has acknowledged is there. Who has written, in order.
+pub(super) fn check_order<'a>(written: &'a [String], acknowledged: &[String]) -> Vec<&'a str> {
     let mut writers: Vec<&str> = Vec::new();
     for line in written {
         let writer = line.split(' ').next().expect("a number");
@@ -384,10 +388,7 @@ fn check_written(written: &[String], acknowledged: &[String]) {
             "{line:?} was acknowledged and is not there"
         );
     }
-    assert!(
-        writers.len() >= 4,
-        "it has run on each node twice: {writers:?}"
-    );
+    writers
 }
 
 #[test]
@@ -478,6 +479,17 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     let left = rig.becomes(A, "s", "elsewhere");
     eventually("the other knows", || rig.show(A, "s")["node"] == "b");
     assert!(left["moves"].as_u64() >= Some(1), "{left}");
+    let told = rig.get(B, "/metrics").1;
+    let figure = |name: &str| {
+        let start = format!("ashlar_service_{name}{{service=\"s\"}} ");
+        let line = told.lines().find_map(|line| line.strip_prefix(&start));
+        line.and_then(|value| value.parse::<f64>().ok())
+    };
+    assert!(figure("moves_total") >= Some(1.0), "{told}");
+    assert_eq!(
+        figure("last_gap_seconds"),
+        moved["last_gap_seconds"].as_f64()
+    );
     let went = rig.last_event(A, "s");
     assert_eq!(
         (&went["kind"], &went["node"]),
@@ -515,7 +527,12 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     let inside = rig.nodes[A].mounts.id();
     let inside = PathBuf::from(format!("/proc/{inside}/root{mount}/written"));
     let before = lines(Path::new(&acknowledged));
-    check_written(&lines(&inside), &before);
+    let written = lines(&inside);
+    let writers = check_order(&written, &before);
+    assert!(
+        writers.len() >= 4,
+        "it has run on each node twice: {writers:?}"
+    );
     // Each was told its epoch, which grows.
     let told = lines(&epochs);
     let told: Vec<u64> = told

@@ -10,6 +10,7 @@ mod cluster;
 mod guard;
 mod nodes;
 mod postgres;
+mod zombie;
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
