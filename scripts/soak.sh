@@ -3,6 +3,7 @@
 # And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50), and on an attached volume through 24 rounds of
 # kill -9, behind a cache through 100 (tests, at full length).
 # SOAK_ROUNDS (100) of every fault under an instance on a volume with copies (root, and what `setup.sh test` installs): hours.
+# Faults that are in soak-out/faults are not done again.
 # SOAK_SEEDS (100000), SOAK_PROFILE_SEEDS (20000), SOAK_ENGINE_SEEDS (1000000), SOAK_FAULTS (500), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail
 bin=$(realpath "${1:?usage: soak.sh BINARY}")
@@ -22,11 +23,7 @@ done
 rm -rf "$cluster"
 if [ "$(id -u)" = 0 ]; then
     echo "== faults under a database on a volume with copies: nothing acknowledged may be lost"
-    fci=$(mktemp -d)
-    chmod 755 "$fci"
-    "$bin" lab failover --topology fci --rounds "${SOAK_ROUNDS:-100}" --before 2s --after 3s --seed "$first" --dir "$fci" --out "$fci/out" \
-        --fault kill-database,kill-daemon,kill-node,stop-node,cut-network,drive-dies,drive-hangs,etcd-down,move
-    rm -rf "$fci"
+    scripts/soak-faults.sh "$bin" soak-out/faults
 else
     echo "== faults under a database on a volume with copies: SKIPPED, needs root"
 fi

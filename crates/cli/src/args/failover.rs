@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ashlar_oltp::faults::{Fault, Topology};
+use ashlar_oltp::faults::{Fault, Limit, Topology};
 use clap::Args;
 
 use super::cluster::TuningWord;
@@ -48,6 +48,15 @@ pub(crate) struct FailoverArguments {
     /// How often each fault, with --fault
     #[arg(long, default_value_t = 3, value_name = "N", requires = "faults")]
     pub(crate) rounds: u32,
+
+    /// How many seconds clients may not be served, as the median of a fault's rounds; exit code 1 if it is longer
+    #[arg(
+        long,
+        value_delimiter = ',',
+        requires = "faults",
+        value_name = "FAULT=SECONDS,…"
+    )]
+    pub(crate) at_most: Vec<Limit>,
 
     /// Transactions a second that are due, by all clients together, with --fault
     #[arg(long, default_value_t = 50.0, value_name = "N", requires = "faults")]

@@ -30,6 +30,7 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
         before: time("--before", &arguments.before)?,
         hold: time("--hold", &arguments.hold)?,
         after: time("--after", &arguments.after)?,
+        limits: arguments.at_most.clone(),
         logic: logic(arguments.sql),
         seed: arguments.seed,
     };

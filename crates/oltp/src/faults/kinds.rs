@@ -46,6 +46,15 @@ pub enum Fault {
     Move,
 }
 
+/// How long clients may not be served in a fault, as the median of its rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// In which.
+    pub fault: Fault,
+    /// Seconds.
+    pub gap_s: f64,
+}
+
 impl Fault {
     /// All of them.
     pub const ALL: [Self; 9] = [
@@ -193,6 +202,21 @@ impl FromStr for Fault {
     }
 }
 
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text}: must be a fault and seconds, such as kill-node=8");
+        let (fault, seconds) = text.split_once('=').ok_or_else(wrong)?;
+        let gap_s: f64 = seconds.parse().map_err(|_| wrong())?;
+        if !(gap_s > 0.0 && gap_s.is_finite()) {
+            return Err(wrong());
+        }
+        let fault = fault.parse()?;
+        Ok(Self { fault, gap_s })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +232,19 @@ mod tests {
             assert_eq!(topology.word().parse(), Ok(topology));
             let json = serde_json::to_string(&topology).expect("JSON");
             assert_eq!(json, format!("\"{topology}\""));
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_fault_and_seconds() {
+        let limit = Limit {
+            fault: Fault::Move,
+            gap_s: 1.5,
+        };
+        assert_eq!("move=1.5".parse(), Ok(limit));
+        for wrong in ["move", "move=", "move=0", "move=-1", "move=inf", "away=1"] {
+            let why = wrong.parse::<Limit>().expect_err(wrong);
+            assert!(why.contains("must be"), "{why}");
         }
     }
 

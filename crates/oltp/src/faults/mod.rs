@@ -20,7 +20,7 @@ use std::time::Duration;
 use ashlar_lab::{LabError, Machine, Progress};
 
 pub use epochs::Epoch;
-pub use kinds::{Fault, Topology};
+pub use kinds::{Fault, Limit, Topology};
 pub use result::{Cell, FaultsResult, Round};
 pub use system::{GroupSystem, StandaloneSystem, System};
 
@@ -47,6 +47,8 @@ pub struct FaultsPlan {
     pub hold: Duration,
     /// Load after what was broken is mended.
     pub after: Duration,
+    /// How long clients may not be served.
+    pub limits: Vec<Limit>,
     /// Where the logic runs.
     pub logic: Logic,
     /// Seed of data and inputs.

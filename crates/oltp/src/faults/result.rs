@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FaultsPlan;
 use super::epochs::Epoch;
-use super::kinds::{Fault, Topology};
+use super::kinds::{Fault, Limit, Topology};
 use crate::check::Consistency;
 use crate::database::Description;
 use crate::ledger::Count;
@@ -29,6 +29,9 @@ pub struct FaultsResult {
     /// Seconds for which all of etcd is down, where that is a fault; absent in old results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_s: Option<f64>,
+    /// What the medians of gaps were to be at most, if that was said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_most: Vec<Limit>,
     /// Seed of data and inputs.
     pub seed: u64,
     /// The longest gap of all rounds, milliseconds.
@@ -263,6 +266,7 @@ impl FaultsResult {
             users: plan.users,
             rate: plan.rate,
             hold_s: Some(plan.hold.as_secs_f64()),
+            at_most: plan.limits.clone(),
             seed: plan.seed,
             ..Self::default()
         }
@@ -315,7 +319,24 @@ impl FaultsResult {
                 }
             }
         }
+        for (cell, limit) in self.too_slow() {
+            let gap = cell.spread(|round| round.gap_s).median;
+            found.push(format!(
+                "{}, {}: clients were not served for {gap:.2} s (median), and {} s were to be the most",
+                cell.topology, cell.fault, limit.gap_s
+            ));
+        }
         (!found.is_empty()).then(|| found.join("\n"))
+    }
+
+    /// Faults whose gaps are longer than was said.
+    fn too_slow(&self) -> impl Iterator<Item = (&Cell, &Limit)> {
+        let of = |cell: &Cell| self.at_most.iter().find(|one| one.fault == cell.fault);
+        let limited = self
+            .cells
+            .iter()
+            .filter_map(move |cell| Some((cell, of(cell)?)));
+        limited.filter(|(cell, limit)| cell.spread(|round| round.gap_s).median > limit.gap_s)
     }
 
     /// A fault in words, with how long it lasts where that was said.
@@ -390,7 +411,7 @@ mod tests {
     fn each_kind_of_harm_is_a_complaint() {
         assert_eq!(good().complaint(), None);
         type Harm = fn(&mut Round);
-        let harm: [(&str, Harm); 5] = [
+        let harm: [(&str, Harm); 6] = [
             ("not ready", |round| {
                 round.not_ready = Some("it is not ready".into())
             }),
@@ -440,6 +461,31 @@ mod tests {
             assert_eq!(told.is_some(), is_wrong, "{topology}: {told:?}");
             assert!(told.is_none_or(|told| told.contains("at once")));
         }
+    }
+
+    #[test]
+    fn gaps_that_are_longer_than_was_said_are_a_complaint() {
+        let mut result = FaultsResult {
+            at_most: vec!["move=1.5".parse().expect("a limit")],
+            ..FaultsResult::default()
+        };
+        for gap_s in [1.0, 9.0, 1.4] {
+            for fault in [Fault::Move, Fault::KillNode] {
+                result.add((Topology::Fci, fault), Round { gap_s, ..good() });
+            }
+        }
+        assert_eq!(result.what_is_wrong(), None, "the median counts");
+        let slow = Round {
+            gap_s: 1.8,
+            ..good()
+        };
+        result.add((Topology::Fci, Fault::Move), slow.clone());
+        result.add((Topology::Fci, Fault::Move), slow);
+        let told = result.what_is_wrong().expect("too long");
+        assert_eq!(
+            told,
+            "fci, move: clients were not served for 1.80 s (median), and 1.5 s were to be the most"
+        );
     }
 
     #[test]
