@@ -7,7 +7,7 @@ mod typed;
 mod versus;
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::{ashlar, eventually, has_postgresql, is_there, lab, ok, open_folder};
 use serde_json::Value;
@@ -176,9 +176,10 @@ fn a_fault_is_seen_by_clients_and_nothing_is_lost() {
     }
 }
 
-/// An instance on a volume with two copies, whose daemon is killed under its clients: the other node serves.
+/// An instance on a volume with two copies whose daemon is killed under its clients, whose drives die, and whose drives
+/// hang while its kernel lives: the other node serves.
 #[test]
-fn an_instance_moves_when_its_daemon_is_killed_and_nothing_is_lost() {
+fn an_instance_moves_when_its_daemon_or_its_drives_fail_and_nothing_is_lost() {
     if !has_group() || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -187,11 +188,25 @@ fn an_instance_moves_when_its_daemon_is_killed_and_nothing_is_lost() {
     std::fs::create_dir(dir.join("place")).expect("made");
     let (code, said) = words(
         dir,
-        "failover --topology fci --fault kill-daemon --rounds 1 --before 1s --after 1s --users 4 --dir place --out o",
+        "failover --topology fci --fault kill-daemon,drive-dies,drive-hangs --rounds 1 --before 1s --after 1s --users 4 \
+         --dir place --out o",
     );
     assert_eq!(code, 0, "{said}");
     let result = result(dir, "o");
-    let round = &result["cells"][0]["rounds"][0];
+    let cells = result["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 3, "{result}");
+    for cell in cells {
+        moved_and_lost_nothing(&cell["rounds"][0]);
+    }
+    assert!(result["verified_blocks"].as_u64() > Some(1000), "{result}");
+    let left: Vec<_> = std::fs::read_dir(dir.join("place"))
+        .expect("list")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Its clients are served by another node, and there is all that they and we were told.
+fn moved_and_lost_nothing(round: &Value) {
     let number = |key: &str| round[key].as_f64().expect("a number");
     assert!(round["moved"] == true && number("gap_s") > 0.0, "{round}");
     assert!(
@@ -208,25 +223,19 @@ fn an_instance_moves_when_its_daemon_is_killed_and_nothing_is_lost() {
     }
     // Every write is traced to the epoch of the volume: one of each node, the other node's the higher.
     let epochs = round["epochs"].as_array().expect("epochs");
-    let of = |key: &str| {
-        epochs
-            .iter()
-            .map(|one| one[key].as_u64().expect("a number"))
+    let of = |key: &str| -> Vec<u64> {
+        let value = |one: &Value| one[key].as_u64().expect("a number");
+        epochs.iter().map(value).collect()
     };
     assert!(epochs.len() >= 2 && of("epoch").is_sorted_by(|one, next| one < next));
-    assert_eq!(of("probes").sum::<u64>(), number("probes") as u64);
-    assert!(of("transactions").all(|count| count > 0), "{round}");
+    assert_eq!(of("probes").iter().sum::<u64>(), number("probes") as u64);
+    assert!(of("transactions").iter().all(|&count| count > 0), "{round}");
     let nodes = epochs.iter().map(|one| one["nodes"].to_string());
     let (from, to) = (&round["from"], &round["to"]);
     assert_eq!(
         nodes.collect::<Vec<_>>(),
         [format!("[{from}]"), format!("[{to}]")]
     );
-    assert!(result["verified_blocks"].as_u64() > Some(1000), "{result}");
-    let left: Vec<_> = std::fs::read_dir(dir.join("place"))
-        .expect("list")
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
 }
 
 /// From its start to its end, with a starter that is killed half way first.
@@ -372,6 +381,49 @@ fn a_scenario_has_its_groups_kept() {
         let mut left = std::fs::read_dir(dir.join(name)).expect("list");
         assert!(left.next().is_none() && working_in(&dir.join(name)).is_empty());
     }
+}
+
+/// The long rounds, with a program in place of ours that ends as it is told.
+#[test]
+fn long_rounds_go_on_with_the_fault_at_which_they_were_interrupted() {
+    use std::os::unix::fs::PermissionsExt;
+    let room = open_folder();
+    let dir = room.path();
+    let program = dir.join("program");
+    let text = "#!/bin/sh\n\
+                for word; do\n\
+                case $last in --fault) fault=$word ;; --out) out=$word ;; esac\n\
+                last=$word\n\
+                done\n\
+                cd \"$(dirname \"$0\")\" && echo $fault >> calls && mkdir -p $out && exit $(cat $fault)\n";
+    std::fs::write(&program, text).expect("written");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("set");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/soak-faults.sh");
+    let run = |codes: [u8; 4]| {
+        let faults = ["kill-node", "cut-network", "move", "stop-node"];
+        for (fault, code) in faults.iter().zip(codes) {
+            std::fs::write(dir.join(fault), code.to_string()).expect("written");
+        }
+        let _ = std::fs::remove_file(dir.join("calls"));
+        let mut command = Command::new(script);
+        command.arg(&program).arg(dir.join("out"));
+        command
+            .env("SOAK_FAULTS_OF", faults.join(" "))
+            .env("SOAK_DIR", dir);
+        let code = command.output().expect("it runs").status.code();
+        let calls = std::fs::read_to_string(dir.join("calls")).unwrap_or_default();
+        (code, calls.replace('\n', " "))
+    };
+    // One loses something, the next is interrupted.
+    let wanted = (Some(3), "kill-node cut-network move ".into());
+    assert_eq!(run([0, 1, 3, 0]), wanted);
+    let kept = |name: &str| dir.join("out").join(name).exists();
+    assert!(kept("kill-node") && kept("cut-network.failed") && !kept("move"));
+    let wanted = (Some(1), "cut-network move stop-node ".into());
+    assert_eq!(run([0, 1, 0, 0]), wanted);
+    assert_eq!(run([0, 0, 0, 0]), (Some(0), "cut-network ".into()));
+    assert_eq!(run([1, 1, 1, 1]), (Some(0), String::new()));
 }
 
 /// Every fault of a group, in rounds: minutes.
