@@ -96,6 +96,9 @@ pub struct Config {
     /// The portal of this host's own node, one of ours: it is taken for a while though another is better, so that
     /// ownership comes to where the host is.
     pub prefers: Option<String>,
+    /// Paths by which a target hands commands on to another are taken, if there is no better one. Without, commands wait
+    /// until a target that has the namespace itself says so.
+    pub forwards: bool,
     /// This host has reserved the namespace. When another takes that away everything fails, for good.
     pub holds_reservation: bool,
     /// Once connected, only [`loss`](Self::loss) ends the patience: a target that refuses us, or puts
@@ -123,6 +126,7 @@ impl Config {
             replay: Replay::All,
             discovers: false,
             prefers: None,
+            forwards: true,
             holds_reservation: false,
             patient: false,
         }

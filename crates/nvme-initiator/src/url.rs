@@ -39,7 +39,8 @@ fn wrong<T>(message: impl Into<String>) -> Result<T, UrlError> {
 ///
 /// Options: `ns` (namespace identifier), `hdgst`, `ddgst` (`on`, `off`), `queues` (1 to 64),
 /// `depth` (1 to 1024), `kato`, `timeout`, `loss` (durations such as `500ms`, `15s`, `2m`), `replay`
-/// (`all`, `reads`, `none`), `discover` (`on`, `off`), `prefer` (one of the addresses), `hostnqn`. `host` is who we are unless `hostnqn` says otherwise.
+/// (`all`, `reads`, `none`), `discover` (`on`, `off`), `prefer` (one of the addresses), `forwards` (`on`, `off`: non-optimized paths are not
+/// taken), `hostnqn`. `host` is who we are unless `hostnqn` says otherwise.
 ///
 /// # Errors
 /// Names the piece that is missing or wrong.
@@ -152,6 +153,7 @@ fn set(config: &mut Config, name: &str, value: &str) -> Result<(), UrlError> {
         "loss" => config.loss = duration(name, value)?,
         "replay" => config.replay = replay(value)?,
         "prefer" => config.prefers = Some(address(value)?),
+        "forwards" => config.forwards = switch(name, value)?,
         "discover" => config.discovers = switch(name, value)?,
         "hostnqn" => {
             check_nqn("hostnqn", value)?;
@@ -160,7 +162,7 @@ fn set(config: &mut Config, name: &str, value: &str) -> Result<(), UrlError> {
         _ => {
             return wrong(format!(
                 "unknown option '{name}' (ns, hdgst, ddgst, queues, depth, kato, timeout, loss, \
-                 replay, discover, prefer, hostnqn)"
+                 replay, discover, prefer, forwards, hostnqn)"
             ));
         }
     }
@@ -246,11 +248,13 @@ mod tests {
     #[test]
     fn every_option_is_understood() {
         let url = "nvme-tcp://[::1]:4421/nqn.2026-01.test:s?ns=2&hdgst=on&ddgst=on&queues=2\
-                   &kato=5s&timeout=1500ms&loss=2m&replay=reads&discover=on&hostnqn=nqn.2026-01.test:h&depth=32";
+                   &kato=5s&timeout=1500ms&loss=2m&replay=reads&discover=on&forwards=off&hostnqn=nqn.2026-01.test:h&depth=32";
         let config = parse(url, &host()).expect("valid");
         assert_eq!(config.address, "[::1]:4421");
         assert_eq!((config.nsid, config.queues, config.depth), (Some(2), 2, 32));
-        assert!(config.digests.header && config.digests.data && config.discovers);
+        assert!(
+            config.digests.header && config.digests.data && config.discovers && !config.forwards
+        );
         assert_eq!(config.keep_alive, Duration::from_secs(5));
         assert_eq!(config.timeout, Duration::from_millis(1500));
         assert_eq!(config.loss, Duration::from_secs(120));

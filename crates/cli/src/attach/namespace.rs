@@ -145,7 +145,8 @@ fn fabrics(config: &Config, facts: &NamespaceFacts) -> Result<Fabrics, Failure> 
         address: addresses
             .next()
             .ok_or_else(|| unknown("has no address".into()))?,
-        has_other_paths: !config.others.is_empty(),
+        // Nor would the kernel wait where commands are handed on.
+        has_other_paths: !config.others.is_empty() || !config.forwards,
         nqn: config.nqn.clone(),
         nsid: facts.nsid,
         host_nqn: config.host.nqn.clone(),
@@ -222,7 +223,10 @@ fn of_pool(
         volume.nsid,
     );
     let mut url = format!("{}{addresses}/{nqn}?ns={nsid}", url::SCHEME);
-    if volume.replication.is_some() && !arguments.here {
+    if volume.replication.is_some() && arguments.here {
+        // What comes late is not to reach the next owner by way of this node.
+        url.push_str("&forwards=off");
+    } else if volume.replication.is_some() {
         // Its nodes may be others tomorrow.
         url.push_str("&discover=on");
         url.push_str(&home(&volume, arguments));

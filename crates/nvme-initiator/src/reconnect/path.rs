@@ -97,8 +97,7 @@ impl Path {
 
     /// The namespace is reached this way, as well as may be.
     pub(super) fn reaches(&self) -> bool {
-        let good = [AnaState::Optimized, AnaState::NonOptimized];
-        !self.let_go && self.state().is_some_and(|state| good.contains(&state))
+        !self.let_go && self.state().and_then(|state| self.class(state)).is_some()
     }
 
     /// Takes no more commands, and goes when it has none.
@@ -197,13 +196,20 @@ impl Path {
         if now < self.avoided_until || self.let_go {
             return None;
         }
-        let class = match self.state()? {
-            AnaState::Optimized => 0,
-            AnaState::NonOptimized => 1,
-            AnaState::Inaccessible | AnaState::PersistentLoss | AnaState::Change => return None,
-        };
+        let class = self.class(self.state()?)?;
         let since = self.association.as_ref().map(Association::path_since);
         Some((class, Reverse(since.unwrap_or(Moment::ORIGIN))))
+    }
+
+    /// Whether commands may go where the namespace is reached so; what is better has the lower number.
+    fn class(&self, state: AnaState) -> Option<u8> {
+        // Until it is known anew it may be that they are handed on.
+        let is_known = || !self.association.as_ref().is_some_and(Association::is_asked);
+        match state {
+            AnaState::Optimized if self.config.forwards || is_known() => Some(0),
+            AnaState::NonOptimized if self.config.forwards => Some(1),
+            _ => None,
+        }
     }
 
     /// A command was refused for the path's sake.

@@ -76,6 +76,26 @@ fn the_best_path_is_taken_and_left_when_the_target_says_so() {
     assert_eq!(taken(&mut rig), [0]);
 }
 
+/// Whoever is not to follow the owner must not have it done by the target either.
+#[test]
+fn where_nothing_may_be_handed_on_commands_wait_for_a_path_that_needs_none_to_do_so() {
+    let stays = |config: &mut Config| config.forwards = false;
+    let mut rig = rig_with([OPTIMIZED, AnaState::NonOptimized], stays);
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    assert_eq!((rig.results(), taken(&mut rig)), (vec![(1, None)], vec![0]));
+    rig.world.turn(0, AnaState::NonOptimized);
+    rig.run(SHORT);
+    write(&mut rig, 2);
+    rig.read(3);
+    rig.run(SHORT);
+    assert!(rig.results().is_empty() && taken(&mut rig).is_empty());
+    rig.world.turn(0, OPTIMIZED);
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(2, None), (3, None)]);
+    assert_eq!(taken(&mut rig), [0, 0]);
+}
+
 #[test]
 fn a_lost_write_waits_for_the_end_of_its_association_and_a_read_does_not() {
     let mut rig = rig([OPTIMIZED, AnaState::NonOptimized]);
