@@ -564,10 +564,13 @@ impl SweepPlan {
         if self.verify && self.access.trim_pct > 0 {
             return refuse("trim: not with verify, which knows what a block must hold".into());
         }
-        let mut accesses = self.configurations.iter().map(|of| self.access.on(of));
-        let skews = accesses.any(|access| access.distribution != Distribution::Uniform);
+        let skews = |of: Distribution| of != Distribution::Uniform;
+        // What a configuration has of its own is of its random accesses.
+        let is_meant = cells.iter().any(|cell| cell.pattern.is_random());
+        let mut own = self.configurations.iter().filter_map(|of| of.distribution);
+        let in_vain = skews(self.access.distribution) || (!is_meant && own.any(skews));
         if let Some(cell) = cells.iter().find(|cell| !cell.pattern.is_random()) {
-            let what = match (skews, self.access.sizes.is_empty()) {
+            let what = match (in_vain, self.access.sizes.is_empty()) {
                 (true, _) => Some("distribution"),
                 (_, false) => Some("sizes"),
                 _ => None,

@@ -160,7 +160,7 @@ fn figures(shown: &Shown<'_>) -> Markup {
     let noisy = cell.versus_first.as_ref().is_some_and(|ratio| ratio.noisy);
     let flagged = !cell.steady || cell.errors > 0 || cell.partial || noisy;
     html! {
-        td.edge title=(format!("spread {:.0} %", cell.spread * 100.0)) {
+        td.edge title=(spread(cell)) {
             (grouped(cell.iops))
             @if flagged { span.mark { "\u{2022}" } }
         }
@@ -180,6 +180,13 @@ fn figures(shown: &Shown<'_>) -> Markup {
             }
         }
     }
+}
+
+/// What its repeats' median, which is shown, does not say.
+fn spread(cell: &CellResult) -> String {
+    let repeats = cell.repeats.len();
+    let (mean, percent) = (grouped(cell.mean), cell.spread * 100.0);
+    format!("median of {repeats}; mean {mean}, spread {percent:.0} %")
 }
 
 /// Ours and the published share of the first configuration; where there is nothing to compare

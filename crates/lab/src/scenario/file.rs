@@ -215,6 +215,9 @@ pub struct DoublesSection {
 pub struct ClaimSection {
     /// Of which configuration.
     pub configuration: String,
+    /// Of cells of this role only; of all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
     pub figure: ClaimedFigure,
     /// At least so much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -322,17 +325,7 @@ impl ScenarioFile {
             .iter()
             .map(matrix)
             .collect::<Result<Vec<_>, _>>()?;
-        for claim in &self.claim {
-            let known = configurations.iter().skip(1);
-            let is_one = claim.figure == ClaimedFigure::Stalled;
-            let mut known = known.chain(configurations.first().filter(|_| is_one));
-            let name = &claim.configuration;
-            if !known.any(|of| of.name == *name) {
-                return Err(LabError::usage(format!(
-                    "scenario: claim: {name:?} is no configuration that could stand beside the first"
-                )));
-            }
-        }
+        self.check_claims()?;
         for promise in &self.promise {
             let cell = promise.cell()?;
             matrices.push(Matrix {
@@ -372,6 +365,31 @@ impl ScenarioFile {
         plan.seed = measure.seed;
         plan.check()?;
         Ok(plan)
+    }
+
+    /// Refuses claims of what is not measured.
+    fn check_claims(&self) -> Result<(), LabError> {
+        for claim in &self.claim {
+            let refused = |what: String| Err(LabError::usage(format!("scenario: claim: {what}")));
+            let known = self.configuration.iter().skip(1);
+            let is_one = claim.figure == ClaimedFigure::Stalled;
+            let mut known = known.chain(self.configuration.first().filter(|_| is_one));
+            let name = &claim.configuration;
+            if !known.any(|of| of.name == *name) {
+                return refused(format!(
+                    "{name:?} is no configuration that could stand beside the first"
+                ));
+            }
+            let mut roles = self.matrix.iter().map(|matrix| &matrix.role);
+            if let Some(role) = claim
+                .role
+                .as_ref()
+                .filter(|&of| !roles.any(|role| role == of))
+            {
+                return refused(format!("{role:?} is the role of no matrix"));
+            }
+        }
+        Ok(())
     }
 
     /// The scenario file that repeats `plan`.

@@ -1,9 +1,10 @@
 //! What a scenario asks of its result.
 
+use super::bounds::{Bounds, Claimed};
 use super::file::{ClaimSection, ClaimedFigure, PromiseSection, ScenarioFile};
 use crate::published::Published;
 use crate::result::{CellResult, Check, Finding, RepeatResult, RunResult};
-use crate::stats::{Ratio, median};
+use crate::stats::Ratio;
 use crate::units::{grouped, human_us, short_bytes};
 use crate::{CellSpec, LabError, Pattern};
 
@@ -103,25 +104,38 @@ fn doubling(depths: &[u32], ratio: &dyn Fn(u32) -> Option<f64>, enough: f64) -> 
 fn claimed(claim: &ClaimSection, result: &RunResult) -> Check {
     let name = &claim.configuration;
     let of = result.configurations.iter().find(|of| of.name == *name);
+    let is_meant = |cell: &&CellResult| claim.role.as_ref().is_none_or(|role| cell.role == *role);
     let cells = of.map_or(&[][..], |of| &of.cells[..]);
-    let (passed, text) = match claim.figure {
-        ClaimedFigure::Stalled => stalls(claim, cells),
-        ClaimedFigure::Iops => ratios(claim, cells, result, |repeat| repeat.iops),
-        ClaimedFigure::WriteP95 => ratios(claim, cells, result, RepeatResult::write_p95_us),
+    let cells: Vec<&CellResult> = cells.iter().filter(is_meant).collect();
+    let role = claim.role.iter().map(|role| format!(", {role}"));
+    let name = |what: &str| format!("{what} of {name}{}", role.collect::<String>());
+    let base = result.configurations.first();
+    let base = base.map_or("", |first| &first.name);
+    let bounds = Bounds {
+        at_least: claim.at_least,
+        at_most: claim.at_most,
     };
-    let what = match claim.figure {
-        ClaimedFigure::Stalled => "stalls",
-        ClaimedFigure::Iops => "IOPS",
-        ClaimedFigure::WriteP95 => "p95 of writes",
-    };
-    Check {
-        name: format!("{what} of {name}"),
-        passed,
-        text,
+    match claim.figure {
+        ClaimedFigure::Stalled => {
+            let (passed, text) = stalls(claim, &cells);
+            Check {
+                name: name("stalls"),
+                passed,
+                text,
+            }
+        }
+        ClaimedFigure::Iops => {
+            let all = ratios(result, &cells, |repeat| repeat.iops);
+            bounds.judge(name("IOPS"), base, &all)
+        }
+        ClaimedFigure::WriteP95 => {
+            let all = ratios(result, &cells, RepeatResult::write_p95_us);
+            bounds.judge(name("p95 of writes"), base, &all)
+        }
     }
 }
 
-fn stalls(claim: &ClaimSection, cells: &[CellResult]) -> (bool, String) {
+fn stalls(claim: &ClaimSection, cells: &[&CellResult]) -> (bool, String) {
     let repeats = || cells.iter().flat_map(|cell| &cell.repeats);
     let stalled: u64 = repeats().map(|repeat| repeat.stalled).sum();
     let longest = repeats().map(|repeat| repeat.max_us).fold(0.0, f64::max);
@@ -133,57 +147,23 @@ fn stalls(claim: &ClaimSection, cells: &[CellResult]) -> (bool, String) {
     (passed, if passed { text } else { text + " MISSED" })
 }
 
+/// A figure of the meant cells as ratios to the first configuration's.
 fn ratios(
-    claim: &ClaimSection,
-    cells: &[CellResult],
     result: &RunResult,
+    cells: &[&CellResult],
     figure: fn(&RepeatResult) -> f64,
-) -> (bool, String) {
-    let Some(first) = result.configurations.first() else {
-        return (false, "not measured".to_owned());
-    };
-    let ratio = |cell: &CellResult| {
-        let base = first.cells.iter().find(|base| base.spec() == cell.spec())?;
+) -> Vec<Claimed> {
+    let first = result.configurations.first();
+    let first = first.map_or(&[][..], |first| &first.cells[..]);
+    let ratio = |cell: &&CellResult| {
+        let base = first.iter().find(|base| base.spec() == cell.spec())?;
         let (base, ours) = base.pairs_of(cell, figure);
-        Some((cell.spec(), Ratio::of(&base, &ours)?))
+        Some(Claimed {
+            cell: cell.spec().slug(),
+            ratio: Ratio::of(&base, &ours)?,
+        })
     };
-    let all: Vec<(CellSpec, Ratio)> = cells.iter().filter_map(ratio).collect();
-    let is_beyond = |ratio: &Ratio| {
-        // One pair says nothing of how far a ratio wanders.
-        let (low, high) = match ratio.pairs {
-            0 | 1 => (0.0, f64::INFINITY),
-            _ => (ratio.low, ratio.high),
-        };
-        claim.at_least.is_some_and(|least| high < least)
-            || claim.at_most.is_some_and(|most| low > most)
-    };
-    let values: Vec<f64> = all.iter().map(|(_, ratio)| ratio.ratio).collect();
-    if values.is_empty() {
-        return (false, "not measured".to_owned());
-    }
-    let asked = [("at least", claim.at_least), ("at most", claim.at_most)];
-    let asked = asked
-        .iter()
-        .filter_map(|(words, of)| Some(format!(", {words} {:.2} is claimed", (*of)?)));
-    let range = match values.len() {
-        1 => "one cell".to_owned(),
-        cells => format!(
-            "median of {cells} cells, {:.2} to {:.2}",
-            values.iter().copied().fold(f64::INFINITY, f64::min),
-            values.iter().copied().fold(0.0, f64::max)
-        ),
-    };
-    let mut text = format!(
-        "{:.2} x {} ({range}){}",
-        median(&values),
-        first.name,
-        asked.collect::<String>()
-    );
-    let beyond: Vec<_> = all.iter().filter(|(_, ratio)| is_beyond(ratio)).collect();
-    for (cell, ratio) in &beyond {
-        text += &format!("; {} {:.2} MISSED", cell.slug(), ratio.ratio);
-    }
-    (beyond.is_empty(), text)
+    cells.iter().filter_map(ratio).collect()
 }
 
 fn promised(promise: &PromiseSection, result: &RunResult) -> Result<Check, LabError> {

@@ -1,5 +1,6 @@
 //! Scenarios: a run as a file, scaled to the machine, judged, beside published figures.
 
+mod bounds;
 mod file;
 mod judge;
 mod overrides;
@@ -10,6 +11,7 @@ mod tests;
 
 use std::path::PathBuf;
 
+pub use bounds::{Bounds, Claimed};
 pub use file::{
     ClaimSection, ClaimedFigure, ConfigurationSection, DoublesSection, MatrixSection,
     MeasureSection, PromiseSection, ScenarioFile,
