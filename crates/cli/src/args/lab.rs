@@ -330,9 +330,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N")]
     pub(crate) databases: Option<usize>,
 
-    /// Streams of each database instead of the scenario's; for fleets
-    #[arg(long, value_name = "N")]
-    pub(crate) streams: Option<u32>,
+    /// Streams of each database instead of the scenario's, whatever the scale: as many for all, a list that is dealt out
+    /// to the databases in turn (100,200,250), or a range from the first to the last (100..250); for fleets
+    #[arg(long, value_name = "N|N,…|N..N")]
+    pub(crate) streams: Option<String>,
 
     /// Of a scenario of devices: all its pools are on so many nodes, each with a copy of the volume. Of a fleet: nodes
     /// that the places are on, dealt out in turn, instead of one for each place
@@ -365,7 +366,7 @@ impl RunArguments {
         let pools = self.pools.iter().map(|one| format!("--pool {one}"));
         let counts = [
             self.databases.map(|count| format!("--databases {count}")),
-            self.streams.map(|count| format!("--streams {count}")),
+            self.streams.as_ref().map(|of| format!("--streams {of}")),
             self.nodes.map(|count| format!("--nodes {count}")),
         ];
         let counts = counts.into_iter().flatten();

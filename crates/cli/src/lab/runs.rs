@@ -142,11 +142,11 @@ fn set(arguments: &RunArguments, is_fleet: bool) -> Vec<String> {
     let mut set = arguments.set.clone();
     let count = |databases| format!("fleet.databases={databases}");
     set.extend(arguments.databases.map(count));
-    set.extend(
-        arguments
-            .streams
-            .map(|streams| format!("fleet.streams={streams}")),
-    );
+    let list = |streams: &String| match streams.contains(',') {
+        true => format!("fleet.streams=[{streams}]"),
+        false => format!("fleet.streams={streams}"),
+    };
+    set.extend(arguments.streams.as_ref().map(list));
     let nodes = arguments.nodes.filter(|_| is_fleet);
     set.extend(nodes.map(|nodes| format!("fleet.nodes={nodes}")));
     if arguments.databases.is_some() || arguments.streams.is_some() {

@@ -11,11 +11,11 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
         return;
     };
     let dir = room.path();
-    let words = "run fleet --scale min --databases 3 --streams 20 --set fleet.small=true --set fleet.sessions=2 \
+    let words = "run fleet --scale min --databases 3 --streams 10..30 --set fleet.small=true --set fleet.sessions=2 \
                  --set fleet.set=[\"fsync=off\"] --place one=a --place other=b --out out";
     let (code, text) = lab(dir, words);
     assert_eq!(code, 0, "{text}");
-    assert!(text.contains("3 x 20"), "{text}");
+    assert!(text.contains("3 x 10 to 30"), "{text}");
     let result = result(dir, "out");
     assert_eq!(
         (&result["kind"], &result["partial"]),
@@ -37,6 +37,10 @@ fn a_fleet_keeps_up_and_tells_of_each_database() {
             "{step}"
         );
         let shares = step["databases"].as_array().expect("shares");
+        let streams = shares.iter().filter_map(|share| share["streams"].as_u64());
+        let percent = step["percent"].as_u64().expect("percent");
+        let dealt = [10, 20, 30].map(|streams| streams * percent / 100);
+        assert_eq!(streams.collect::<Vec<_>>(), dealt);
         let sum: f64 = shares
             .iter()
             .filter_map(|share| share["tps"].as_f64())

@@ -5,6 +5,7 @@ use ashlar_lab::{LabError, Scale};
 use serde::{Deserialize, Serialize};
 
 use super::nodes::Nodes;
+use super::streams::Streams;
 use crate::inputs::Mix;
 use crate::run::{Mode, RunPlan};
 use crate::schema::Shape;
@@ -51,8 +52,8 @@ pub struct FleetMeasure {
 pub struct FleetSection {
     /// How many, shared out to the places in turn.
     pub databases: usize,
-    /// Streams of each.
-    pub streams: u32,
+    /// Streams of each: a number, a list that is dealt out in turn, or a range from the first to the last.
+    pub streams: Streams,
     /// Nodes that the places are on, dealt out in turn; absent: one for each place.
     #[serde(default)]
     pub nodes: Option<usize>,
@@ -185,7 +186,9 @@ impl FleetScenario {
         }
         fleet.shape().check()?;
         for &percent in &fleet.steps {
-            file.plan(percent)?.check()?;
+            for streams in file.streams(percent) {
+                file.plan(streams)?.check()?;
+            }
         }
         Ok(file)
     }
@@ -207,16 +210,21 @@ impl FleetScenario {
         }
     }
 
-    /// Streams of each database in a step.
-    pub(crate) fn streams(&self, percent: u32) -> u32 {
-        let share = u64::from(self.fleet.streams) * u64::from(percent) / 100;
-        u32::try_from(share).unwrap_or(u32::MAX)
+    /// Streams of each database in a step, by its number.
+    pub(crate) fn streams(&self, percent: u32) -> Vec<u32> {
+        let share = |streams: u32| {
+            let share = u64::from(streams) * u64::from(percent) / 100;
+            u32::try_from(share).unwrap_or(u32::MAX)
+        };
+        let count = self.fleet.databases;
+        let all = (0..count).map(|number| self.fleet.streams.of(number, count));
+        all.map(share).collect()
     }
 
-    /// How each database is driven.
-    pub(crate) fn plan(&self, percent: u32) -> Result<RunPlan, LabError> {
+    /// How a database is driven that has so many streams.
+    pub(crate) fn plan(&self, streams: u32) -> Result<RunPlan, LabError> {
         let fleet = &self.fleet;
-        let mode = format!("streams:{}@{}", self.streams(percent), fleet.rate);
+        let mode = format!("streams:{streams}@{}", fleet.rate);
         Ok(RunPlan {
             users: vec![fleet.sessions],
             ramp: seconds("ramp", self.measure.ramp)?,
@@ -241,11 +249,14 @@ impl FleetScenario {
         measure.ramp = shrink(measure.ramp, LEAST_RAMP);
         if !fleet.keep {
             fleet.databases = shrink(fleet.databases as f64, LEAST_DATABASES as f64) as usize;
-            fleet.streams = shrink(f64::from(fleet.streams), f64::from(LEAST_STREAMS)) as u32;
+            let least = f64::from(LEAST_STREAMS);
+            fleet.streams = fleet
+                .streams
+                .each(|count| shrink(f64::from(count), least) as u32);
         }
         fleet.warehouses = shrink(f64::from(fleet.warehouses), f64::from(LEAST_WAREHOUSES)) as i32;
         format!(
-            "{} databases of {} warehouses, {} streams each, {} s after {} s{}",
+            "{} databases of {} warehouses, {}, {} s after {} s{}",
             fleet.databases,
             fleet.warehouses,
             fleet.streams,
@@ -269,11 +280,19 @@ mod tests {
     #[test]
     fn what_ships_is_the_papers() {
         let mut file = FleetScenario::parse(TEXT).expect("sound");
-        assert_eq!(file.fleet.databases as u32 * file.streams(100), 28_800);
-        assert_eq!(file.streams(90), 180);
+        assert_eq!(file.streams(100).iter().sum::<u32>(), 28_800);
+        assert_eq!(file.streams(90), [180; 144]);
         assert!(file.scale(Scale::FULL).contains("as written"));
         file.scale(Scale::MIN);
-        assert_eq!((file.fleet.databases, file.fleet.streams), (2, 10));
+        assert_eq!(file.streams(100), [10, 10]);
+        let spread = TEXT.replace("streams = 200", "streams = \"100..250\"");
+        let mut spread = FleetScenario::parse(&spread).expect("sound");
+        let streams = spread.streams(100);
+        assert_eq!((streams[0], streams[143]), (100, 250));
+        assert_eq!(streams.iter().sum::<u32>(), 144 * 175);
+        spread.fleet.databases = 3;
+        assert_eq!(spread.streams(90), [90, 157, 225]);
+        assert!(spread.scale(Scale::MIN).contains("10 to 10 streams"));
         let mut kept = FleetScenario::parse(TEXT).expect("sound");
         kept.fleet.keep = true;
         kept.scale(Scale::MIN);
@@ -289,6 +308,8 @@ mod tests {
             ("steps = [100, 90]", "steps = []", "steps"),
             ("memory_pct = 3", "memory_pct = 0", "memory_pct"),
             ("streams = 200", "streams = 0", "streams"),
+            ("streams = 200", "streams = [200, 0]", "streams:0"),
+            ("streams = 200", "streams = \"250..100\"", "250..100"),
             ("full_pct = 70", "full_pct = 100", "full_pct"),
             ("rate = 1.0", "rate = 1.0\nnonsense = 1", "nonsense"),
             ("warehouses = 100", "warehouses = 0", "warehouses"),

@@ -9,6 +9,7 @@ mod report;
 mod result;
 mod step;
 mod storage;
+mod streams;
 
 use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::{Asked, Measurement, Nest, Progress, Turn, Workload, carry_out};

@@ -110,7 +110,7 @@ fn row(step: &FleetStep) -> Markup {
     let slowest = slowest(&step.transactions);
     html! {
         tr {
-            td.key { (name(step)) } td { (step.databases.len()) } td { (step.streams) }
+            td.key { (name(step)) } td { (step.databases.len()) } td { (step.streams_told()) }
             td { (grouped(step.tps)) } td.pct { (format!("{:.1} %", 100.0 * step.kept())) }
             td { @if let Some(cpu) = step.machine_cpu_pct { (format!("{cpu:.0}")) } }
             td { @if let Some((_, p95)) = slowest { (human_us(p95)) } }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::{Engine, FleetScenario};
 use super::storage::{Accesses, VolumeAccesses};
+use super::streams::told;
 use crate::inputs::Kind;
 use crate::result::{KindResult, LatencyUs, StepResult};
 
@@ -23,7 +24,7 @@ const OTHERS_PCT: f64 = 20.0;
 /// A median of databases that differ by more than this says little of each.
 const UNEQUAL: f64 = 0.1;
 /// Streams that had less than this share of what they asked for did not keep up.
-const KEPT_UP: f64 = 0.98;
+pub(super) const KEPT_UP: f64 = 0.98;
 
 /// A fleet's run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,7 +96,7 @@ pub struct FleetStep {
     pub percent: u32,
     /// Which repeat, from 1.
     pub repeat: u32,
-    /// Streams of each database.
+    /// Streams of a database, on average.
     pub streams: u32,
     /// Transactions a second that all streams ask for.
     pub offered_tps: f64,
@@ -180,6 +181,9 @@ pub struct FleetNode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetShare {
     pub name: String,
+    /// Its streams; 0 in old results, where all have as many.
+    #[serde(default)]
+    pub streams: u32,
     /// Transactions a second.
     pub tps: f64,
     /// 95th percentile of each kind of transaction, from when it was due, in microseconds.
@@ -232,6 +236,7 @@ impl FleetShare {
         let p95 = |(name, kind): (&String, &KindResult)| (name.clone(), kind.latency_us.p95);
         Self {
             name: name.to_owned(),
+            streams: 0,
             tps: done as f64 / step.elapsed_s.max(1e-9),
             p95_us: step.transactions.iter().map(p95).collect(),
             missed: step.missed,
@@ -242,6 +247,34 @@ impl FleetShare {
 }
 
 impl FleetStep {
+    /// Streams of each database in words, from how many to how many.
+    pub(crate) fn streams_told(&self) -> String {
+        let known = self.databases.iter().map(|share| share.streams);
+        let known = known.filter(|&streams| streams > 0);
+        told(known).unwrap_or_else(|| self.streams.to_string())
+    }
+
+    /// How many databases had another share of what their streams asked for than most, by more than a tenth; none if
+    /// they are as many.
+    fn far_off(&self, rate: f64) -> Option<String> {
+        let asked = |share: &FleetShare| match share.streams {
+            0 => f64::from(self.streams) * rate,
+            streams => f64::from(streams) * rate,
+        };
+        let kept = |share: &FleetShare| share.tps / asked(share).max(f64::MIN_POSITIVE);
+        let all: Vec<f64> = self.databases.iter().map(kept).collect();
+        let middle = median(&all);
+        let is_far = |kept: &&f64| (*kept / middle.max(1e-9) - 1.0).abs() > UNEQUAL;
+        let far = all.iter().filter(is_far).count();
+        (far > 0).then(|| {
+            format!(
+                "{far} of {} databases are more than a tenth off their median, {:.0} % of what was asked for",
+                all.len(),
+                100.0 * middle
+            )
+        })
+    }
+
     /// Of what was asked for, 0 to 1 (a little more, where what was late was made up for).
     pub fn kept(&self) -> f64 {
         self.tps / self.offered_tps.max(f64::MIN_POSITIVE)
@@ -362,19 +395,10 @@ impl FleetResult {
                     100.0 * step.kept()
                 ));
             }
-            let tps: Vec<f64> = step.databases.iter().map(|share| share.tps).collect();
-            let middle = median(&tps);
-            let far = tps
-                .iter()
-                .filter(|tps| (*tps / middle.max(1e-9) - 1.0).abs() > UNEQUAL);
-            let far = far.count();
-            if far > 0 {
-                self.head.flags.push(format!(
-                    "{what}: {far} of {} databases are more than a tenth off the median of {} TPS",
-                    tps.len(),
-                    grouped(middle)
-                ));
-            }
+            let far = step.far_off(self.rate);
+            self.head
+                .flags
+                .extend(far.map(|far| format!("{what}: {far}")));
             let errors: u64 = step.databases.iter().map(|share| share.errors).sum();
             if errors > 0 {
                 self.head
@@ -416,7 +440,7 @@ impl FleetResult {
                 out,
                 "| {} x {} | {} | {:.1} % | {} | {} | {} | {:.1} |",
                 step.databases.len(),
-                step.streams,
+                step.streams_told(),
                 grouped(step.tps),
                 100.0 * step.kept(),
                 step.machine_cpu_pct
@@ -450,6 +474,7 @@ pub(crate) fn sample() -> FleetResult {
     };
     let share = |name: &str, tps, p95| FleetShare {
         name: name.to_owned(),
+        streams: 100,
         tps,
         p95_us: BTreeMap::from([("payment".to_owned(), p95)]),
         ..FleetShare::default()

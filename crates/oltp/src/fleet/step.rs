@@ -38,16 +38,18 @@ pub(super) fn step(
     progress: &Progress,
 ) -> Result<FleetStep, LabError> {
     let Fleet { file, crew, .. } = *fleet;
-    let plan = file.plan(percent)?;
+    let streams = file.streams(percent);
+    let plans = streams.iter().map(|&streams| file.plan(streams));
+    let plans = plans.collect::<Result<Vec<RunPlan>, LabError>>()?;
     let count = crew.all.len();
     // Login takes turns of its own length; all begin together.
     let together = Barrier::new(count);
     let refused: Mutex<Option<LabError>> = Mutex::new(None);
     let watch = Mutex::new(Watch::default());
     let homes: Vec<Result<Home, LabError>> = std::thread::scope(|scope| {
-        let drive = |(index, member)| {
+        let drive = |(index, (member, plan))| {
             let part = Part {
-                plan: &plan,
+                plan,
                 member,
                 repeat,
                 together: &together,
@@ -57,7 +59,7 @@ pub(super) fn step(
             };
             scope.spawn(move || part.drive())
         };
-        let parts: Vec<_> = crew.all.iter().enumerate().map(drive).collect();
+        let parts: Vec<_> = crew.all.iter().zip(&plans).enumerate().map(drive).collect();
         let home = |part: std::thread::ScopedJoinHandle<'_, Result<Home, LabError>>| {
             let lost = |_| Err(LabError::environment("a thread panicked"));
             part.join().unwrap_or_else(lost)
@@ -69,8 +71,11 @@ pub(super) fn step(
     let mut step = FleetStep {
         percent,
         repeat,
-        streams: file.streams(percent),
-        offered_tps: f64::from(file.streams(percent)) * file.fleet.rate * count as f64,
+        streams: mean(&streams),
+        offered_tps: streams
+            .iter()
+            .map(|&of| f64::from(of) * file.fleet.rate)
+            .sum(),
         machine_cpu_pct: watch.cpu_pct,
         client_cpu_s: watch.client_cpu_s,
         accesses: watch.done.devices,
@@ -85,11 +90,14 @@ pub(super) fn step(
     fleet.log.add(&name, at, &all.latencies())?;
     step.nodes = fleet.by_node(&homes, &watch.done.volumes);
     step.volumes = watch.done.volumes.into_iter().flatten().collect();
-    for (member, home) in crew.all.iter().zip(homes) {
+    for ((member, home), streams) in crew.all.iter().zip(homes).zip(streams) {
         let mut own = home.step;
         member.lift_limit()?;
         examine(&member.database, &member.marker, &mut own, progress);
-        step.databases.push(FleetShare::of(&member.name, &own));
+        step.databases.push(FleetShare {
+            streams,
+            ..FleetShare::of(&member.name, &own)
+        });
         let named = |text: &String| format!("{}: {text}", member.name);
         step.problems.extend(own.problems.iter().map(named));
         step.partial |= own.partial;
@@ -97,6 +105,12 @@ pub(super) fn step(
             .extend(own.consistency.complaint().map(|text| named(&text)));
     }
     Ok(step)
+}
+
+/// Streams of a database on average.
+fn mean(streams: &[u32]) -> u32 {
+    let all: f64 = streams.iter().copied().map(f64::from).sum();
+    (all / streams.len().max(1) as f64).round() as u32
 }
 
 impl Fleet<'_> {

@@ -125,7 +125,7 @@ pub(crate) fn of_fleet(result: &FleetResult) -> Vec<Short> {
             configurations: format!(
                 "{} databases, {} streams each",
                 first.databases.len(),
-                first.streams
+                first.streams_told()
             ),
             ratio: from_to(&kept, |kept| format!("{kept:.3}")),
             verdict: format!(
