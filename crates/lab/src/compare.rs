@@ -23,8 +23,12 @@ pub enum Figure {
     Iops,
     /// New orders a minute.
     Nopm,
+    /// Transactions a second.
+    Tps,
     /// Seconds: less is better.
     RunTimeS,
+    /// 95th percentile of new orders, from when they were due: less is better.
+    NewOrderP95Us,
 }
 
 impl Figure {
@@ -33,14 +37,26 @@ impl Figure {
         match self {
             Self::Iops => "IOPS",
             Self::Nopm => "NOPM",
+            Self::Tps => "TPS",
             Self::RunTimeS => "time s",
+            Self::NewOrderP95Us => "p95 ms",
         }
     }
 
     fn shown(self, value: f64) -> String {
         match self {
             Self::RunTimeS => format!("{value:.2}"),
+            Self::NewOrderP95Us => format!("{:.2}", value / 1000.0),
             _ => grouped(value),
+        }
+    }
+
+    /// What it is called between a ratio and its base, if it is a time.
+    const fn time(self) -> Option<&'static str> {
+        match self {
+            Self::RunTimeS => Some("run time"),
+            Self::NewOrderP95Us => Some("95th percentile"),
+            _ => None,
         }
     }
 }
@@ -97,9 +113,9 @@ impl Row {
     /// How good the second run is in terms of the first: more is better, whatever the figure.
     fn goodness(&self) -> Option<f64> {
         let ratio = self.ratio.as_ref()?.ratio;
-        Some(match self.figure {
-            Figure::RunTimeS => 1.0 / ratio,
-            _ => ratio,
+        Some(match self.figure.time() {
+            Some(_) => 1.0 / ratio,
+            None => ratio,
         })
     }
 
@@ -110,9 +126,9 @@ impl Row {
         };
         let words = ratio.words(second, first);
         let words = words.replace("interleaved pairs", "pairs of repeats");
-        match self.figure {
-            Figure::RunTimeS => words.replacen(" x ", " x the run time of ", 1),
-            _ => words,
+        match self.figure.time() {
+            Some(time) => words.replacen(" x ", &format!(" x the {time} of "), 1),
+            None => words,
         }
     }
 }
@@ -145,23 +161,24 @@ impl Comparison {
     /// # Errors
     /// A usage error if no cell is in both.
     pub fn of<C: Comparable>(a: &C, b: &C) -> Result<Self, LabError> {
-        let mut rows = a.rows(b);
-        if rows.is_empty() {
+        Self::of_rows(a.rows(b), a.cautions(b)).ok_or_else(|| {
             let (a, b) = (a.contents(), b.contents());
-            return Err(LabError::usage(format!(
-                "nothing is in both: {a} against {b}"
-            )));
-        }
+            LabError::usage(format!("nothing is in both: {a} against {b}"))
+        })
+    }
+
+    /// Of these rows, corrected for how many they are; none without any. A caution is said once.
+    pub fn of_rows(mut rows: Vec<Row>, all: Vec<String>) -> Option<Self> {
         let mut ratios: Vec<&mut Ratio> =
             rows.iter_mut().filter_map(|r| r.ratio.as_mut()).collect();
         correct(&mut ratios);
         let mut cautions: Vec<String> = Vec::new();
-        for caution in a.cautions(b) {
+        for caution in all {
             if !cautions.contains(&caution) {
                 cautions.push(caution);
             }
         }
-        Ok(Self {
+        (!rows.is_empty()).then_some(Self {
             schema: SCHEMA,
             rows,
             cautions,
@@ -293,13 +310,15 @@ mod tests {
         let base = [100.0, 101.0, 100.5];
         let less = base.map(|figure| figure * 0.9);
         let more = base.map(|figure| figure * 1.1);
-        for figure in [Figure::Iops, Figure::Nopm] {
+        for figure in [Figure::Iops, Figure::Nopm, Figure::Tps] {
             assert_eq!(below(vec![row(figure, base, less)], 0.95), 1);
             assert_eq!(below(vec![row(figure, base, less)], 0.85), 0, "not so much");
             assert_eq!(below(vec![row(figure, base, more)], 0.95), 0, "better");
         }
-        assert_eq!(below(vec![row(Figure::RunTimeS, base, less)], 0.95), 0);
-        assert_eq!(below(vec![row(Figure::RunTimeS, base, more)], 0.95), 1);
+        for time in [Figure::RunTimeS, Figure::NewOrderP95Us] {
+            assert_eq!(below(vec![row(time, base, less)], 0.95), 0);
+            assert_eq!(below(vec![row(time, base, more)], 0.95), 1);
+        }
         let noise = [60.0, 140.0, 85.0];
         assert_eq!(
             below(vec![row(Figure::Iops, base, noise)], 0.95),

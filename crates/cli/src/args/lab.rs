@@ -99,7 +99,7 @@ pub(crate) enum LabCommand {
     /// proves nothing. Ctrl-C ends it in order; what was
     /// measured is kept, marked partial.
     TornPages(crate::args::TornPagesArguments),
-    /// Compare two runs of one kind: sweeps, runs of `lab oltp`, scans, or scenarios
+    /// Compare two runs of one kind: sweeps, runs of `lab oltp`, scans, scenarios, or fleets
     ///
     /// Repeat by repeat, the second in that of the first: ratio, range, and whether there is a difference.
     Compare(CompareArguments),
@@ -173,7 +173,7 @@ pub(crate) struct CompareArguments {
     #[arg(long)]
     pub(crate) json: bool,
     /// Exit code 1 if the second run is, anywhere and beyond the noise, below this share of the first: 0.95. Of run
-    /// times, which are better short, the inverse counts
+    /// times and percentiles, which are better short, the inverse counts
     #[arg(long, value_name = "SHARE")]
     pub(crate) fail_below: Option<f64>,
 }

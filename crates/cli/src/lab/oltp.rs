@@ -12,7 +12,7 @@ use ashlar_oltp::job::{Done, Job, Part, Saved, open};
 use ashlar_oltp::scan::{self, ScanPlan, ScanResult};
 use ashlar_oltp::scenario::ScenarioResult;
 use ashlar_oltp::schema::Shape;
-use ashlar_oltp::{BuildPlan, Logic, OltpResult, RunPlan};
+use ashlar_oltp::{BuildPlan, FleetResult, Logic, OltpResult, RunPlan};
 
 use super::ending;
 use super::interrupt::{LastWords, attended};
@@ -99,6 +99,8 @@ pub(super) fn compared(first: &Path, second: &Path) -> Result<Comparison, Failur
         Kind::Databases => Comparison::load::<ScenarioResult>(first, second)?,
         Kind::Scan => Comparison::load::<ScanResult>(first, second)?,
         Kind::Oltp => Comparison::load::<OltpResult>(first, second)?,
+        Kind::Fleet => Comparison::load::<FleetResult>(first, second)?,
+        Kind::Versus => ashlar_oltp::versus::compare(first, second)?,
         _ => Comparison::load::<RunResult>(first, second)?,
     })
 }
@@ -109,17 +111,13 @@ fn not_compared(kind: Kind) -> Option<&'static str> {
         Kind::Failover | Kind::Faults => {
             Some("runs of `lab failover` are not compared: each says whether anything was lost")
         }
-        Kind::Fleet => Some(
-            "runs of fleets are not compared: each says what share of its load it kept up with",
-        ),
         Kind::TornPages => {
             Some("runs of `lab torn-pages` are not compared: each has its own checks")
         }
-        Kind::Versus => {
-            Some("runs of two sides are not compared: compare those of one scenario in each")
-        }
         Kind::Ha => Some("runs of `lab ha` are not compared: each says whether anything was lost"),
-        Kind::Devices | Kind::Oltp | Kind::Databases | Kind::Scan => None,
+        Kind::Devices | Kind::Oltp | Kind::Databases | Kind::Scan | Kind::Fleet | Kind::Versus => {
+            None
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Many databases at once: each a server of its own with little memory, each with streams that begin a transaction
 //! every so often whether it keeps up or not. What all of them have together, and what each has.
 
+mod compare;
 mod crew;
 mod file;
 mod fill;

@@ -108,7 +108,7 @@ impl ResultFile for ScenarioResult {
 }
 
 impl ScenarioResult {
-    pub(super) fn new(title: &str, scenario: ScenarioNote) -> Self {
+    pub(crate) fn new(title: &str, scenario: ScenarioNote) -> Self {
         Self {
             head: Head {
                 scenario: Some(scenario),

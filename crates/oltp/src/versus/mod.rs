@@ -1,6 +1,7 @@
 //! One instance on a replicated volume against a group of two on drives of their own: several scenarios on the same
 //! storage, told together, with what every drive of it did meanwhile and what was published.
 
+mod compare;
 mod file;
 mod meter;
 mod meters;
@@ -8,6 +9,7 @@ mod part;
 mod report;
 mod run;
 
+pub use compare::compare;
 pub use file::{PartFile, VersusFile};
 pub use meter::{Meter, Moved, Sample};
 pub use meters::{Counters, Source};
