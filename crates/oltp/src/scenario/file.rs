@@ -4,6 +4,7 @@ use ashlar_lab::scenario::{has_any, read};
 use ashlar_lab::{LabError, Machine, Scale};
 use serde::{Deserialize, Serialize};
 
+use super::claims::ClaimSection;
 use super::keeper::OltpEngine;
 use super::measure::{MeasureSection, shrink};
 use super::named::NamedSection;
@@ -45,6 +46,9 @@ pub struct OltpScenario {
     /// What is measured; without, every place with every topology.
     #[serde(default)]
     pub configuration: Vec<NamedSection>,
+    /// What configurations must reach beside others.
+    #[serde(default)]
+    pub claim: Vec<ClaimSection>,
 }
 
 /// `[oltp]`
@@ -250,6 +254,7 @@ impl OltpScenario {
         }
         file.published()?;
         file.check_named().map_err(usage)?;
+        file.check_claims().map_err(usage)?;
         file.check_times().map_err(usage)?;
         file.check_settings()
             .map_err(|error| usage(error.to_string()))?;

@@ -1,6 +1,7 @@
 //! Scenarios of databases: a run as a file, on one or more places, scaled to the machine, beside what was
 //! published. PostgreSQL is the one of [`server`](crate::server), so a scenario needs nothing but a place.
 
+mod claims;
 mod compared;
 mod file;
 mod groups;
@@ -22,6 +23,7 @@ use ashlar_lab::{
     Journal, LabError, LatencyLog, OwnFolder, Progress, ResultFile, Scale, remove_left, write_whole,
 };
 
+pub use claims::{ClaimSection, ClaimedFigure};
 pub use compared::Compared;
 pub use file::{GroupKeeper, OltpScenario, OltpSection, ScanSection, TurnsSection};
 pub(crate) use groups::{Group, Look, hint};

@@ -155,6 +155,10 @@ impl ScenarioResult {
         if file.self_test && !self.head.partial {
             self.head.checks = self_test::checks(&self.comparisons);
         }
+        if !self.head.partial {
+            let claims = file.judge(self);
+            self.head.checks.extend(claims);
+        }
         // A side's spread over hundreds of turns is the machine's, and says nothing of pairs of neighbours.
         let in_turns = file.turns.is_some();
         let is_noisy =
