@@ -59,7 +59,8 @@ pub(crate) struct OltpArguments {
 
     /// timed; fixed:N, a number of transactions a user, without a ramp; rate:R, an open loop of R
     /// transactions a second by all users together, latency counted from when each was due; streams:N@R, an
-    /// open loop of N streams with R transactions a second each, which the users' sessions run
+    /// open loop of N streams with R transactions a second each, which the users' sessions run; streams:N, which think
+    /// between their transactions for the times of --think
     #[arg(long, default_value = "timed", value_name = "MODE")]
     pub(crate) mode: String,
 

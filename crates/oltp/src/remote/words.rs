@@ -81,7 +81,7 @@ impl ShareWords {
             measure: plan.measure,
             fixed: match plan.mode {
                 Mode::Fixed(count) => Some(count),
-                Mode::Timed | Mode::Rate(_) | Mode::Streams(..) => None,
+                Mode::Timed | Mode::Rate(_) | Mode::Streams(..) | Mode::Thinkers(_) => None,
             },
             slow_down: plan.slow_down,
             mix: setting.mix,

@@ -355,7 +355,7 @@ impl<'a> Crowd<'a> {
     ) -> Result<Worked, LabError> {
         let time = match plan.mode {
             Mode::Fixed(_) => Duration::MAX,
-            Mode::Timed | Mode::Rate(_) | Mode::Streams(..) => {
+            Mode::Timed | Mode::Rate(_) | Mode::Streams(..) | Mode::Thinkers(_) => {
                 self.ramp(plan.ramp);
                 plan.measure
             }

@@ -20,6 +20,8 @@ pub enum Mode {
     /// After a time; open loop, so many streams with this many transactions a second each. Users are the sessions that
     /// run them.
     Streams(u32, f64),
+    /// After a time; so many streams, each of a user that thinks between its transactions. Users are as above.
+    Thinkers(u32),
 }
 
 impl fmt::Display for Mode {
@@ -29,6 +31,7 @@ impl fmt::Display for Mode {
             Self::Fixed(count) => write!(f, "fixed:{count}"),
             Self::Rate(rate) => write!(f, "rate:{rate}"),
             Self::Streams(streams, each) => write!(f, "streams:{streams}@{each}"),
+            Self::Thinkers(streams) => write!(f, "streams:{streams}"),
         }
     }
 }
@@ -45,17 +48,23 @@ impl std::str::FromStr for Mode {
                 .ok()
                 .filter(|rate: &f64| RATES.contains(rate))
                 .map(Self::Rate),
-            Some(("streams", of)) => of.split_once('@').and_then(|(streams, each)| {
-                let streams = streams.parse().ok().filter(|n| STREAMS.contains(n))?;
-                let each = each.parse().ok().filter(|rate| RATES.contains(rate))?;
-                Some(Self::Streams(streams, each))
-            }),
+            Some(("streams", of)) => {
+                let number = |of: &str| of.parse().ok().filter(|n| STREAMS.contains(n));
+                let rate = |of: &str| of.parse().ok().filter(|rate| RATES.contains(rate));
+                match of.split_once('@') {
+                    Some((streams, each)) => {
+                        let both = number(streams).zip(rate(each));
+                        both.map(|(streams, each)| Self::Streams(streams, each))
+                    }
+                    None => number(of).map(Self::Thinkers),
+                }
+            }
             _ => None,
         };
         mode.ok_or_else(|| {
             LabError::usage(format!(
-                "--mode {text}: must be timed, fixed:N (transactions a user), rate:R (a second) or \
-                 streams:N@R (so many streams, R transactions a second each)"
+                "--mode {text}: must be timed, fixed:N (transactions a user), rate:R (a second), \
+                 streams:N@R (so many streams, R transactions a second each) or streams:N (which --think)"
             ))
         })
     }
@@ -131,8 +140,15 @@ impl RunPlan {
                 "--slow-down: not with --think or --mode rate, which have their own pace".into(),
             );
         }
-        if self.pauses.is_some() && self.mode != Mode::Timed {
+        let may_think = matches!(self.mode, Mode::Timed | Mode::Thinkers(_));
+        if self.pauses.is_some() && !may_think {
             return wrong(format!("--think: not with --mode {}", self.mode));
+        }
+        if let (Mode::Thinkers(_), None) = (self.mode, self.pauses) {
+            return wrong(format!(
+                "--mode {0}: with --think, or {0}@R, R transactions a second each",
+                self.mode
+            ));
         }
         Ok(())
     }
@@ -142,7 +158,7 @@ impl RunPlan {
             Mode::Timed => self.pauses.map_or(Pacing::Closed, Pacing::Terminal),
             Mode::Fixed(count) => Pacing::Fixed(count),
             Mode::Rate(rate) => Pacing::Rate(rate),
-            Mode::Streams(..) => Pacing::Streams,
+            Mode::Streams(..) | Mode::Thinkers(_) => Pacing::Streams,
         }
     }
 }
@@ -153,7 +169,13 @@ mod tests {
 
     #[test]
     fn modes_parse_and_print() {
-        for text in ["timed", "fixed:50000", "rate:12.5", "streams:28800@1"] {
+        for text in [
+            "timed",
+            "fixed:50000",
+            "rate:12.5",
+            "streams:28800@1",
+            "streams:5",
+        ] {
             assert_eq!(text.parse::<Mode>().expect(text).to_string(), text);
         }
         for text in [
@@ -166,7 +188,8 @@ mod tests {
             "rate:inf",
             "rate:x",
             "timed:1",
-            "streams:5",
+            "streams:",
+            "streams:0",
             "streams:0@1",
             "streams:5@0",
         ] {
@@ -220,5 +243,6 @@ mod tests {
             },
             "--think",
         );
+        wrong(|plan| plan.mode = Mode::Thinkers(5), "--mode streams:5");
     }
 }

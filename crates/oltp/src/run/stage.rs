@@ -8,7 +8,7 @@ use ashlar_lab::LabError;
 
 use super::measured::{Measured, NewOrders};
 use super::plan::{Mode, RunPlan};
-use super::streams::Streams;
+use super::streams::{Pace, Streams};
 use crate::inputs::Pauses;
 use crate::ledger::Ledger;
 use crate::terminal::TerminalSetting;
@@ -112,7 +112,11 @@ impl Stage {
     ) -> Self {
         let users = setting.users;
         let streams = match plan.mode {
-            Mode::Streams(streams, each) => Some(Streams::new(setting, streams, each)),
+            Mode::Streams(streams, each) => Some(Streams::new(setting, streams, Pace::rate(each))),
+            Mode::Thinkers(streams) => {
+                let pace = plan.pauses.map(Pace::Think);
+                pace.map(|pace| Streams::new(setting, streams, pace))
+            }
             _ => None,
         };
         Self {

@@ -26,7 +26,7 @@ pub(super) fn step(
     let time = match plan.mode {
         // Counted from the first transaction on.
         Mode::Fixed(_) => Duration::MAX,
-        Mode::Timed | Mode::Rate(_) | Mode::Streams(..) => {
+        Mode::Timed | Mode::Rate(_) | Mode::Streams(..) | Mode::Thinkers(_) => {
             crowd.ramp(plan.ramp);
             plan.measure
         }

@@ -260,6 +260,53 @@ fn streams_begin_when_they_are_due_whatever_the_database_does() {
 }
 
 #[test]
+fn streams_think_for_their_own_times_by_transaction() {
+    let fake = Faked::new(|fake| fake.transaction = Duration::from_millis(5));
+    let mut plan = plan(&[8], Mode::Thinkers(500), 1500);
+    // After a new order longer than the step; else half a second, on average.
+    plan.pauses = Some(
+        "new-order=600,payment=0.5,order-status=0.5,delivery=0.5,stock-level=0.5"
+            .parse()
+            .expect("it"),
+    );
+    plan.check().expect("streams may think");
+    let result = ran(&fake, &plan);
+    assert_eq!(
+        (&*result.method.mode, result.method.think_s["payment"]),
+        ("streams:500", 0.5)
+    );
+    let step = &result.steps[0];
+    let payments = &step.transactions["payment"];
+    // As many begin as think, however few sessions run them: of some 280 that do not begin with a new order, and end with it.
+    assert!((100..2000).contains(&payments.count), "{step:?}");
+    assert!(
+        step.transactions["new_order"].count < payments.count,
+        "{step:?}"
+    );
+    assert!(
+        payments.latency_us.p50 < 400_000.0 && step.missed < 250,
+        "{step:?}"
+    );
+    assert!(step.lateness_us.is_some());
+
+    // What has not ended is not thought about: one session of 50 ms begins 20 a second, whatever 100 streams want.
+    let slow = Faked::new(|fake| fake.transaction = Duration::from_millis(50));
+    let mut plan = plan_of_thinkers();
+    plan.users = vec![1];
+    let step = ran(&slow, &plan).steps.remove(0);
+    assert!(
+        count(&step) <= 25 && (50..=100).contains(&step.missed),
+        "{step:?}"
+    );
+}
+
+fn plan_of_thinkers() -> RunPlan {
+    let mut plan = plan(&[4], Mode::Thinkers(100), 1000);
+    plan.pauses = Some("payment=0.001".parse().expect("pauses"));
+    plan
+}
+
+#[test]
 fn users_key_in_and_think() {
     let fake = Faked::new(|_| {});
     let mut plan = plan(&[40], Mode::Timed, 3500);

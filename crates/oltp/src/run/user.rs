@@ -63,11 +63,10 @@ impl User<'_> {
             return Ok(());
         };
         let mut failed_in_a_row = 0;
-        while let Some(mut due) = streams.next(|| stage.is_over()) {
+        while let Some(due) = streams.next(|| stage.is_over()) {
             self.have_counted();
-            let transaction = due.terminal.next_transaction();
             self.is_late(due.since.elapsed());
-            let went_well = self.attempt(&transaction, due.since);
+            let went_well = self.attempt(&due.transaction, due.since);
             streams.done(due);
             failed_in_a_row = if went_well? { 0 } else { failed_in_a_row + 1 };
             if failed_in_a_row == MOST_FAILURES {
