@@ -114,6 +114,69 @@ fn a_scenario_keeps_its_steps_and_leaves_no_cgroup() {
 }
 
 #[test]
+fn a_fleet_that_is_killed_goes_on_and_has_every_step_once() {
+    let Some(room) = places(&["one"]) else {
+        return;
+    };
+    let dir = room.path();
+    let text = "
+        name = 'fleet'
+        measure = { seconds = 0.5, ramp = 0.1, repeat = 2 }
+        [fleet]
+        databases = 2
+        streams = [10, 20]
+        warehouses = 1
+        small = true
+        sessions = 1
+        steps = [100, 50]
+        set = ['fsync=off']
+    ";
+    std::fs::write(dir.join("it.toml"), text).expect("written");
+    let mut typed = Typed::start(dir, "run it.toml --place one=one --out out");
+    let journal = dir.join("out/journal.jsonl");
+    let turns = || {
+        let text = std::fs::read_to_string(&journal).unwrap_or_default();
+        text.matches("{\"turn\"").count()
+    };
+    crate::common::eventually_within(PATIENCE, "some is measured", || turns() >= 1);
+    typed.kill();
+    let had = turns();
+    assert!((1..4).contains(&had), "{had}");
+    assert!(
+        !processes_in(dir).is_empty(),
+        "its servers belong to no run now"
+    );
+    let (code, text) = crate::rig::lab(dir, "run --resume out");
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(
+        processes_in(dir),
+        [0; 0],
+        "servers of the killed run are ended"
+    );
+    is_left_empty(&dir.join("one"));
+    assert_eq!(turns(), 4, "what was measured is not measured again");
+    let whole = result(dir, "out");
+    assert_eq!(whole["partial"], false, "{whole}");
+    let steps = whole["steps"].as_array().expect("steps");
+    let key = |step: &serde_json::Value| (step["percent"].as_u64(), step["repeat"].as_u64());
+    let mut keys: Vec<_> = steps.iter().map(key).collect();
+    keys.sort_unstable();
+    let all = [(50, 1), (50, 2), (100, 1), (100, 2)];
+    assert_eq!(
+        keys,
+        all.map(|(percent, repeat)| (Some(percent), Some(repeat)))
+    );
+    for step in steps {
+        assert_eq!(step["complaints"], serde_json::json!([]), "{step}");
+        assert_eq!(
+            step["databases"].as_array().map(Vec::len),
+            Some(2),
+            "{step}"
+        );
+    }
+}
+
+#[test]
 fn a_scenario_that_is_killed_goes_on_and_has_every_step_once() {
     let Some(room) = places(&["one"]) else {
         return;
