@@ -1,13 +1,13 @@
 //! Users of a database at agents, each in a network namespace of its own, as on machines of their own.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Running, ashlar, eventually, is_there, ok};
+use crate::common::{Running, ashlar, eventually};
+use crate::namespace::Namespace;
 use crate::rig::{all_hold, is_left_empty, lab, places, result};
 use crate::typed::{Typed, processes_in};
 
@@ -24,71 +24,14 @@ const SCENARIO: &str = r#"
     set = ["fsync=off"]
 "#;
 
-/// A namespace with a link to this one: here it is `.1`, there `.2`.
-struct Namespace {
-    name: String,
-    net: u8,
-}
-
-impl Namespace {
-    /// Its number tells it from others of this test program; none where there can be none.
-    fn make(number: u8) -> Option<Self> {
-        let is_root = rustix::process::getuid().is_root();
-        let has_ip = Command::new("ip").arg("-V").output().is_ok();
-        if !is_there("root, with ip", is_root && has_ip) {
-            return None;
-        }
-        let id = std::process::id();
-        let (name, net) = (format!("users-{id}-{number}"), number);
-        let made = Self { name, net };
-        let (name, here, there) = (&made.name, format!("u{id}-{net}"), format!("v{id}-{net}"));
-        ip(&format!("netns add {name}"));
-        ip(&format!(
-            "link add {here} type veth peer name {there} netns {name}"
-        ));
-        ip(&format!("addr add {}/24 dev {here}", made.here()));
-        ip(&format!("link set {here} up"));
-        ip(&format!(
-            "-n {name} addr add {}/24 dev {there}",
-            made.there()
-        ));
-        ip(&format!("-n {name} link set {there} up"));
-        ip(&format!("-n {name} route add default via {}", made.here()));
-        Some(made)
-    }
-
-    fn here(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 231, self.net, 1)
-    }
-
-    fn there(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 231, self.net, 2)
-    }
-
-    fn agent(&self, dir: &Path) -> Agent {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.name));
-        command.args(["--", env!("CARGO_BIN_EXE_ashlar")]);
-        listening(command, dir, &format!("{}:0", self.there()))
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // Its link goes with it.
-        let _ = Command::new("ip")
-            .args(["netns", "del", &self.name])
-            .status();
-    }
-}
-
-fn ip(words: &str) {
-    ok(Command::new("ip").args(words.split_whitespace()));
-}
-
 struct Agent {
     process: Running,
     address: String,
+}
+
+fn agent_in(of: &Namespace, dir: &Path) -> Agent {
+    let command = of.command(env!("CARGO_BIN_EXE_ashlar"));
+    listening(command, dir, &format!("{}:0", of.there()))
 }
 
 fn listening(mut command: Command, dir: &Path, listen: &str) -> Agent {
@@ -133,7 +76,7 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
         return;
     };
     let dir = room.path();
-    let (one, two) = (a.agent(dir), b.agent(dir));
+    let (one, two) = (agent_in(&a, dir), agent_in(&b, dir));
     let agents = with(&[&one, &two]);
     // What they cannot reach is told before anything is built.
     let far = format!("run agents.toml --dir p --out far {agents}");

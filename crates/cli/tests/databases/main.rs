@@ -6,6 +6,8 @@ mod agents;
 mod common;
 mod failover;
 mod interrupted;
+#[path = "../common/namespace.rs"]
+mod namespace;
 mod rig;
 mod scenarios;
 mod server;

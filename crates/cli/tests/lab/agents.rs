@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::common::{Running, ashlar, eventually, lab as run_lab, open_folder};
+use super::namespace::Namespace;
 use super::typed::Typed;
 use super::{json, lab, measured};
 
@@ -16,9 +17,13 @@ struct Served {
 }
 
 fn served() -> Served {
+    served_at("127.0.0.1", "memory:32MiB")
+}
+
+fn served_at(address: &str, device: &str) -> Served {
     let nqn = "nqn.2026-11.com.example:agents";
     let words =
-        format!("serve --listen 127.0.0.1:0 --device memory:32MiB --nqn {nqn} --allow-any-host");
+        format!("serve --listen {address}:0 --device {device} --nqn {nqn} --allow-any-host");
     let mut process = Running::start(&mut ashlar(words.split_whitespace()));
     let address = process.ready().remove(0);
     Served {
@@ -35,6 +40,15 @@ struct Agent {
 fn agent(dir: &Path, listen: &str) -> Agent {
     let words = ["lab", "agent", "--listen", listen, "--token-file", "token"];
     let mut process = Running::start(ashlar(words).current_dir(dir));
+    let address = process.ready().remove(0);
+    Agent { process, address }
+}
+
+fn agent_in(of: &Namespace, dir: &Path) -> Agent {
+    let listen = format!("{}:0", of.there());
+    let mut command = of.command(env!("CARGO_BIN_EXE_ashlar"));
+    command.args(["lab", "agent", "--listen", &listen, "--token-file", "token"]);
+    let mut process = Running::start(command.current_dir(dir));
     let address = process.ready().remove(0);
     Agent { process, address }
 }
@@ -117,6 +131,56 @@ fn two_agents_measure_what_one_measures() {
     }
     let report = std::fs::read_to_string(dir.join("both/report.html")).expect("a report");
     assert!(report.contains(&two.address));
+}
+
+/// What one agent sees of a disk at a rate, two see: on machines of their own, whose latencies are added up. The disk has
+/// the times of a model, of which a busy machine makes little more.
+#[test]
+fn two_agents_elsewhere_see_the_latencies_that_one_sees() {
+    let (Some(a), Some(b)) = (Namespace::make(11), Namespace::make(12)) else {
+        return;
+    };
+    let room = open_folder();
+    let dir = room.path();
+    let array = "hdd:model=10k,raid=10,disks=10,memory:64MiB";
+    let served = served_at(&a.here().to_string(), array);
+    let (one, two) = (agent_in(&a, dir), agent_in(&b, dir));
+    let sweep = |agents: &[&Agent], out: &str| {
+        let words = format!(
+            "sweep --on {} --pattern randread --block 4k --threads 2 --depth 8 --rate 400 --seconds 2 \
+             --repeat 3 --destroy-data --out {out} {}",
+            served.url,
+            with(agents)
+        );
+        let (code, said) = lab(dir, &words);
+        assert_eq!(code, 0, "{said}");
+        cell(&json(&dir.join(out).join("result.json"))).clone()
+    };
+    // What else a machine does makes latencies longer: the quietest repeat has the least of it.
+    let least = |cell: &Value, share: &str| {
+        let repeats = cell["repeats"].as_array().expect("repeats").iter();
+        let all = repeats.filter_map(|repeat| repeat["latency_us"][share].as_f64());
+        all.fold(f64::INFINITY, f64::min)
+    };
+    let is_same = |round: u32| {
+        let alone = sweep(&[&one], &format!("alone-{round}"));
+        let both = sweep(&[&one, &two], &format!("both-{round}"));
+        let parts = both["repeats"][0]["clients"].as_array().map(Vec::len);
+        assert_eq!(parts, Some(2), "{both}");
+        // They are of as many accesses.
+        let iops = |cell: &Value| cell["iops"].as_f64().expect("a rate");
+        let rate = iops(&both) / iops(&alone);
+        assert!((0.9..1.1).contains(&rate), "{rate}: {alone} {both}");
+        // They are a disk's, which are wide apart: a few milliseconds, and more than that.
+        let (middle, most) = (least(&both, "p50"), least(&both, "p95"));
+        assert!(middle > 3_000.0 && most > 1.3 * middle, "{both}");
+        ["p50", "p90", "p95"].iter().all(|share| {
+            let (alone, both) = (least(&alone, share), least(&both, share));
+            println!("{share}: {alone} us alone, {both} us of two");
+            (0.75..1.33).contains(&(both / alone))
+        })
+    };
+    assert!((1..4).any(is_same), "they differ, three times");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 mod agents;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/namespace.rs"]
+mod namespace;
 mod replicated;
 #[path = "../common/typed.rs"]
 mod typed;
