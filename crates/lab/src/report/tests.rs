@@ -311,6 +311,7 @@ fn every_result_has_the_same_head_and_kinds_keep_their_names() {
         ("faults", "ashlar-faults-1"),
         ("torn-pages", "ashlar-torn-pages-1"),
         ("ha", "ashlar-ha-1"),
+        ("versus", "ashlar-versus-1"),
     ] {
         let dir = tempfile::tempdir().expect("a folder");
         let read = |text: &str| {

@@ -1,11 +1,13 @@
 use std::time::Duration;
 
 use ashlar_lab::Progress;
+use ashlar_lab::stats::Ratio;
 
 use super::*;
 use crate::inputs::Mix;
 use crate::scan::{self, ScanPlan};
 use crate::schema::Shape;
+use crate::usage::DeviceBytes;
 use crate::{BuildPlan, Mode, RunPlan, Sqlite, begin, build, run};
 
 fn ran(dir: &Path) -> OltpResult {
@@ -164,7 +166,6 @@ fn a_scan_s_report_has_the_published_run_times_beside_ours() {
 
 #[test]
 fn every_key_of_a_result_is_documented() {
-    let documented = include_str!("../../../../docs/results.md");
     let mut run = OltpResult::sample(4, &[1000.0, 1001.0]);
     for step in &mut run.steps {
         let kinds = ["new_order", "payment"].map(|kind| (kind.to_owned(), Default::default()));
@@ -183,14 +184,123 @@ fn every_key_of_a_result_is_documented() {
         serde_json::to_value(&configuration).expect("JSON"),
         serde_json::to_value(crate::fleet::sample()).expect("JSON"),
     ];
+    assert!(all_documented(&all) > 60);
+}
+
+/// Every key of these is in the page; how many there are.
+fn all_documented(all: &[serde_json::Value]) -> usize {
+    let documented = include_str!("../../../../docs/results.md");
     let keys: std::collections::BTreeSet<String> = all.iter().flat_map(ashlar_lab::keys).collect();
-    assert!(keys.len() > 60, "{}", keys.len());
-    for key in keys {
+    for key in &keys {
         assert!(
             documented.contains(&format!("`{key}`")),
             "{key} is not in docs/results.md"
         );
     }
+    keys.len()
+}
+
+/// A scan with a step.
+fn a_scan() -> ScanResult {
+    let step = serde_json::json!({
+        "readers": 2, "repeat": 1, "began_unix_s": 1.0, "run_time_s": 2.0, "quickest_s": 1.9, "mb_s": 3.0,
+        "server_cpu_s": null, "client_cpu_s": 0.1, "machine_cpu_pct": null, "device": DeviceBytes::default(),
+    });
+    ScanResult {
+        head: Head::new(Kind::Scan, "t"),
+        database: Default::default(),
+        rows: 1000,
+        bytes: 744_000,
+        steps: vec![serde_json::from_value(step).expect("a step")],
+    }
+}
+
+/// Databases with a comparison that has a published one beside it.
+fn databases() -> ScenarioResult {
+    let note = ashlar_lab::result::ScenarioNote {
+        name: "x".into(),
+        about: String::new(),
+        scale: 1.0,
+        scaled: String::new(),
+        source: String::new(),
+        changed: vec!["--users 2".into()],
+    };
+    let mut result = ScenarioResult::new("t", note);
+    result.comparisons.push(crate::scenario::Compared {
+        differ_in: "place".into(),
+        figure: "nopm".into(),
+        base: "a".into(),
+        ours: "b".into(),
+        users: 2,
+        users_as_written: 100,
+        ratio: Ratio::of(&[1.0, 1.1], &[2.0, 2.1]).expect("pairs"),
+        text: String::new(),
+        published: Some(0.5),
+    });
+    result
+}
+
+/// An instance against a group, with a row of all that there can be.
+fn two_sides() -> VersusResult {
+    let published = crate::versus::Published {
+        fci: 1.0,
+        group: 2.0,
+        unit: "s".into(),
+        fci_volume_mb_s: Some(1.0),
+        group_drive_mb_s: Some(2.0),
+    };
+    let moved = crate::versus::Rate {
+        what: "volume".into(),
+        side: crate::versus::Moved::Fci,
+        read_mb_s: 1.0,
+        write_mb_s: 2.0,
+    };
+    let row = crate::versus::Row {
+        count: 2,
+        as_written: 12,
+        fci_run_time_s: 1.0,
+        group_run_time_s: 2.0,
+        ratio: Ratio::of(&[1.0, 1.1], &[2.0, 2.1]).expect("pairs"),
+        published: Some(published),
+        moved: vec![moved],
+    };
+    let part = crate::versus::Part {
+        name: "scan-concurrency".into(),
+        title: "t".into(),
+        scaled: String::new(),
+        crowd: "readers".into(),
+        sentence: String::new(),
+        rows: vec![row],
+    };
+    VersusResult {
+        head: Head::new(Kind::Versus, "t"),
+        parts: vec![part],
+        ..VersusResult::default()
+    }
+}
+
+/// The death of a primary, of which something was counted.
+fn a_failover() -> FailoverResult {
+    let sample = OltpResult::sample(4, &[1000.0]);
+    let kinds = serde_json::json!({ "new_order": crate::ledger::Count::default() });
+    FailoverResult {
+        head: Head::new(Kind::Failover, "t"),
+        before: sample.steps[0].clone(),
+        kinds: serde_json::from_value(kinds).expect("counts"),
+        ..FailoverResult::default()
+    }
+}
+
+#[test]
+fn every_key_of_scans_comparisons_sides_and_failovers_is_documented() {
+    let scan = serde_json::to_value(a_scan()).expect("JSON");
+    assert!(all_documented(&[scan]) > 20);
+    let compared = serde_json::to_value(databases()).expect("JSON");
+    assert!(all_documented(&[compared]) > 20);
+    let sides = serde_json::to_value(two_sides()).expect("JSON");
+    assert!(all_documented(&[sides]) > 30);
+    let failover = serde_json::to_value(a_failover()).expect("JSON");
+    assert!(all_documented(&[failover]) > 40);
 }
 
 /// As version 1 wrote it: a schema of its own, and no key that came with the common head.
@@ -223,4 +333,19 @@ fn results_of_version_1_are_read_and_become_the_one_schema() {
     let again = std::fs::read_to_string(dir.join("result.json")).expect("there");
     assert!(again.contains("ashlar-result-2"), "{again}");
     render_report(dir).expect("rendered by its kind");
+    of_version_1(&a_scan(), "ashlar-scan-1", dir);
+    let read = ScanResult::load(dir).expect("read");
+    assert_eq!((read.head.kind, &read.steps), (Kind::Scan, &a_scan().steps));
+    of_version_1(&databases(), "ashlar-oltp-scenario-1", dir);
+    let read = ScenarioResult::load(dir).expect("read");
+    let (one, was) = (&read.comparisons[0], &databases().comparisons[0]);
+    assert_eq!((one.published, &one.ours), (was.published, &was.ours));
+    assert_eq!((one.ratio.pairs, one.ratio.low), (2, was.ratio.low));
+    of_version_1(&a_failover(), "ashlar-failover-1", dir);
+    let read = FailoverResult::load(dir).expect("read");
+    assert_eq!(read.before, a_failover().before);
+    of_version_1(&two_sides(), "ashlar-versus-1", dir);
+    let read = VersusResult::load(dir).expect("read");
+    let (one, was) = (&read.parts[0].rows[0], &two_sides().parts[0].rows[0]);
+    assert_eq!((&one.published, &one.moved), (&was.published, &was.moved));
 }
