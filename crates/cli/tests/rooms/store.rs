@@ -444,7 +444,7 @@ fn no_floor_of_the_store_knows_a_higher_one() {
 }
 
 /// Parameters that are tuples: what belongs together has a name.
-const TUPLES: usize = 20;
+const TUPLES: usize = 6;
 
 /// Parameters of a function, from behind the parenthesis that opens them.
 fn parameters(code: &str) -> Vec<&str> {

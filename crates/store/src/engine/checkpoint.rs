@@ -17,7 +17,7 @@ use super::journal::Journal;
 use super::journal::logs::{Logs, Numbers, Positions};
 use super::journal::tails::Tails;
 use super::map::Map;
-use super::space::{Space, place, unit_at};
+use super::space::{DriveByte, Space, place, unit_at};
 use super::state::Retired;
 use crate::Canary;
 use crate::format::{ChunkCopy, LogId, PLACE_NONE, PageId, TableEntry};
@@ -400,13 +400,6 @@ impl Checkpoint {
 struct Changed {
     id: PageId,
     sequence: u64,
-}
-
-/// A byte of a drive.
-#[derive(Clone, Copy)]
-struct DriveByte {
-    drive: usize,
-    byte: u64,
 }
 
 /// Where a unit of a column of a metadata segment is.

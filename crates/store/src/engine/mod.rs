@@ -115,6 +115,8 @@ use base::To;
 use drive_io::flights::Answered;
 use drive_io::waits::Refused;
 use map::load::Asked;
+use read::columns::StripsOf;
+use space::DriveByte;
 use state::Retired;
 
 /// What happens to an engine.
@@ -383,7 +385,7 @@ impl Engine {
                 }
                 result => {
                     self.base.drive_io.is_over(&asked, drive);
-                    self.answered((asked.owner, drive), buffer, result);
+                    self.answered(drive, asked.owner, buffer, result);
                 }
             },
             Answered::Late => {}
@@ -394,7 +396,8 @@ impl Engine {
     /// A request has been answered, or given up.
     fn answered(
         &mut self,
-        (owner, drive): (Owner, usize),
+        drive: usize,
+        owner: Owner,
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
@@ -416,7 +419,7 @@ impl Engine {
             Owner::Append(log) => self.append_done(log, drive, buffer, result),
             Owner::ReadPart { op, at } => self.read_part_done(op, at, buffer, result),
             Owner::ReadStrips { op, first } => {
-                self.strips_read(op, (first, drive), buffer, result);
+                self.strips_read(StripsOf { op, first, drive }, buffer, result);
             }
             Owner::Bypass { op } => self.bypass_written(op, drive, result),
             Owner::Destage(io) => self.destage_io_done(io, drive, buffer, result),
@@ -430,7 +433,7 @@ impl Engine {
             Owner::Discard => self.discarded(drive, result),
             Owner::Raw(io) => self.raw_io_done(io, drive, buffer, result),
             Owner::Strip { reader, byte } => {
-                self.strip_read(reader, (drive, byte), buffer, result);
+                self.strip_read(reader, DriveByte { drive, byte }, buffer, result);
             }
             Owner::Salvage { salvage } => self.granule_salvaged(salvage, buffer, result),
             Owner::Repair { repair } => self.repair_written(repair, drive, result),

@@ -1,7 +1,7 @@
 //! A read: the ring's newest record, else the home, else zeroes; every granule verified; a copy that
 //! does not verify is looked up again, read elsewhere, and written again from a good one.
 
-mod columns;
+pub(super) mod columns;
 mod mend;
 mod slow;
 

@@ -30,7 +30,7 @@ use super::map::{LeafView, SEGMENTS, leaf_id};
 use super::parity::{For, Gathered, Wish, strips_with};
 use super::salvage::{Reader, Strip};
 use super::segment_table::Columns;
-use super::space::segment_and_slot;
+use super::space::{DriveByte, segment_and_slot};
 use super::state::Joining;
 use super::{Engine, Op, Owner, Waiter};
 use crate::Canary;
@@ -443,14 +443,15 @@ impl Engine {
                 return;
             };
             let at = shape.strip_at(self.identity.sizes(), *column, slot);
-            self.read_strip(Reader::Walk { job: place, copy }, (drive, at), buffer);
+            let at = DriveByte { drive, byte: at };
+            self.read_strip(Reader::Walk { job: place, copy }, at, buffer);
         }
         if columns.is_empty() {
             self.end_job(place);
         }
     }
 
-    pub(super) fn copy_read(&mut self, (job, copy): (usize, usize), strip: Option<Strip>) {
+    pub(super) fn copy_read(&mut self, job: usize, copy: usize, strip: Option<Strip>) {
         let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
             return invariant!(self, "job {job} of a walk is not there in copy_read");
         };

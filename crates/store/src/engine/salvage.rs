@@ -5,6 +5,7 @@
 use ashlar_block::{ErrorKind, IoBuffer, IoError, Request};
 
 use super::invariant::invariant;
+use super::space::DriveByte;
 use super::{Engine, Owner};
 use crate::sizes::GRANULE;
 
@@ -47,12 +48,8 @@ pub(super) struct Salvage {
 
 impl Engine {
     /// Reads so many bytes of a drive for a reader.
-    pub(super) fn read_strip(
-        &mut self,
-        reader: Reader,
-        (drive, byte): (usize, u64),
-        buffer: IoBuffer,
-    ) {
+    pub(super) fn read_strip(&mut self, reader: Reader, at: DriveByte, buffer: IoBuffer) {
+        let DriveByte { drive, byte } = at;
         let range = self.space.drives.range(drive, byte, buffer.len());
         let owner = Owner::Strip { reader, byte };
         self.send(drive, owner, |tag| Request::read(tag, range, buffer));
@@ -61,10 +58,11 @@ impl Engine {
     pub(super) fn strip_read(
         &mut self,
         reader: Reader,
-        (drive, byte): (usize, u64),
+        at: DriveByte,
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
+        let DriveByte { drive, byte } = at;
         let Some(bytes) = buffer else {
             return self.strip_taken(reader, None);
         };
@@ -137,8 +135,8 @@ impl Engine {
         match reader {
             // A walk ends with the engine.
             Reader::Walk { .. } if self.base.failed.is_some() => {}
-            Reader::Walk { job, copy } => self.copy_read((job, copy), strip),
-            Reader::Gather { gather, column } => self.column_read((gather, column), strip),
+            Reader::Walk { job, copy } => self.copy_read(job, copy, strip),
+            Reader::Gather { gather, column } => self.column_read(gather, column, strip),
         }
     }
 }

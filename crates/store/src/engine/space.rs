@@ -22,6 +22,13 @@ pub(crate) use segments::{
     segment_and_unit, unit_at,
 };
 
+/// A byte of a drive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DriveByte {
+    pub(super) drive: usize,
+    pub(super) byte: u64,
+}
+
 /// Segments and the drives that they lie on.
 pub(super) struct Space {
     sizes: Sizes,

@@ -82,7 +82,7 @@ pub(super) fn identify(
         } else if member.state == MemberState::Excluded {
             drives.leave_out(index);
         } else {
-            check_length(drives, (index, member), &labels)?;
+            check_length(drives, index, member, &labels)?;
         }
     }
     let is_member = |label: &&Label| {
@@ -172,7 +172,8 @@ fn also(error: PoolError, strangers: &[String]) -> PoolError {
 /// another did in its place, has a label with the same number.
 fn check_length(
     drives: &Drives,
-    (index, member): (usize, &Member),
+    index: usize,
+    member: &Member,
     labels: &[Label],
 ) -> Result<(), PoolError> {
     let bytes = drives.geometry(index).bytes();

@@ -145,7 +145,8 @@ impl Window {
     }
 
     /// Whether it has these bytes of both copies, and they are the same.
-    fn is_same(&self, (one, other): (usize, usize), at: u64, len: usize) -> bool {
+    fn is_same(&self, copies: [usize; 2], at: u64, len: usize) -> bool {
+        let [one, other] = copies;
         let one = self.bytes(one, at, len);
         one.is_some() && one == self.bytes(other, at, len)
     }
@@ -251,7 +252,7 @@ impl Scanner<'_> {
                 continue;
             }
             let is_same = |(first, one): &(usize, Candidate)| {
-                self.window.is_same((*first, copy), head.at, one.len)
+                self.window.is_same([*first, copy], head.at, one.len)
             };
             if found.as_ref().is_some_and(is_same) {
                 continue;

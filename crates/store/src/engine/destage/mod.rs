@@ -98,6 +98,15 @@ impl Destage {
     }
 }
 
+/// A record of the ring that is read for a slot.
+#[derive(Clone, Copy)]
+struct Record {
+    job: usize,
+    granule: usize,
+    /// Drives whose copies were read before, as bits.
+    tried: u64,
+}
+
 impl Engine {
     pub(super) fn destage_deadline(&self) -> Option<Moment> {
         let waits = self.destage.phase == Phase::Idle && !self.logs.is_all_home();
@@ -337,7 +346,12 @@ impl Engine {
                 result,
             ) => {
                 let buffer = buffer.filter(|_| result.is_ok());
-                self.record_read((job, granule), (tried, drive), buffer);
+                let read = Record {
+                    job,
+                    granule,
+                    tried,
+                };
+                self.record_read(read, drive, buffer);
                 self.write_jobs_if_read();
             }
             (io, result) => {
@@ -353,12 +367,12 @@ impl Engine {
     }
 
     /// The copy of a record on `drive` was read, and those on `tried` before.
-    fn record_read(
-        &mut self,
-        (job, granule): (usize, usize),
-        (tried, drive): (u64, usize),
-        buffer: Option<IoBuffer>,
-    ) {
+    fn record_read(&mut self, record: Record, drive: usize, buffer: Option<IoBuffer>) {
+        let Record {
+            job,
+            granule,
+            tried,
+        } = record;
         let (index, newest) = self.destage.jobs[job].granules[granule];
         match buffer {
             Some(buffer) if self.identity.salt().crc(&buffer) == newest.crc => {

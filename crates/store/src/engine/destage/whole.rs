@@ -11,7 +11,7 @@ use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
 use crate::engine::journal::{StagedChange, Then};
 use crate::engine::map::Change;
-use crate::engine::parity::{For, Gathered, Wish};
+use crate::engine::parity::{For, Gathered, Slots, Wish};
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::engine::tier::walk::Way;
@@ -186,10 +186,15 @@ impl Engine {
         wholes.sort_unstable_by_key(|&(home, _)| home);
         let homes: Vec<u32> = wholes.iter().map(|&(home, _)| home).collect();
         for run in self.runs_of_homes(&homes) {
-            let place = segment_and_slot(homes[run.start]);
+            let (segment, slot) = segment_and_slot(homes[run.start]);
             let slots: Vec<&[u8]> = wholes[run].iter().map(|(_, bytes)| &bytes[..]).collect();
             let owner = Owner::Destage(DestageIo::Write);
-            self.destage.pending += self.write_slots(place, &slots, Durability::Cached, owner);
+            let slots = Slots {
+                segment,
+                slot,
+                bytes: &slots,
+            };
+            self.destage.pending += self.write_slots(slots, Durability::Cached, owner);
         }
         if self.identity.sings(Canary::PlaceBeforeColumns) {
             self.place_whole();

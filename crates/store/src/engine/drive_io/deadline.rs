@@ -23,7 +23,7 @@ impl Engine {
             } = unsent;
             let why = format!("drive {drive} is out of service");
             let error = IoError::new(ErrorKind::NotSent, why);
-            self.answered((owner, drive), buffer, Err(error));
+            self.answered(drive, owner, buffer, Err(error));
         }
         self.base.drive_io.look_at_clock(self.now);
         self.ask_again();
@@ -49,7 +49,7 @@ impl Engine {
     pub(in crate::engine) fn read_elsewhere(&mut self, owner: Owner, drive: usize) -> bool {
         match owner {
             Owner::ReadPart { op, at } => self.read_part_elsewhere(op, at),
-            Owner::ReadStrips { op, first } => self.read_strips_elsewhere((op, first), drive),
+            Owner::ReadStrips { op, first } => self.read_strips_elsewhere(op, first, drive),
             _ => false,
         }
     }
@@ -71,7 +71,7 @@ impl Engine {
                 true => Ok(()),
                 false => Err(error()),
             };
-            self.answered((owner, drive), None, result);
+            self.answered(drive, owner, None, result);
         }
     }
 
@@ -100,13 +100,13 @@ impl Engine {
             return self.base.drive_io.is_over(&asked, drive);
         }
         if self.identity.sings(Canary::NoSpaceCountsAsDone) && asked.op != Operation::Read {
-            return self.answered((asked.owner, drive), buffer, Ok(()));
+            return self.answered(drive, asked.owner, buffer, Ok(()));
         }
         if buffer.is_none() {
             let why = format!("{error}, and the drive has kept the data");
             let error = IoError::new(ErrorKind::Media, why);
             self.base.drive_io.is_over(&asked, drive);
-            return self.answered((asked.owner, drive), None, Err(error));
+            return self.answered(drive, asked.owner, None, Err(error));
         }
         let refused = Refused {
             asked,
@@ -129,7 +129,7 @@ impl Engine {
                 self.base.drive_io.is_over(&asked, drive);
                 let why = format!("drive {drive} is out of service");
                 let error = IoError::new(ErrorKind::NotSent, why);
-                self.answered((asked.owner, drive), buffer, Err(error));
+                self.answered(drive, asked.owner, buffer, Err(error));
                 continue;
             }
             let tag = self.base.drive_io.send(drive, asked, self.now);

@@ -10,7 +10,7 @@ use crate::engine::access::locks::SlotKey;
 use crate::engine::class::Shape;
 use crate::engine::invariant::invariant;
 use crate::engine::salvage::{Reader, Strip};
-use crate::engine::space::segment_and_slot;
+use crate::engine::space::{DriveByte, segment_and_slot};
 use crate::format::ChunkCopy;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
@@ -281,14 +281,15 @@ impl Engine {
                 gather: id,
                 column: which,
             };
-            self.read_strip(reader, (drive, at), buffer);
+            self.read_strip(reader, DriveByte { drive, byte: at }, buffer);
         }
         self.end_gather_if_read(id, everything);
     }
 
     pub(in crate::engine) fn column_read(
         &mut self,
-        (id, column): (usize, usize),
+        id: usize,
+        column: usize,
         strip: Option<Strip>,
     ) {
         let Some(gather) = self.mending.gather_mut(id) else {

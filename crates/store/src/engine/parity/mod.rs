@@ -72,6 +72,14 @@ pub(super) fn strips_with(found: HomeSegment<'_>, joining: Joining) -> (Vec<Chun
     (columns, shape)
 }
 
+/// Slots of a segment that are side by side, and what they hold from now on.
+pub(super) struct Slots<'a> {
+    pub(super) segment: u32,
+    /// The first of them.
+    pub(super) slot: u32,
+    pub(super) bytes: &'a [&'a [u8]],
+}
+
 impl Engine {
     /// Where a granule of a slot lies: its column, and the byte on that column's drive.
     pub(super) fn granule_at(&self, location: u32, granule: u32) -> Option<(ChunkCopy, u64)> {
@@ -87,11 +95,15 @@ impl Engine {
     /// how many writes that takes.
     pub(super) fn write_slots(
         &mut self,
-        (segment, slot): (u32, u32),
-        slots: &[&[u8]],
+        written: Slots<'_>,
         durability: Durability,
         owner: Owner,
     ) -> usize {
+        let Slots {
+            segment,
+            slot,
+            bytes: slots,
+        } = written;
         let Some(shape) = self.space.shape(segment) else {
             invariant!(
                 self,

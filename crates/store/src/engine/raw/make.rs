@@ -42,6 +42,14 @@ enum Phase {
     Flushing,
 }
 
+/// What a segment lies over.
+#[derive(Clone, Copy)]
+struct Over {
+    columns: usize,
+    /// The drives that it may lie on; any, without one.
+    class: Option<DriveClass>,
+}
+
 impl Raw {
     /// Whether no change is on its way.
     pub(in crate::engine) fn is_idle(&self) -> bool {
@@ -61,7 +69,10 @@ impl Engine {
         let had = self.raw.volumes.get(&volume).map_or(0, RawSegments::len);
         let shape = self.raw_shape(&entry);
         let wanted = shape.segments(entry.granules).saturating_sub(had);
-        let over = (shape.columns as usize, entry.class);
+        let over = Over {
+            columns: shape.columns as usize,
+            class: entry.class,
+        };
         let fresh = self.take_raw(volume, wanted, over)?;
         self.raw.volumes.entry(volume).or_default().extend(fresh);
         self.raw.changing.insert(volume);
@@ -82,7 +93,7 @@ impl Engine {
         &mut self,
         volume: u32,
         wanted: usize,
-        (columns, class): (usize, Option<DriveClass>),
+        over: Over,
     ) -> Result<Vec<RawSegment>, IoError> {
         let known = self.raw.volumes.get(&volume);
         let mut home: Vec<u16> = known
@@ -91,9 +102,10 @@ impl Engine {
             .unwrap_or_default();
         let mut taken = Vec::new();
         while taken.len() < wanted {
-            let Some(segment) = self.take_raw_segment(&home, (columns, class)) else {
+            let Some(segment) = self.take_raw_segment(&home, over) else {
                 self.untake_raw(taken);
-                let of = class
+                let of = over
+                    .class
                     .map(|class| format!(" of class {class}"))
                     .unwrap_or_default();
                 let why = format!("the pool's drives{of} have no room for as much more");
@@ -107,11 +119,8 @@ impl Engine {
         Ok(taken)
     }
 
-    fn take_raw_segment(
-        &mut self,
-        home: &[u16],
-        (columns, class): (usize, Option<DriveClass>),
-    ) -> Option<RawSegment> {
+    fn take_raw_segment(&mut self, home: &[u16], over: Over) -> Option<RawSegment> {
+        let Over { columns, class } = over;
         let extents = self.identity.sizes().segment_extents();
         let rooms = self.space.drives.only(self.space.raw_rooms(), class);
         let at_home = |(drive, &room): (usize, &u32)| match home.contains(&(drive as u16)) {

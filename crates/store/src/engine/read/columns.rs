@@ -23,6 +23,15 @@ struct Strip {
     at: u32,
 }
 
+/// Strips of a read that a drive was asked for together.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct StripsOf {
+    pub(in crate::engine) op: usize,
+    /// The first of them.
+    pub(in crate::engine) first: u32,
+    pub(in crate::engine) drive: usize,
+}
+
 impl Engine {
     /// Begins to read parts that lie side by side on their columns; returns which those are.
     pub(super) fn read_strips(&mut self, op: usize) -> BTreeSet<u32> {
@@ -88,11 +97,11 @@ impl Engine {
 
     pub(in crate::engine) fn strips_read(
         &mut self,
-        op: usize,
-        (first, drive): (u32, usize),
+        of: StripsOf,
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
     ) {
+        let StripsOf { op, first, drive } = of;
         let Some(Op::Read(read)) = self.ops.get_mut(op) else {
             return invariant!(self, "strips of read {op} are here, but it is not");
         };

@@ -41,7 +41,8 @@ impl Engine {
     /// The same for parts that one request reads into memory of our own.
     pub(in crate::engine) fn read_strips_elsewhere(
         &mut self,
-        (op, first): (usize, u32),
+        op: usize,
+        first: u32,
         drive: usize,
     ) -> bool {
         let Some(Op::Read(read)) = self.ops.get(op) else {

@@ -11,6 +11,7 @@ use crate::engine::class::{Class, Shape};
 use crate::engine::invariant::invariant;
 use crate::engine::journal::{StagedChange, Then};
 use crate::engine::map::Change;
+use crate::engine::parity::Slots;
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
 use crate::engine::{Engine, Op, Owner, Waiter};
@@ -117,10 +118,15 @@ impl Engine {
             .collect();
         let (mut pending, mut spent) = (0, 0);
         for run in self.runs_of_homes(&homes) {
-            let place = segment_and_slot(homes[run.start]);
+            let (segment, slot) = segment_and_slot(homes[run.start]);
             let owner = Owner::Bypass { op };
-            spent += self.slot_cost(place.0) * run.len() as u64;
-            pending += self.write_slots(place, &slots[run], Durability::Durable, owner);
+            spent += self.slot_cost(segment) * run.len() as u64;
+            let slots = Slots {
+                segment,
+                slot,
+                bytes: &slots[run],
+            };
+            pending += self.write_slots(slots, Durability::Durable, owner);
         }
         if let Some(Op::Write(write)) = self.ops.get_mut(parent) {
             write.request.buffer = buffer;
