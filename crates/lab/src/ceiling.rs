@@ -62,14 +62,14 @@ fn measure(threads: u32, block_bytes: u32, copies: bool, cpus: &[usize]) -> Resu
         .map(job)
         .collect::<Result<Vec<_>, LabError>>()?;
     let stacks = Own { copies };
-    let crew = crate::runner::Crew {
+    let threads = crate::runner::Threads {
         stacks: &stacks,
         spec: "null",
         size: None,
         cpus,
         model: None,
     };
-    Ok(crew.run(&jobs)?.measured.count() as f64 / MEASURE.as_secs_f64())
+    Ok(threads.run(&jobs)?.measured.count() as f64 / MEASURE.as_secs_f64())
 }
 
 /// The lab's own devices.

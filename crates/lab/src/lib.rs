@@ -14,7 +14,7 @@
 //! which event loop turns below it, the lab does not know.
 //!
 //! ```text
-//! plan -> runner -> crew of threads -> workload (closed or open loop) -> Worker -> BlockDevice
+//! plan -> runner -> threads -> workload (closed or open loop) -> Worker -> BlockDevice
 //!            |                            |-- verify: stamp writes, check reads
 //!            `-> result -> stats, flags -> export, report, compare
 //! ```

@@ -6,7 +6,7 @@ use ashlar_sim::engine::{Canary, Defect, Profile, run};
 /// In every world volumes cache devices.
 const CACHED: Profile = Profile {
     caches: 1000,
-    crowds: 0,
+    overcommits: 0,
     ..Profile::CRASH
 };
 

@@ -274,7 +274,7 @@ fn publishing_before_durable_is_noticed() {
 #[test]
 fn a_tail_that_is_not_written_again_is_noticed() {
     let profile = Profile {
-        crowds: 0,
+        overcommits: 0,
         changes: 0,
         ..Profile::DRIVE_SWAP
     };
@@ -333,24 +333,24 @@ fn places_of_a_unit_in_several_batches_are_noticed() {
 
 #[test]
 fn a_segment_used_again_too_early_is_noticed() {
-    let crowded = Profile {
-        crowds: 1000,
+    let overcommitted = Profile {
+        overcommits: 1000,
         changes: 12,
         crashes: 20,
         ..Profile::CRASH
     };
-    sings(Canary::ReleaseBeforeDurable, crowded);
+    sings(Canary::ReleaseBeforeDurable, overcommitted);
 }
 
 #[test]
 fn extents_discarded_while_in_use_are_noticed() {
-    let crowded = Profile {
-        crowds: 1000,
+    let overcommitted = Profile {
+        overcommits: 1000,
         changes: 12,
         crashes: 20,
         ..Profile::CRASH
     };
-    sings(Canary::DiscardInUse, crowded);
+    sings(Canary::DiscardInUse, overcommitted);
 }
 
 #[test]
@@ -396,11 +396,11 @@ fn bits_that_flip_in_memory_do_no_harm() {
 
 #[test]
 fn a_pool_without_a_number_for_another_segment_is_full() {
-    let crowded = Profile {
-        crowds: 1000,
+    let overcommitted = Profile {
+        overcommits: 1000,
         ..Profile::CRASH
     };
-    let profile = crowded.with_canary(Canary::FewSegments);
+    let profile = overcommitted.with_canary(Canary::FewSegments);
     assert_eq!(first_failure(0..40, profile), None);
     let refused: u64 = (0..40)
         .map(|seed| run(seed, &profile).map_or(0, |life| life.refused))
@@ -449,7 +449,7 @@ fn a_returned_drive_that_is_trusted_at_once_is_noticed() {
 const RETURNING: Profile = Profile {
     readmits: 1000,
     hangs: 0,
-    crowds: 0,
+    overcommits: 0,
     changes: 0,
     orders: 0,
     swaps: 0,

@@ -11,7 +11,7 @@ use ashlar_node::{Alarm, Config, Daemon, Ready};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{self, Ended, PATIENCE, ended};
+use crate::common::{self, Ended, TEST_TIMEOUT, ended};
 
 pub struct Node {
     pub dir: TempDir,
@@ -36,7 +36,7 @@ impl Node {
             });
             assert!(result.is_err(), "it ends by the alarm");
         });
-        let ready = ready.recv_timeout(PATIENCE).expect("it gets ready");
+        let ready = ready.recv_timeout(TEST_TIMEOUT).expect("it gets ready");
         Self {
             dir,
             control,

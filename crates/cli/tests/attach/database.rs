@@ -18,7 +18,7 @@ use ashlar_oltp::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{PATIENCE, can_attach, eventually, has_postgresql};
+use crate::common::{TEST_TIMEOUT, can_attach, eventually, has_postgresql};
 use crate::rig::Rig;
 
 const USERS: usize = 2;
@@ -154,7 +154,7 @@ impl Base {
     pub fn is_whole(&self, after: &str) {
         let database = self.database();
         database
-            .await_ready(PATIENCE, &Progress::silent())
+            .await_ready(TEST_TIMEOUT, &Progress::silent())
             .expect("it is ready");
         let mut watcher = database.watcher().expect("it answers");
         let audit = self.ledger.audit(watcher.as_mut()).expect("it answers");

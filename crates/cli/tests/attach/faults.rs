@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::common::{Ended, PATIENCE, can_attach, ended, eventually, send};
+use crate::common::{Ended, TEST_TIMEOUT, can_attach, ended, eventually, send};
 use crate::rig::{Rig, Way};
 
 const BLOCK: usize = 8192;
@@ -86,7 +86,7 @@ impl Writer {
         let thread = self.thread.take().expect("a thread");
         let start = Instant::now();
         while !thread.is_finished() {
-            assert!(start.elapsed() < PATIENCE, "the writer hangs");
+            assert!(start.elapsed() < TEST_TIMEOUT, "the writer hangs");
             std::thread::sleep(Duration::from_millis(10));
         }
         (

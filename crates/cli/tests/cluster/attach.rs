@@ -13,7 +13,7 @@ use serde_json::Value;
 use rustix::process::Signal;
 
 use crate::common::{
-    PATIENCE, can_attach, ended, eventually, eventually_within, is_there, ok, refuses, send,
+    TEST_TIMEOUT, can_attach, ended, eventually, eventually_within, is_there, ok, refuses, send,
 };
 use crate::rig::Cluster;
 
@@ -73,14 +73,14 @@ impl<'a> Machine<'a> {
         let begun = Instant::now();
         loop {
             let mut detach = self.detach();
-            if begun.elapsed() > PATIENCE / 4 {
+            if begun.elapsed() > TEST_TIMEOUT / 4 {
                 detach.arg("--force");
             }
             let said = ended(&mut detach);
             if said.code == 0 {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "still: {}", said.error);
+            assert!(begun.elapsed() < TEST_TIMEOUT, "still: {}", said.error);
             std::thread::sleep(Duration::from_millis(100));
         }
     }

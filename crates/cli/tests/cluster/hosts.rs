@@ -19,7 +19,7 @@ use ashlar_nvme::{Command, Status};
 use ashlar_nvme_initiator::{discover, local_host};
 use rustix::process::Signal;
 
-use crate::common::{PATIENCE, eventually, is_there, ok, refuses, send};
+use crate::common::{TEST_TIMEOUT, eventually, is_there, ok, refuses, send};
 use crate::host::{Client, Who};
 use crate::rig::{Cluster, working_in};
 
@@ -171,7 +171,7 @@ impl Host {
             if !status.is_path_related() {
                 return status;
             }
-            assert!(begun.elapsed() < PATIENCE, "still {status:?}");
+            assert!(begun.elapsed() < TEST_TIMEOUT, "still {status:?}");
             self.paths[at].listener.catch_up();
         }
     }
@@ -235,7 +235,7 @@ impl Host {
                     return ReservationStatus::parse(&page).expect("a report");
                 }
                 assert!(
-                    completion.status().is_path_related() && begun.elapsed() < PATIENCE,
+                    completion.status().is_path_related() && begun.elapsed() < TEST_TIMEOUT,
                     "{:?}",
                     completion.status()
                 );

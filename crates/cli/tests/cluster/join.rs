@@ -3,7 +3,9 @@
 
 use rustix::process::Signal;
 
-use crate::common::{PATIENCE, Running, ashlar, eventually, eventually_within, ok, refuses, send};
+use crate::common::{
+    Running, TEST_TIMEOUT, ashlar, eventually, eventually_within, ok, refuses, send,
+};
 use crate::machines::{Machines, can_join};
 use crate::rig::working_in;
 
@@ -163,9 +165,11 @@ fn a_node_or_witness_that_has_lost_its_directory_comes_back() {
         let node = machines.node(name);
         let drive = format!("file:{}", machines.dir(name).join("drive").display());
         ok(&mut machines.to(name, &["pool", "import", "tank", "--drive", &drive]));
-        eventually_within(2 * PATIENCE, "it votes, and its copy is in sync", || {
-            votes(asked) == 3 && machines.owner(asked).is_some()
-        });
+        eventually_within(
+            2 * TEST_TIMEOUT,
+            "it votes, and its copy is in sync",
+            || votes(asked) == 3 && machines.owner(asked).is_some(),
+        );
         node
     };
     lose("b", b);
@@ -191,7 +195,7 @@ fn a_node_or_witness_that_has_lost_its_directory_comes_back() {
     let token = machines.token();
     let mut join = machines.place(&["witness", "--rejoin", "--join", &token], "w");
     let _witness = machines.run("w", &mut join);
-    eventually_within(2 * PATIENCE, "three vote", || votes("a") == 3);
+    eventually_within(2 * TEST_TIMEOUT, "three vote", || votes("a") == 3);
     drop(b);
 }
 

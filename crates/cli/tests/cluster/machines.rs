@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::common::{
-    PATIENCE, Running, ashlar, ended, eventually_within, is_there, ok, open_folder,
+    Running, TEST_TIMEOUT, ashlar, ended, eventually_within, is_there, ok, open_folder,
 };
 
 /// Two nodes and a witness.
@@ -106,7 +106,7 @@ impl Machines {
     pub fn witness(&self, token: &str) -> Running {
         let mut witness = self.place(&["witness", "--join", token], "w");
         let witness = self.run("w", &mut witness);
-        eventually_within(2 * PATIENCE, "three vote", || {
+        eventually_within(2 * TEST_TIMEOUT, "three vote", || {
             let quorum = self.quorum();
             let votes = quorum
                 .iter()

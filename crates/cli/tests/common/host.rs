@@ -12,7 +12,7 @@ use ashlar_nvme::pdu::{self, Framing, IcReq, Role};
 use ashlar_nvme::stream::{Header, Limits, Receiver, Step};
 use ashlar_nvme::{Command, Completion, Status};
 
-use crate::common::PATIENCE;
+use crate::common::TEST_TIMEOUT;
 
 /// A host, and the subsystem that it wants.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Wire {
                 Ok(bytes) => self.pending.extend_from_slice(&self.chunk[..bytes]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    panic!("no answer within {PATIENCE:?}")
+                    panic!("no answer within {TEST_TIMEOUT:?}")
                 }
                 Err(error) => return Err(error),
             }
@@ -112,8 +112,8 @@ pub struct Client {
 fn open(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT))?;
+    stream.set_write_timeout(Some(TEST_TIMEOUT))?;
     Ok(stream)
 }
 
@@ -246,7 +246,9 @@ impl Client {
         let stream = &self.wire.stream;
         stream.set_read_timeout(Some(within)).expect("a socket");
         let there = stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream
+            .set_read_timeout(Some(TEST_TIMEOUT))
+            .expect("a socket");
         there
     }
 

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long anything may take before a test gives up: far more than it should.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits until something is so.
 pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
-    eventually_within(PATIENCE, what, is_so);
+    eventually_within(TEST_TIMEOUT, what, is_so);
 }
 
 /// The same, of what may take so long on a busy machine.
@@ -159,7 +159,7 @@ impl Running {
             let _ = say.send(read.map(|_| line));
             let _ = std::io::copy(&mut out, &mut std::io::sink());
         });
-        let line = said.recv_timeout(PATIENCE).expect("a line in time");
+        let line = said.recv_timeout(TEST_TIMEOUT).expect("a line in time");
         let line = line.expect("text");
         line.split_whitespace().map(str::to_owned).collect()
     }

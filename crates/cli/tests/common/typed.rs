@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::common::ashlar;
 
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a run may take, of those that tests make.
+pub const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A run in a process group of its own, as a shell makes one for what is typed.
 pub struct Typed {
@@ -49,7 +50,7 @@ impl Typed {
 
     /// Waits until it says something.
     pub fn says(&mut self, what: &str) {
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + RUN_TIMEOUT;
         loop {
             let left = patience.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -92,7 +93,7 @@ impl Typed {
 
     /// Waits for the end with an exit code; what it said.
     pub fn ends_with(mut self, code: i32) -> String {
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + RUN_TIMEOUT;
         let status = loop {
             match self.child.try_wait().expect("asked") {
                 Some(status) => break status,

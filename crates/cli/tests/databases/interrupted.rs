@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{has_postgresql, open_folder};
 use crate::rig::{all_hold, is_left_empty, places, result};
-use crate::typed::{PATIENCE, Typed, processes_in};
+use crate::typed::{RUN_TIMEOUT, Typed, processes_in};
 
 /// The memory cgroup of a process, if it is one of ours.
 fn cgroup_of(process: u32) -> Option<PathBuf> {
@@ -86,7 +86,7 @@ fn a_scenario_keeps_its_steps_and_leaves_no_cgroup() {
         (&true.into(), &why)
     );
     // It is started with its memory when it is about to be driven.
-    let patience = Instant::now() + PATIENCE;
+    let patience = Instant::now() + RUN_TIMEOUT;
     let may = ashlar_oltp::server::can_limit_memory().is_ok();
     let group = loop {
         let group = processes_in(dir).into_iter().find_map(cgroup_of);
@@ -211,7 +211,7 @@ fn a_scenario_that_is_killed_goes_on_and_has_every_step_once() {
             let text = std::fs::read_to_string(&journal).unwrap_or_default();
             text.matches("{\"turn\"").count()
         };
-        crate::common::eventually_within(PATIENCE, "some is measured", || turns() >= 1);
+        crate::common::eventually_within(RUN_TIMEOUT, "some is measured", || turns() >= 1);
         typed.kill();
         let had = turns();
         // Its servers belong to no run now. (Between two servers, there is none.)
@@ -234,8 +234,8 @@ fn a_scenario_that_is_killed_goes_on_and_has_every_step_once() {
                 &of["oltp"]
             };
             let key = |step: &serde_json::Value| {
-                let crowd = step.get("users").or(step.get("readers")).cloned();
-                (crowd.and_then(|n| n.as_u64()), step["repeat"].as_u64())
+                let users = step.get("users").or(step.get("readers")).cloned();
+                (users.and_then(|n| n.as_u64()), step["repeat"].as_u64())
             };
             let steps = run["steps"].as_array().expect("steps");
             let mut keys: Vec<_> = steps.iter().map(key).collect();
@@ -264,7 +264,7 @@ fn a_run_keeps_what_it_has_measured() {
     let words = "oltp --db sqlite:a.db --warehouses 1 --users 1 --ramp 0s --seconds 600 --out out";
     let mut typed = Typed::start(dir, words);
     typed.says("making keys");
-    let patience = Instant::now() + PATIENCE;
+    let patience = Instant::now() + RUN_TIMEOUT;
     while !dir.join("out/result.json").exists() {
         assert!(Instant::now() < patience, "it does not begin");
         std::thread::sleep(Duration::from_millis(20));
@@ -314,7 +314,7 @@ fn a_scan_calls_its_readers_off() {
             let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE {what}");
             watcher.number(&sql).expect("it answers")
         };
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + RUN_TIMEOUT;
         while count("query LIKE 'SELECT sum%' AND wait_event_type = 'Lock'") < 2 {
             assert!(Instant::now() < patience, "no reader waits");
             std::thread::sleep(Duration::from_millis(20));

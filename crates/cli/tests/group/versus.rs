@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::process::geteuid;
 
 use crate::common::{eventually_within, open_folder};
-use crate::typed::{PATIENCE, Typed};
+use crate::typed::{RUN_TIMEOUT, Typed};
 use crate::{has_group, result, words, working_in};
 
 const SMALL: &str = "--users 1 --set measure.repeat=2 --set cluster.drive=2GiB --set scan-concurrency.scan.rows=2000 \
@@ -62,7 +62,7 @@ fn a_run_that_is_killed_in_either_part_goes_on_and_leaves_nothing() {
         let mut typed = Typed::start(dir, run);
         // The second turn is the group's: all that there is runs when it is killed.
         let what = format!("a turn of {part}");
-        eventually_within(PATIENCE * 3, &what, || turns(part) == 1);
+        eventually_within(RUN_TIMEOUT * 3, &what, || turns(part) == 1);
         typed.kill();
         assert_ne!(working_in(dir), [""; 0], "nothing is left");
         apart.extend(namespaces(dir));
@@ -90,10 +90,10 @@ fn a_run_that_is_killed_in_either_part_goes_on_and_leaves_nothing() {
     );
     let whole = result(dir, "out");
     assert_eq!(whole["partial"], false);
-    for (part, crowd) in [("scan-concurrency", "scan"), ("fixed-transactions", "oltp")] {
+    for (part, kind) in [("scan-concurrency", "scan"), ("fixed-transactions", "oltp")] {
         let measured = result(dir, &format!("out/{part}"));
         for of in measured["configurations"].as_array().expect("both sides") {
-            let steps = of[crowd]["steps"].as_array().expect("steps");
+            let steps = of[kind]["steps"].as_array().expect("steps");
             let repeats: Vec<_> = steps.iter().map(|step| step["repeat"].as_u64()).collect();
             assert_eq!(repeats, [Some(1), Some(2)], "{part}");
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{self, PATIENCE, Running, ashlar};
+use crate::common::{self, Running, TEST_TIMEOUT, ashlar};
 use crate::load::Place;
 
 /// A directory with drives and a daemon's state.
@@ -205,7 +205,7 @@ impl Node {
             if status["state"] == "healthy" && idle {
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "not healthy: {status:#}");
+            assert!(start.elapsed() < TEST_TIMEOUT, "not healthy: {status:#}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -27,7 +27,7 @@ fn two_thousand_connections_at_once_keep_nobody_from_being_served() {
     is_served(target.address, 0);
     let baseline = target.descriptors();
     let before = target.rss_kib();
-    let mut crowd: Vec<TcpStream> = Vec::new();
+    let mut connections: Vec<TcpStream> = Vec::new();
     for index in 0..2000 {
         let mut stream = dial(target.address);
         // Idle, greeted and silent, half a greeting.
@@ -38,7 +38,7 @@ fn two_thousand_connections_at_once_keep_nobody_from_being_served() {
                 .write_all(&greeting()[..60])
                 .expect("the target listens"),
         }
-        crowd.push(stream);
+        connections.push(stream);
         if index % 400 == 399 {
             is_served(target.address, (index / 400) as u8);
         }
@@ -47,7 +47,7 @@ fn two_thousand_connections_at_once_keep_nobody_from_being_served() {
     let grown = target.rss_kib().saturating_sub(before);
     assert!(grown < 100 << 10, "{grown} KiB for 2,000 connections");
     // Half of them leave, the others are closed since they say nothing.
-    crowd.truncate(1000);
+    connections.truncate(1000);
     is_served(target.address, 9);
     target.await_descriptors(baseline);
     is_served(target.address, 10);

@@ -19,7 +19,7 @@ const BESIDE: u16 = 7001;
 const READY: &str = "ss -Hltn sport = :7000 | grep -q 7000";
 const NAMES: [&str; 2] = ["a", "b"];
 /// One try of a client.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TRY_TIMEOUT: Duration = Duration::from_millis(500);
 /// So many tries a client needs at most, once the service runs.
 const TRIES: usize = 3;
 
@@ -77,7 +77,7 @@ fn connect_to(rig: &Rig, to: SocketAddr) -> TcpStream {
         let namespace = std::fs::File::open(path).expect("a namespace");
         let kind = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), kind).expect("entered");
-        let tries = (0..TRIES).find_map(|_| TcpStream::connect_timeout(&to, PATIENCE).ok());
+        let tries = (0..TRIES).find_map(|_| TcpStream::connect_timeout(&to, TRY_TIMEOUT).ok());
         tries.expect("a connection within a few tries")
     });
     connecting.join().expect("connected")

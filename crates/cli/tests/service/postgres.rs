@@ -7,7 +7,8 @@ use rustix::process::Signal;
 
 use crate::cluster::{A, B, HOSTS, Rig};
 use crate::common::{
-    PATIENCE, can_attach, eventually, eventually_within, has_postgresql, is_there, refuses, send,
+    TEST_TIMEOUT, can_attach, eventually, eventually_within, has_postgresql, is_there, refuses,
+    send,
 };
 
 const PORT: &str = "54330";
@@ -93,7 +94,7 @@ fn a_postgresql_is_killed_moved_and_taken_over_with_all_that_it_has_acknowledged
     ];
     rig.ok(A, &create);
     // Two file systems and a cluster are made.
-    eventually_within(PATIENCE * 3, "it runs", || {
+    eventually_within(TEST_TIMEOUT * 3, "it runs", || {
         rig.show(A, "pg")["state"] == "running"
     });
     let mut rows = 0;

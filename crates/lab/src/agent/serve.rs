@@ -11,7 +11,7 @@ use super::other::{OtherLoad, Start};
 use super::words::{Answer, Ask, Found, Home, PROTOCOL, Part, hear, say};
 use crate::cpu::usable_cpus;
 use crate::live::{Count, Counter};
-use crate::runner::{Crew, Fill, Outcome};
+use crate::runner::{Fill, Outcome, Threads};
 use crate::{LabError, Machine, Progress, Stacks};
 
 /// A coordinator that waits is told so often that there is something to wait for.
@@ -128,14 +128,14 @@ impl Agent<'_> {
         let many = jobs.len();
         self.progress.say(&format!("{what}: {many} threads"));
         let cpus = if part.pin { usable_cpus() } else { Vec::new() };
-        let crew = Crew {
+        let threads = Threads {
             stacks: self.stacks,
             spec: &part.spec,
             size: part.size,
             cpus: &cpus,
             model: None,
         };
-        let (outcome, late) = self.turn(&stop, |begin| crew.run_when(&jobs, begin))?;
+        let (outcome, late) = self.turn(&stop, |begin| threads.run_when(&jobs, begin))?;
         let outcome = outcome.unwrap_or_else(|_| Err(LabError::environment("a thread panicked")));
         let answer = outcome.and_then(|outcome| home(outcome, late));
         say(

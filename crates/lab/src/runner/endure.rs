@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::crew::{Crew, Outcome};
 use super::pass::Pass;
 use super::setup::{Fill, on_own_thread, pass_options};
+use super::threads::{Outcome, Threads};
 use crate::access::{Access, Distribution};
 use crate::result::VerifyResult;
 use crate::verify::{Model, Tally};
@@ -186,7 +186,7 @@ impl<'a> Endurance<'a> {
     ) -> Result<(T, Endured), LabError> {
         let (stop, pulse) = (Arc::new(AtomicBool::new(false)), Arc::new(Pulse::new()));
         let jobs = self.jobs(&stop, &pulse)?;
-        let crew = Crew {
+        let threads = Threads {
             stacks: self.stacks,
             spec: &self.plan.spec,
             size: Some(self.plan.bytes),
@@ -194,7 +194,7 @@ impl<'a> Endurance<'a> {
             model: Some(&self.model),
         };
         let (told, outcome) = std::thread::scope(|scope| {
-            let load = scope.spawn(|| crew.run(&jobs));
+            let load = scope.spawn(|| threads.run(&jobs));
             let told = meanwhile(&pulse);
             stop.store(true, Ordering::SeqCst);
             let lost = || Err(LabError::environment("a load thread panicked"));

@@ -1,7 +1,7 @@
 //! Where load comes from: threads of this process, or agents on other machines.
 
-use super::crew::{Crew, Outcome};
 use super::setup::Fill;
+use super::threads::{Outcome, Threads};
 use crate::agent::{Clients, Load};
 use crate::result::{Check, ClientNote};
 use crate::workload::Job;
@@ -55,20 +55,20 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A turn's load: by the crew, or, of what it is about, by the clients.
+    /// A turn's load: by the threads, or, of what it is about, by the clients.
     pub(super) fn run(
         &self,
-        crew: &Crew<'_>,
+        threads: &Threads<'_>,
         jobs: &[Job],
         progress: &Progress,
     ) -> Result<Outcome, LabError> {
         let Some(clients) = self.clients else {
-            return crew.run(jobs);
+            return threads.run(jobs);
         };
         let load = Load {
-            spec: crew.spec,
-            size: crew.size,
-            pin: !crew.cpus.is_empty(),
+            spec: threads.spec,
+            size: threads.size,
+            pin: !threads.cpus.is_empty(),
             jobs,
         };
         clients.run(&load, progress)

@@ -1,23 +1,23 @@
 //! Carries a plan out: prepares the configurations, measures every cell on all of them in turn,
 //! repeat by repeat, and checks what was written.
 
-mod crew;
 mod endure;
 mod generator;
 mod pass;
 mod setup;
 mod summary;
+mod threads;
 mod turn;
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-pub(crate) use crew::{Crew, Outcome};
 pub use endure::{Endurance, EndurePlan, Endured, Pulse};
 use generator::Generator;
 pub(crate) use setup::Fill;
 use setup::Setup;
+pub(crate) use threads::{Outcome, Threads};
 
 use crate::agent::Clients;
 use crate::ceiling::ceilings;

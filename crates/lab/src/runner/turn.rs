@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::crew::{Crew, Outcome};
 use super::setup::Setup;
+use super::threads::{Outcome, Threads};
 use super::{Detail, Run, summary};
 use crate::journal::Turn;
 use crate::live::watched;
@@ -191,7 +191,7 @@ impl Run<'_> {
     }
 
     fn load(&self, setup: &Setup, jobs: &[Job]) -> Result<Outcome, LabError> {
-        let crew = Crew {
+        let threads = Threads {
             stacks: self.generator.stacks(),
             spec: &setup.spec,
             size: self.plan.size,
@@ -200,7 +200,7 @@ impl Run<'_> {
         };
         let counters: Vec<_> = jobs.iter().filter_map(|job| job.live.clone()).collect();
         watched(self.progress, &counters, || {
-            self.generator.run(&crew, jobs, self.progress)
+            self.generator.run(&threads, jobs, self.progress)
         })
     }
 

@@ -94,7 +94,7 @@ impl Strangers {
         }
         // Who may use the socket at all is not limited by it.
         let is_over = newest != Origin::Local && by_origin[&newest] > OF_ONE_ADDRESS;
-        let crowded = match is_over {
+        let fullest = match is_over {
             true => newest,
             false if self.here.len() > STRANGERS => {
                 let most = by_origin.into_iter().max_by_key(|(_, count)| *count);
@@ -102,7 +102,7 @@ impl Strangers {
             }
             false => return None,
         };
-        let oldest = self.here.iter().position(|one| one.origin == crowded)?;
+        let oldest = self.here.iter().position(|one| one.origin == fullest)?;
         self.here.remove(oldest)
     }
 
@@ -168,24 +168,24 @@ mod tests {
         let known = visitors.enter(remote("10.0.0.1"));
         known.let_in().await;
         let other = visitors.enter(remote("10.0.0.2"));
-        let mut crowd: Vec<_> = (0..OF_ONE_ADDRESS)
+        let mut many: Vec<_> = (0..OF_ONE_ADDRESS)
             .map(|_| visitors.enter(remote("10.0.0.1")))
             .collect();
-        for visitor in &crowd {
+        for visitor in &many {
             assert!(!is_sent_away(visitor).await);
         }
-        crowd.push(visitors.enter(remote("10.0.0.1")));
-        assert!(is_sent_away(&crowd[0]).await, "the oldest of its address");
-        assert!(!crowd[0].is_stranger());
-        assert!(!is_sent_away(&crowd[1]).await);
+        many.push(visitors.enter(remote("10.0.0.1")));
+        assert!(is_sent_away(&many[0]).await, "the oldest of its address");
+        assert!(!many[0].is_stranger());
+        assert!(!is_sent_away(&many[1]).await);
         // From many addresses: the whole house is full.
         for number in 0..500 {
-            crowd.push(visitors.enter(remote(&format!("10.1.{}.1", number % 3))));
+            many.push(visitors.enter(remote(&format!("10.1.{}.1", number % 3))));
         }
         assert!(visitors.lock().here.len() <= STRANGERS);
         assert!(!is_sent_away(&known).await && !known.is_stranger());
         assert!(!is_sent_away(&other).await && other.is_stranger());
-        drop(crowd);
+        drop(many);
         assert_eq!(visitors.lock().here.len(), 1, "who goes frees its place");
     }
 

@@ -381,7 +381,8 @@ mod tests {
     use crate::control::Control;
     use crate::model::{ExportPool, ImportPool, PoolState};
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    /// How long a start may take before a test gives up.
+    const START_TIMEOUT: Duration = Duration::from_secs(20);
 
     /// A daemon that knows tank, of one drive, and waits no time for it.
     fn room() -> (Room, Config) {
@@ -411,7 +412,7 @@ mod tests {
             if reason.contains(expected) {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "{reason}");
+            assert!(begun.elapsed() < START_TIMEOUT, "{reason}");
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -435,7 +436,7 @@ mod tests {
         std::fs::rename(&away, &drive).expect("it comes");
         let begun = Instant::now();
         while state(&room) != PoolState::Healthy {
-            assert!(begun.elapsed() < PATIENCE, "{:?}", state(&room));
+            assert!(begun.elapsed() < START_TIMEOUT, "{:?}", state(&room));
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -549,7 +550,7 @@ mod tests {
         let manager = room.manager.clone();
         let export = move || exported.send(manager.export_pool("tank", ExportPool::default()));
         thread::spawn(export);
-        let exported = is_exported.recv_timeout(PATIENCE);
+        let exported = is_exported.recv_timeout(START_TIMEOUT);
         exported.expect("nothing waits").expect("it is let go of");
         drop(look);
         other.join().expect("no panic");

@@ -2,9 +2,9 @@
 //! every so often whether it keeps up or not. What all of them have together, and what each has.
 
 mod compare;
-mod crew;
 mod file;
 mod fill;
+mod members;
 mod nodes;
 mod report;
 mod result;
@@ -16,8 +16,8 @@ use ashlar_lab::result::ScenarioNote;
 use ashlar_lab::{Asked, Measurement, Nest, Progress, Turn, Workload, carry_out};
 use ashlar_lab::{Journal, LabError, LatencyLog, OwnFolder, ResultFile, Schedule};
 
-use crew::{Crew, Ground};
 pub use file::FleetScenario;
+use members::{Ground, Members};
 use nodes::Nodes;
 pub(crate) use report::html;
 use result::FleetPlace;
@@ -62,20 +62,20 @@ pub fn run_fleet(
         folders: &folders,
         nodes: &nodes,
     };
-    let crew = Crew::make(&file, &ground, progress, &mut result)?;
+    let members = Members::make(&file, &ground, progress, &mut result)?;
     let wanted = file.fleet.full_pct.map(|percent| fill::Wanted {
         percent,
         scale: run.scale,
     });
     result.places = ground.fill(wanted, volumes, progress)?;
-    let file_of = |member: &crew::Member| member.place.storage.clone().ok();
+    let file_of = |member: &members::Member| member.place.storage.clone().ok();
     let fleet = Fleet {
         file: &file,
-        crew: &crew,
+        members: &members,
         nodes: &nodes,
         storage: Storage {
             places: places.iter().map(|place| place.dir.clone()).collect(),
-            files: crew.all.iter().filter_map(file_of).collect(),
+            files: members.all.iter().filter_map(file_of).collect(),
             volumes,
         },
         log: LatencyLog::of(run.out, journal.turns() > 0)?,
@@ -97,7 +97,7 @@ pub fn run_fleet(
     if let Err(error) = ran {
         result.head.broke_off(error.to_string());
     }
-    drop(crew);
+    drop(members);
     result.sum_up();
     result.write(run.out)?;
     result.write_report(run.out)?;

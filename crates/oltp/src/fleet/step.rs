@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use ashlar_lab::{CpuTicks, Interval, LabError, LatencyLog, Progress};
 
-use super::crew::{Crew, Member};
 use super::file::FleetScenario;
+use super::members::{Member, Members};
 use super::nodes::Nodes;
 use super::result::{FleetNode, FleetShare, FleetStep};
 use super::storage::{Done, Looked, Storage, VolumeAccesses};
 use crate::inputs::Kind;
 use crate::result::StepResult;
-use crate::run::{Crowd, Measured, RunPlan, Shown, examine, setting};
+use crate::run::{Measured, RunPlan, Shown, Users, examine, setting};
 use crate::usage::process_cpu_s;
 
 /// What a database's thread brings home.
@@ -25,7 +25,7 @@ struct Home {
 /// A fleet that is there, and what it is on.
 pub(super) struct Fleet<'a> {
     pub(super) file: &'a FleetScenario,
-    pub(super) crew: &'a Crew,
+    pub(super) members: &'a Members,
     pub(super) nodes: &'a Nodes,
     pub(super) storage: Storage<'a>,
     pub(super) log: LatencyLog,
@@ -37,11 +37,11 @@ pub(super) fn step(
     (percent, repeat): (u32, u32),
     progress: &Progress,
 ) -> Result<FleetStep, LabError> {
-    let Fleet { file, crew, .. } = *fleet;
+    let Fleet { file, members, .. } = *fleet;
     let streams = file.streams(percent);
     let plans = streams.iter().map(|&streams| file.plan(streams));
     let plans = plans.collect::<Result<Vec<RunPlan>, LabError>>()?;
-    let count = crew.all.len();
+    let count = members.all.len();
     // Login takes turns of its own length; all begin together.
     let together = Barrier::new(count);
     let refused: Mutex<Option<LabError>> = Mutex::new(None);
@@ -59,7 +59,7 @@ pub(super) fn step(
             };
             scope.spawn(move || part.drive())
         };
-        let parts: Vec<_> = crew.all.iter().zip(&plans).enumerate().map(drive).collect();
+        let parts: Vec<_> = members.all.iter().zip(&plans).enumerate().map(drive).collect();
         let home = |part: std::thread::ScopedJoinHandle<'_, Result<Home, LabError>>| {
             let lost = |_| Err(LabError::environment("a thread panicked"));
             part.join().unwrap_or_else(lost)
@@ -90,7 +90,7 @@ pub(super) fn step(
     fleet.log.add(&name, at, &all.latencies())?;
     step.nodes = fleet.by_node(&homes, &watch.done.volumes);
     step.volumes = watch.done.volumes.into_iter().flatten().collect();
-    for ((member, home), streams) in crew.all.iter().zip(homes).zip(streams) {
+    for ((member, home), streams) in members.all.iter().zip(homes).zip(streams) {
         let mut own = home.step;
         member.lift_limit()?;
         examine(&member.database, &member.marker, &mut own, progress);
@@ -117,7 +117,7 @@ impl Fleet<'_> {
     /// What the databases of each node have together.
     fn by_node(&self, homes: &[Home], volumes: &[Option<VolumeAccesses>]) -> Vec<FleetNode> {
         let of_node = |node| {
-            let members = self.crew.all.iter().zip(homes);
+            let members = self.members.all.iter().zip(homes);
             let own = members.filter(|(member, _)| member.node == node);
             let own: Vec<&Home> = own.map(|(_, home)| home).collect();
             let tps =
@@ -183,15 +183,15 @@ impl Part<'_> {
         let setting = setting(self.plan, &self.member.marker, sessions, self.repeat);
         let (quiet, node) = (self.progress.quiet(), Nodes::name(self.member.node));
         let prepared = self.member.database.prepare_run();
-        let crowd = prepared.and_then(|()| {
-            Crowd::log_in(&self.member.database, (self.plan, &setting), None, &quiet)
+        let all_users = prepared.and_then(|()| {
+            Users::log_in(&self.member.database, (self.plan, &setting), None, &quiet)
         });
         let refuse = |error: &LabError| {
             let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
             let name = &self.member.name;
             refused.get_or_insert_with(|| LabError::environment(format!("{name}: {error}")));
         };
-        let crowd = crowd.inspect_err(refuse);
+        let all_users = all_users.inspect_err(refuse);
         self.together.wait();
         let refused = self
             .refused
@@ -201,19 +201,19 @@ impl Part<'_> {
         if let Some(error) = refused {
             return Err(error);
         }
-        let mut crowd = crowd?;
-        crowd.show(Shown {
+        let mut all_users = all_users?;
+        all_users.show(Shown {
             progress: self.progress,
             group: &node,
             member: &self.member.name,
         });
-        crowd.ramp(self.plan.ramp);
+        all_users.ramp(self.plan.ramp);
         let before = self.watch.map(|(_, storage)| Watch::begin(storage));
-        let window = crowd.measure(self.plan.measure)?;
+        let window = all_users.measure(self.plan.measure)?;
         if let Some(((watch, storage), before)) = self.watch.zip(before) {
             *watch.lock().unwrap_or_else(PoisonError::into_inner) = before.end(storage);
         }
-        let stuck = crowd.stop();
+        let stuck = all_users.stop();
         let measured = window.measured().clone();
         let mut step = window.step();
         // They are in what was measured, of which all databases' go into the log together.

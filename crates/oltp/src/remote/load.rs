@@ -6,7 +6,7 @@ use ashlar_lab::agent::{OtherLoad, Start};
 use ashlar_lab::{LabError, Progress};
 
 use super::words::{HomeWords, ServerWords, ShareWords, read, text};
-use crate::run::{Crowd, NewOrders};
+use crate::run::{NewOrders, Users};
 
 /// Users of databases, as an agent's load.
 pub struct UserLoad<'a> {
@@ -29,17 +29,18 @@ impl OtherLoad for UserLoad<'_> {
         let password = (self.password)(&share.server.drawn);
         let database = share.server.open(&password, &progress)?;
         let (plan, setting) = (share.plan(), share.setting());
-        let mut crowd = Crowd::log_in_part(&database, (&plan, &setting), share.part, &progress)?;
+        let mut all_users =
+            Users::log_in_part(&database, (&plan, &setting), share.part, &progress)?;
         if !start.wait() {
             return Err(LabError::environment("called off"));
         }
         let told = Cell::new(NewOrders::default());
-        let mut worked = crowd.work(&plan, &|orders: NewOrders| {
+        let mut worked = all_users.work(&plan, &|orders: NewOrders| {
             let before = told.replace(orders);
             let ns = (orders.ns - before.ns).max(0.0) as u64;
             start.count(orders.count.saturating_sub(before.count), ns);
         })?;
-        if let Some((users, problem)) = crowd.stop() {
+        if let Some((users, problem)) = all_users.stop() {
             worked.measured.lost_users += users;
             worked.measured.problem(&problem);
         }

@@ -1,6 +1,5 @@
 //! A run: steps of users, each logged in, ramped up, measured and checked.
 
-mod crowd;
 mod looker;
 mod measured;
 mod plan;
@@ -12,6 +11,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod user;
+mod users;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use ashlar_lab::{
     Workload, carry_out,
 };
 
-pub(crate) use crowd::{Crowd, Part, Shown, Window, Worked};
 pub(crate) use measured::{Measured, NewOrders, PackedMeasured};
 pub use plan::{Mode, RunPlan};
 pub(crate) use remote::{Elsewhere, drive_elsewhere};
+pub(crate) use users::{Part, Shown, Users, Window, Worked};
 
 use crate::aside;
 use crate::check::check;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use ashlar_lab::agent::{Begun, Onlooker, OtherHome, OtherMeasured};
 use ashlar_lab::{LabError, Progress};
 
-use super::crowd::{Part, Worked};
 use super::looker::Looker;
 use super::measured::Measured;
 use super::plan::{Mode, RunPlan};
 use super::span::{Mark, Span};
+use super::users::{Part, Worked};
 use super::{Place, setting};
 use crate::database::Database;
 use crate::postgres::Logic;

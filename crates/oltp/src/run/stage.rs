@@ -71,13 +71,13 @@ pub(crate) struct Stage {
     pub(super) arrival: AtomicU64,
     /// How often users were asked to have the database count what they did.
     asked: AtomicU64,
-    crew: Mutex<Crew>,
+    counts: Mutex<UserCounts>,
     changed: Condvar,
 }
 
 /// How many users are where.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Crew {
+pub(crate) struct UserCounts {
     pub(crate) logged_in: usize,
     /// Those that do not work any more, or never did.
     pub(crate) ended: usize,
@@ -133,7 +133,7 @@ impl Stage {
                 .collect(),
             arrival: AtomicU64::new(0),
             asked: AtomicU64::new(0),
-            crew: Mutex::default(),
+            counts: Mutex::default(),
             changed: Condvar::new(),
         }
     }
@@ -154,27 +154,27 @@ impl Stage {
     }
 
     /// Tells of a user.
-    pub(crate) fn tell(&self, what: impl FnOnce(&mut Crew)) {
+    pub(crate) fn tell(&self, what: impl FnOnce(&mut UserCounts)) {
         what(&mut self.lock());
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Crew> {
-        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, UserCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a time, or until it is `enough`. The thread sleeps meanwhile: it is part of the
     /// processor time that is measured.
-    pub(crate) fn wait(&self, time: Duration, enough: impl Fn(&Crew) -> bool) -> Crew {
+    pub(crate) fn wait(&self, time: Duration, enough: impl Fn(&UserCounts) -> bool) -> UserCounts {
         let start = Instant::now();
-        let mut crew = self.lock();
+        let mut counts = self.lock();
         loop {
             let left = time.saturating_sub(start.elapsed());
-            if left.is_zero() || enough(&crew) {
-                return crew.clone();
+            if left.is_zero() || enough(&counts) {
+                return counts.clone();
             }
-            let waited = self.changed.wait_timeout(crew, left);
-            crew = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(counts, left);
+            counts = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -182,11 +182,11 @@ impl Stage {
     /// for a time.
     pub(crate) fn have_counted(&self, users: usize, time: Duration) {
         {
-            let mut crew = self.lock();
-            crew.counted = 0;
+            let mut counts = self.lock();
+            counts.counted = 0;
             self.asked.fetch_add(1, Ordering::SeqCst);
         }
-        self.wait(time, |crew| crew.counted + crew.ended >= users);
+        self.wait(time, |counts| counts.counted + counts.ended >= users);
     }
 
     /// How often users were asked.
@@ -196,9 +196,9 @@ impl Stage {
 
     /// A user has done what it was asked for the `asked`-th time.
     pub(super) fn counted(&self, asked: u64) {
-        self.tell(|crew| {
+        self.tell(|counts| {
             if asked == self.asked.load(Ordering::SeqCst) {
-                crew.counted += 1;
+                counts.counted += 1;
             }
         });
     }

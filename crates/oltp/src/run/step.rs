@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Progress};
 
-use super::crowd::Crowd;
 use super::plan::{Mode, RunPlan};
+use super::users::Users;
 use crate::database::Database;
 use crate::ledger::Ledger;
 use crate::result::StepResult;
@@ -22,17 +22,17 @@ pub(super) fn step(
     ledger: Option<Arc<Ledger>>,
     progress: &Progress,
 ) -> Result<StepResult, LabError> {
-    let mut crowd = Crowd::log_in(database, (plan, setting), ledger, progress)?;
+    let mut all_users = Users::log_in(database, (plan, setting), ledger, progress)?;
     let time = match plan.mode {
         // Counted from the first transaction on.
         Mode::Fixed(_) => Duration::MAX,
         Mode::Timed | Mode::Rate(_) | Mode::Streams(..) | Mode::Thinkers(_) => {
-            crowd.ramp(plan.ramp);
+            all_users.ramp(plan.ramp);
             plan.measure
         }
     };
-    let window = crowd.measure(time)?;
-    let stuck = crowd.stop();
+    let window = all_users.measure(time)?;
+    let stuck = all_users.stop();
     let mut step = window.step();
     step.users = setting.users;
     if let Some((users, problem)) = stuck {

@@ -438,14 +438,15 @@ fn who_is_lost_before_a_turn_is_measured_is_told() {
     let marker = built(database.as_ref()).expect("built");
     let setting = setting(&plan, &marker, 3, 1);
     let silent = Progress::silent();
-    let mut crowd = Crowd::log_in(&database, (&plan, &setting), None, &silent).expect("logged in");
-    crowd.ramp(Duration::from_millis(50));
-    crowd.rest();
+    let mut all_users =
+        Users::log_in(&database, (&plan, &setting), None, &silent).expect("logged in");
+    all_users.ramp(Duration::from_millis(50));
+    all_users.rest();
     let (settle, time) = (Duration::from_millis(300), Duration::from_millis(200));
-    let first = crowd.measure_turn(0.0, settle, time).expect("measured");
+    let first = all_users.measure_turn(0.0, settle, time).expect("measured");
     fake.0.loses_one.store(true, Ordering::SeqCst);
-    let second = crowd.measure_turn(0.0, settle, time).expect("measured");
-    assert_eq!(crowd.stop(), None);
+    let second = all_users.measure_turn(0.0, settle, time).expect("measured");
+    assert_eq!(all_users.stop(), None);
     let step = first.step();
     assert!(
         (step.lost_users, step.partial) == (0, false) && count(&step) > 0,
@@ -465,9 +466,9 @@ fn users_that_another_process_looks_at_go_on_when_their_time_is_over() {
     let setting = setting(&plan, &marker, 2, 1);
     let part = Part { index: 0, of: 1 };
     let silent = Progress::silent();
-    let crowd = Crowd::log_in_part(&database, (&plan, &setting), part, &silent);
-    let mut crowd = crowd.expect("logged in");
-    let worked = crowd.work(&plan, &|_| {}).expect("worked");
+    let all_users = Users::log_in_part(&database, (&plan, &setting), part, &silent);
+    let mut all_users = all_users.expect("logged in");
+    let worked = all_users.work(&plan, &|_| {}).expect("worked");
     let in_time = worked.measured.new_orders() as i64;
     // As often as before, and for more than twice the time.
     let in_all = fake.0.orders.load(Ordering::SeqCst);

@@ -19,7 +19,7 @@ use crate::load::load;
 use crate::random::Constants;
 use crate::schema::{SCAN_TABLE, Shape};
 use crate::usage::{DeviceBytes, Usage, unix_us};
-use readers::{Crew, Times};
+use readers::{Readers, Times};
 
 /// Most rows: 0.75 TB.
 const MOST_ROWS: i32 = 1_000_000_000;
@@ -298,11 +298,11 @@ impl ScanResult {
         progress: &Progress,
     ) -> Result<ScanStep, LabError> {
         progress.go_on()?;
-        let mut crew = Crew::open(database, readers)?;
-        let place = crew.place()?;
+        let mut all_readers = Readers::open(database, readers)?;
+        let place = all_readers.place()?;
         let usage = Usage::now(&place);
         let began_unix_s = unix_us() as f64 / 1e6;
-        let Times { run_s, quickest_s } = crew.read(self.rows, progress)?;
+        let Times { run_s, quickest_s } = all_readers.read(self.rows, progress)?;
         let used = Usage::now(&place).since(&usage);
         let all = self.bytes * readers as u64;
         if used

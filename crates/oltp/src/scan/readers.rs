@@ -14,7 +14,7 @@ use crate::schema::SCAN_TABLE;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Readers that are logged in.
-pub(super) struct Crew(Vec<Box<dyn Watcher>>);
+pub(super) struct Readers(Vec<Box<dyn Watcher>>);
 
 /// How long they took, in seconds.
 pub(super) struct Times {
@@ -27,7 +27,7 @@ pub(super) struct Times {
 /// What a reader took, or why it did not reach the end.
 type Read = Result<f64, LabError>;
 
-impl Crew {
+impl Readers {
     pub(super) fn open(database: &dyn Database, readers: usize) -> Result<Self, LabError> {
         let all: Result<_, _> = (0..readers).map(|_| database.watcher()).collect();
         all.map(Self)

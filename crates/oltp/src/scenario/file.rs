@@ -340,11 +340,11 @@ impl OltpScenario {
             .oltp
             .as_ref()
             .map(|oltp| (&oltp.set, &oltp.users, "users"));
-        let Some((set, crowds, crowd)) = of_oltp.or(of_scan) else {
+        let Some((set, counts, who)) = of_oltp.or(of_scan) else {
             return Ok(());
         };
         check_set(set)?;
-        let most = crowds.iter().copied().max().unwrap_or(0);
+        let most = counts.iter().copied().max().unwrap_or(0);
         let mut limits = set
             .iter()
             .filter_map(|s| s.strip_prefix("max_connections="));
@@ -354,7 +354,7 @@ impl OltpScenario {
             .and_then(|limit| limit.trim().parse::<usize>().ok())
         {
             Some(limit) if limit <= most => Err(LabError::usage(format!(
-                "set max_connections={limit}: {most} {crowd} need at least {}",
+                "set max_connections={limit}: {most} {who} need at least {}",
                 most + 1
             ))),
             _ => Ok(()),

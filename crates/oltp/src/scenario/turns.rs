@@ -20,7 +20,7 @@ use super::{Stage, compared, told};
 use crate::database::Database;
 use crate::random::Rng;
 use crate::result::{OltpResult, StepResult};
-use crate::run::{Crowd, RunPlan, Window, begin, examine, ready, setting};
+use crate::run::{RunPlan, Users, Window, begin, examine, ready, setting};
 use crate::schema::Marker;
 
 /// The probability that the statements of a run, each for itself, are wrong, however often it looked.
@@ -44,7 +44,7 @@ struct Visited<'a> {
     home: usize,
     database: Arc<dyn Database>,
     marker: Marker,
-    crowd: Crowd<'a>,
+    all_users: Users<'a>,
 }
 
 /// Runs it, for each number of users. What goes wrong is told in the result.
@@ -70,7 +70,7 @@ pub(super) fn run(
             replace_last(result, last);
             continue;
         }
-        let mut crowd = Turns {
+        let mut all_users = Turns {
             stage,
             turns,
             all,
@@ -78,7 +78,7 @@ pub(super) fn run(
             journal,
         };
         let ran = visit(stage, oltp, (pairs, all), users, result)
-            .and_then(|mut places| crowd.take(&mut places, kept.blocks.len() as u32, result));
+            .and_then(|mut places| all_users.take(&mut places, kept.blocks.len() as u32, result));
         if let Err(error) = &ran {
             told(result, &what, error);
         }
@@ -122,20 +122,20 @@ fn visit<'a>(
             slow_down: 0.0,
             ..one.plan.clone()
         };
-        let crowd = Crowd::log_in(
+        let all_users = Users::log_in(
             &database,
             (&plan, &setting(&plan, &marker, users, 1)),
             None,
             stage.progress,
         )?;
-        crowd.ramp(plan.ramp);
-        crowd.rest();
+        all_users.ramp(plan.ramp);
+        all_users.rest();
         places.push(Visited {
             pair,
             home,
             database,
             marker,
-            crowd,
+            all_users,
         });
     }
     Ok(places)
@@ -239,7 +239,7 @@ impl Turns<'_> {
             }
         }
         for at in places.iter() {
-            at.crowd.stop();
+            at.all_users.stop();
             if failed.is_none() {
                 check(self.stage, at, self.all, result)?;
             }
@@ -305,7 +305,7 @@ fn turn(
             continue;
         };
         let window = at
-            .crowd
+            .all_users
             .measure_turn(of.plan.slow_down, settle, of.plan.measure)?;
         match &mut seen[index] {
             Some(first) => first.follow(window)?,

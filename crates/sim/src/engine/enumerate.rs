@@ -420,7 +420,7 @@ fn plan(case: &Case) -> Plan {
         },
         wishes: [80, 40, 40].map(wish).to_vec(),
         initial: 1,
-        crowded: false,
+        overcommitted: false,
         habits: Habits::none(),
         fates: Vec::new(),
         liar: (case.work == Work::Scrub).then_some((1, 0)),

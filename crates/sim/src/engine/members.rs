@@ -425,7 +425,7 @@ impl<S: Subject> World<'_, S> {
         self.until("drives are emptied", |w| {
             !w.is_leaving() || w.rig.now() > until
         })?;
-        if self.is_leaving() && !self.plan.crowded && !self.load.excuses.lost {
+        if self.is_leaving() && !self.plan.overcommitted && !self.load.excuses.lost {
             let seats = self.seats();
             return Err(format!("never: drives that are to leave do not: {seats:?}"));
         }

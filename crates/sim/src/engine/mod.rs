@@ -22,7 +22,6 @@
 
 mod audit;
 mod cached;
-mod crowd;
 mod drive;
 mod enumerate;
 mod halves;
@@ -32,6 +31,7 @@ mod members;
 mod memory;
 mod model;
 mod node;
+mod overcommit;
 mod pages;
 mod plan;
 mod profile;

@@ -143,7 +143,7 @@ pub(crate) struct Plan {
     /// How many of them are there from the beginning.
     pub(crate) initial: usize,
     /// They are larger than the pool, all together.
-    pub(crate) crowded: bool,
+    pub(crate) overcommitted: bool,
     pub(crate) habits: Habits,
     /// Ordered by the number of answered commands.
     pub(crate) fates: Vec<(u64, Fate)>,
@@ -180,9 +180,9 @@ impl Plan {
         };
         let kind = Kind::draw(&mut aside, profile, count);
         let count = if kind == Kind::Alone { 1 } else { count };
-        let crowded = chance.happens(profile.crowds);
+        let overcommitted = chance.happens(profile.overcommits);
         let size = |chance: &mut Chance| match drive(chance) {
-            (block_size, _) if crowded => (block_size, SMALLEST),
+            (block_size, _) if overcommitted => (block_size, SMALLEST),
             drawn => drawn,
         };
         let drives = (0..count).map(|_| size(chance)).collect();
@@ -204,12 +204,12 @@ impl Plan {
             losses,
             raw: profile.rot == 0 && !remembers,
         };
-        let (initial, wishes) = match crowded {
-            true => crowd(chance, need, &sizes),
+        let (initial, wishes) = match overcommitted {
+            true => overcommit(chance, need, &sizes),
             false => wishes(chance, need, &sizes),
         };
         let mut habits = Habits::draw(chance, profile.commands);
-        if crowded {
+        if overcommitted {
             habits.fill();
         }
         let mut plan = Self {
@@ -226,7 +226,7 @@ impl Plan {
             pace: pace(chance),
             wishes,
             initial,
-            crowded,
+            overcommitted,
             habits,
             fates: Vec::new(),
             liar: None,
@@ -310,7 +310,7 @@ impl Plan {
     /// map; not drawn from the chance that everything else is drawn from, as in `draw_repair`.
     fn draw_spread(&mut self) {
         let mut chance = Chance::new((self.shape.pool.as_u128() >> 64) as u64).aside();
-        if !self.crowded || chance.happens(500) {
+        if !self.overcommitted || chance.happens(500) {
             return;
         }
         // Of a leaf, and of a table with few segments of places to name.
@@ -339,7 +339,7 @@ impl Plan {
         let sizes = self.drives.iter().map(|(_, bytes)| *bytes);
         let (all, largest) = sizes.fold((0, 0), |(all, most), size| (all + size, size.max(most)));
         let eighth = Reserve::Extents((all >> SMALL.extent_shift) as u32 / 8);
-        let kept = match (self.crowded, count) {
+        let kept = match (self.overcommitted, count) {
             (true, 4..) => [Reserve::None, Reserve::Auto, Reserve::Auto],
             (true, _) => [Reserve::None; 3],
             (false, _) => [Reserve::None, Reserve::None, eighth],
@@ -441,7 +441,7 @@ impl Plan {
         let mut orders = Vec::new();
         for _ in 0..chance.between(1, 3) {
             let size = match drive(chance) {
-                (block_size, _) if self.crowded => (block_size, SMALLEST),
+                (block_size, _) if self.overcommitted => (block_size, SMALLEST),
                 drawn => drawn,
             };
             let (at, pick) = (chance.below(commands), chance.below(1 << 20));
@@ -465,7 +465,7 @@ impl Plan {
         // that.
         for _ in 0..chance.pick(&[0, 0, 1, 3]) {
             let (pick, stops) = (chance.below(1 << 20), chance.happens(700));
-            if !self.crowded {
+            if !self.overcommitted {
                 orders.push((chance.below(commands), Fate::Stops { pick, stops }));
             }
         }
@@ -705,7 +705,7 @@ fn wishes(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) 
 }
 
 /// Volumes that are larger than the pool.
-fn crowd(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
+fn overcommit(chance: &mut Chance, need: Need, sizes: &Sizes) -> (usize, Vec<Wish>) {
     let initial = chance.pick(&[1, 2, 3]);
     let later = chance.below(3) as usize;
     let room = need.drives as u64 * (SMALLEST >> 12);

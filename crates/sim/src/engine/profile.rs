@@ -34,7 +34,7 @@ pub struct Profile {
     /// Of a thousand writes of that drive, those that go astray, and as many that are never done.
     pub astray: u32,
     /// Of a thousand worlds, those whose volumes are larger than their pool.
-    pub crowds: u32,
+    pub overcommits: u32,
     /// Most volumes that are made, deleted or given another size on the way.
     pub changes: u64,
     /// Of a thousand worlds, those in which drives are added and taken out by order, other amounts are
@@ -68,7 +68,7 @@ impl Profile {
         rot: 0,
         alone: 120,
         astray: 0,
-        crowds: 100,
+        overcommits: 100,
         changes: 6,
         orders: 250,
         tiers: 300,

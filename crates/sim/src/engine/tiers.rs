@@ -26,7 +26,7 @@ impl Plan {
         let wider = |wish: &Wish| Facts::of(wish.layout).losses + 1;
         let most = self.wishes.iter().map(wider).max().unwrap_or(1).min(4);
         // What is alone stays so: what rots there has no second copy, and that is its point.
-        let can_grow = !self.crowded && !self.remembers && self.drives.len() > 1;
+        let can_grow = !self.overcommitted && !self.remembers && self.drives.len() > 1;
         if chance.happens(ACROSS) && can_grow {
             let size = self.drives[0];
             self.shape.fast = most;
@@ -50,7 +50,7 @@ impl Plan {
             });
             more += wish.most * 4096 + 3 * self.shape.sizes.segment_bytes();
         }
-        if !self.crowded {
+        if !self.overcommitted {
             self.make_room_for(more);
         }
     }

@@ -81,7 +81,7 @@ impl<'a, S: Subject> World<'a, S> {
         let model = Model::new(&shapes.collect::<Vec<_>>());
         let mut load = Load::new(plan.habits.clone(), chance.fork(), &model, &plan.wishes);
         // Space that drives are taken out of, or that is kept, volumes do without.
-        load.excuses.full = plan.crowded || plan.has_orders();
+        load.excuses.full = plan.overcommitted || plan.has_orders();
         load.excuses.lost = plan.liar.is_some();
         load.excuses.frail = plan.frail().into_iter().collect();
         load.excuses.rotten = plan.is_rotten();
@@ -191,7 +191,7 @@ impl<'a, S: Subject> World<'a, S> {
         self.lose_another()?;
         self.check_all("everything is read after it has settled")?;
         // Slots that only a lost leaf has named stay taken.
-        if self.plan.crowded && !self.load.excuses.rotten {
+        if self.plan.overcommitted && !self.load.excuses.rotten {
             self.relieve()?;
         }
         self.rest_caches()?;

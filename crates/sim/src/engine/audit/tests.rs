@@ -15,7 +15,7 @@ use crate::engine::world::World;
 const PROFILE: Profile = Profile {
     crashes: 0,
     import_cuts: 0,
-    crowds: 0,
+    overcommits: 0,
     tiers: 0,
     caches: 0,
     changes: 0,

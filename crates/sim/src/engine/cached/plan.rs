@@ -77,7 +77,7 @@ impl Plan {
         }
         let frail = self.frail();
         // In a full pool one volume at least is to give back space, when everything is given up.
-        let first = usize::from(self.crowded);
+        let first = usize::from(self.overcommitted);
         let mut more = 0;
         for volume in first..self.wishes.len() {
             let is_raw = Facts::of(self.wishes[volume].layout).raw;
@@ -89,7 +89,7 @@ impl Plan {
             more += wish.of_pool(wish.granules) * 4096 + 3 * self.shape.sizes.segment_bytes();
             self.draw_cache_fates(volume, &mut chance);
         }
-        if !self.crowded {
+        if !self.overcommitted {
             self.make_room_for(more);
         }
         self.fates.sort_by_key(|(at, _)| *at);

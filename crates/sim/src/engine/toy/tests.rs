@@ -12,7 +12,7 @@ const SHORT: Profile = Profile {
     hangs: 0,
     tiers: 0,
     caches: 0,
-    crowds: 0,
+    overcommits: 0,
     changes: 0,
     // The toy takes what a drive cannot do now for a failure.
     shortages: 0,

@@ -10,7 +10,7 @@ use super::looker::Looker;
 use super::measured::{Measured, NewOrders};
 use super::plan::{Mode, RunPlan};
 use super::span::{Mark, Span};
-use super::stage::{Crew, Phase, Stage};
+use super::stage::{Phase, Stage, UserCounts};
 use super::user::User;
 use crate::database::Database;
 use crate::ledger::Ledger;
@@ -21,18 +21,18 @@ use crate::usage::{DeviceSeries, process_cpu_s};
 
 /// Users that are told to stop get this long to end their transactions.
 const GRACE: Duration = Duration::from_secs(30);
-/// The same if somebody wants it to end: longer than a server that does not answer is waited for then.
+/// The same if the run is to end: longer than a server that does not answer is waited for then.
 const GRACE_AT_END: Duration = Duration::from_secs(5);
 /// A database whose users are asked to have everything counted has done so by then, or only one of them
 /// waits for something.
 const COUNTING: Duration = Duration::from_secs(1);
-/// Whether somebody wants it to end is asked so often.
+/// Whether it is to end is asked so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Most of a user's stack is for the database's client library.
 const STACK: usize = 1 << 20;
 
 /// The users. They are told to stop when it is dropped.
-pub(crate) struct Crowd<'a> {
+pub(crate) struct Users<'a> {
     pub(super) stage: Arc<Stage>,
     users: usize,
     /// None beside users whom another process looks at.
@@ -153,13 +153,13 @@ impl Window {
     }
 }
 
-impl Drop for Crowd<'_> {
+impl Drop for Users<'_> {
     fn drop(&mut self) {
         self.stage.enter(Phase::Stop);
     }
 }
 
-impl<'a> Crowd<'a> {
+impl<'a> Users<'a> {
     /// Logs all users in. They wait until the ramp, or measuring, begins.
     ///
     /// # Errors
@@ -171,9 +171,9 @@ impl<'a> Crowd<'a> {
         progress: &'a Progress,
     ) -> Result<Self, LabError> {
         let looker = Looker::new(database, progress)?;
-        let mut crowd = Self::enter(database, of, (Part::ALL, ledger), progress)?;
-        crowd.looker = Some(looker);
-        Ok(crowd)
+        let mut all_users = Self::enter(database, of, (Part::ALL, ledger), progress)?;
+        all_users.looker = Some(looker);
+        Ok(all_users)
     }
 
     /// Logs a part of the users in, whom another process looks at.
@@ -198,7 +198,7 @@ impl<'a> Crowd<'a> {
         let empty = Measured::new()?;
         let users = part.numbers(setting.users).count();
         let stage = Stage::new((plan, setting), &empty, ledger);
-        let crowd = Self {
+        let all_users = Self {
             stage: Arc::new(stage),
             users,
             looker: None,
@@ -212,16 +212,16 @@ impl<'a> Crowd<'a> {
             },
         };
         for number in part.numbers(setting.users) {
-            spawn(database, setting, &crowd.stage, number)?;
+            spawn(database, setting, &all_users.stage, number)?;
         }
-        let all = |crew: &Crew| crew.logged_in == users || crew.refused.is_some();
+        let all = |counts: &UserCounts| counts.logged_in == users || counts.refused.is_some();
         loop {
-            let crew = crowd.stage.wait(LOOK_EVERY, all);
-            if let Some(error) = crew.refused {
+            let counts = all_users.stage.wait(LOOK_EVERY, all);
+            if let Some(error) = counts.refused {
                 return Err(LabError::caused("a user could not log in", error));
             }
-            if crew.logged_in == users {
-                return Ok(crowd);
+            if counts.logged_in == users {
+                return Ok(all_users);
             }
             // Users that hang in a call are left there.
             progress.go_on()?;
@@ -233,9 +233,9 @@ impl<'a> Crowd<'a> {
         self.shown = shown;
     }
 
-    fn all_ended(&self) -> impl Fn(&Crew) -> bool + use<> {
+    fn all_ended(&self) -> impl Fn(&UserCounts) -> bool + use<> {
         let users = self.users;
-        move |crew| crew.ended == users
+        move |counts| counts.ended == users
     }
 
     /// Waits for a time, until all users have ended, or until somebody wants it to end; whether it did end.
@@ -243,8 +243,8 @@ impl<'a> Crowd<'a> {
         let start = Instant::now();
         loop {
             let left = time.saturating_sub(start.elapsed());
-            let crew = self.stage.wait(left.min(LOOK_EVERY), self.all_ended());
-            if crew.ended == self.users || self.progress.go_on().is_err() {
+            let counts = self.stage.wait(left.min(LOOK_EVERY), self.all_ended());
+            if counts.ended == self.users || self.progress.go_on().is_err() {
                 return true;
             }
             if start.elapsed() >= time {
@@ -314,13 +314,13 @@ impl<'a> Crowd<'a> {
         self.stage.enter(Phase::Stop);
         let begun = Instant::now();
         let stuck = loop {
-            let crew = self.stage.wait(LOOK_EVERY, self.all_ended());
+            let counts = self.stage.wait(LOOK_EVERY, self.all_ended());
             let grace = match self.progress.go_on() {
                 Ok(()) => GRACE,
                 Err(_) => GRACE_AT_END,
             };
-            if crew.ended == self.users || begun.elapsed() >= grace {
-                break self.users - crew.ended;
+            if counts.ended == self.users || begun.elapsed() >= grace {
+                break self.users - counts.ended;
             }
         };
         let told = || {
@@ -423,7 +423,7 @@ fn spawn(
         .stack_size(STACK)
         .spawn(move || {
             live(database.as_ref(), &setting, &stage, number);
-            stage.tell(|crew| crew.ended += 1);
+            stage.tell(|counts| counts.ended += 1);
         });
     spawned
         .map(drop)
@@ -435,12 +435,12 @@ fn live(database: &dyn Database, setting: &TerminalSetting, stage: &Stage, numbe
     let session = match database.session() {
         Ok(session) => session,
         Err(error) => {
-            return stage.tell(|crew| {
-                crew.refused.get_or_insert(error);
+            return stage.tell(|counts| {
+                counts.refused.get_or_insert(error);
             });
         }
     };
-    stage.tell(|crew| crew.logged_in += 1);
+    stage.tell(|counts| counts.logged_in += 1);
     let terminal = Terminal::new(setting, number);
     let mut user = User {
         number,

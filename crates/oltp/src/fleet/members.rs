@@ -24,11 +24,11 @@ const MEMORY_EACH_SESSION: u64 = 6 << 20;
 const SPARE_CONNECTIONS: usize = 10;
 
 /// All databases. Their servers are killed when it is dropped: their folders go, too.
-pub(crate) struct Crew {
+pub(crate) struct Members {
     pub(crate) all: Vec<Member>,
 }
 
-/// Where a crew is made.
+/// Where they are made.
 pub(crate) struct Ground<'a> {
     pub(crate) places: &'a [Place],
     pub(crate) folders: &'a [OwnFolder],
@@ -57,7 +57,7 @@ impl Drop for Own {
     }
 }
 
-impl Crew {
+impl Members {
     /// Makes and builds them, one after the other, and tells of each in the result.
     pub(crate) fn make(
         file: &FleetScenario,

@@ -14,7 +14,7 @@ use crate::workload::{Content, Job, Load, Watcher};
 use crate::{LabError, OpenOptions, Stacks};
 
 /// What all threads of a repeat share.
-pub(crate) struct Crew<'a> {
+pub(crate) struct Threads<'a> {
     pub(crate) stacks: &'a dyn Stacks,
     pub(crate) spec: &'a str,
     pub(crate) size: Option<u64>,
@@ -126,7 +126,7 @@ impl Watcher for CpuWatch {
 
 type Home = (Measured, Option<Tally>, Option<LabError>);
 
-impl Crew<'_> {
+impl Threads<'_> {
     /// Runs the jobs, one thread each. An error before the start stops all; a worker lost later
     /// leaves the others' figures standing.
     pub(crate) fn run(&self, jobs: &[Job]) -> Result<Outcome, LabError> {
