@@ -138,7 +138,7 @@ pub(crate) enum Part {
     Bare,
     /// Remote against local on a file
     Local,
-    /// Processor time of a target that nobody uses
+    /// Processor time of a target that no host uses
     Idle,
     /// Two cores and two connections against one
     Cores,

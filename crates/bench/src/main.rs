@@ -10,7 +10,7 @@
 //! ```text
 //! parts/bare   raw client ─▶ ashlar serve | bare socket server      IOPS, server CPU
 //! parts/local  ashlar lab sweep: file | ashlar serve ─▶ file        IOPS
-//! parts/idle   nobody, or idle hosts ─▶ ashlar serve                server CPU
+//! parts/idle   no host, or idle ones ─▶ ashlar serve                server CPU
 //! parts/cores  1 or 2 connections ─▶ ashlar serve, 1 or 2 cores     server CPU a command
 //! parts/hoarders   a writer ─▶ ashlar serve ◀─ 64 queues that owe data   IOPS, longest wait
 //! parts/replicas   ashlar lab sweep: a volume of one copy | of two    IOPS, latency, by where hosts are

@@ -68,7 +68,7 @@ impl Failure {
     /// Prints the message and gives the code.
     pub(crate) fn report(self) -> ExitCode {
         if !self.message.is_empty() {
-            // Not `eprintln`: the code must be right even if nobody can be told why.
+            // Not `eprintln`: the code must be right even if why cannot be told.
             let _ = writeln!(std::io::stderr(), "ashlar: {}", self.message);
         }
         ExitCode::from(self.code)

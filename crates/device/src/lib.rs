@@ -2,7 +2,7 @@
 //!
 //! # Where it stands
 //!
-//! The last room on a write's way. Whoever assembles a stack turns a text into an
+//! The last room on a write's way. What assembles a stack turns a text into an
 //! [`Opener`](ashlar_reactor::Opener), which is shared by all cores and holds what they have in
 //! common; each core opens its own [`BlockDevice`](ashlar_block::BlockDevice) from it.
 //!
@@ -25,7 +25,7 @@
 //! # Deliberately not here
 //!
 //! Volumes, redundancy, caching, the network: a remote namespace is only *recognised* here and
-//! built by whoever assembles the stack. `unsafe` is confined to `pages`, the memory device's
+//! built by what assembles the stack. `unsafe` is confined to `pages`, the memory device's
 //! pages, `extents`, an ioctl, and `rbd`, which calls Ceph's library where it is built in.
 
 mod error;

@@ -117,7 +117,7 @@ impl Pages {
                 .lock(&piece)
                 .read()
                 .unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: `from` has `len` bytes inside the mapping, which nobody writes while the
+            // SAFETY: `from` has `len` bytes inside the mapping, which nothing writes while the
             // shard is locked for reading; `to` is an exclusive slice of other memory.
             unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), piece.len) };
         }
@@ -132,7 +132,7 @@ impl Pages {
                 .lock(&piece)
                 .write()
                 .unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: `to` has `len` bytes inside the mapping, which nobody else touches while the
+            // SAFETY: `to` has `len` bytes inside the mapping, which nothing else touches while the
             // shard is locked for writing; `from` is a slice of other memory.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, piece.len) };
         }

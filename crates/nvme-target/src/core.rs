@@ -101,7 +101,7 @@ pub struct Core {
     next_tick: Moment,
     /// No host gets in any more.
     turns_away: bool,
-    /// The last tick judged nobody.
+    /// The last tick judged no host.
     overslept: bool,
 }
 

@@ -159,7 +159,7 @@ pub(crate) struct Subsystem {
 /// Who is here and who may come.
 struct Guests {
     access: HostAccess,
-    /// Nobody may come any more.
+    /// No host may come any more.
     shut: bool,
     by_id: BTreeMap<u16, Arc<Controller>>,
     ids: RangeInclusive<u16>,
@@ -278,7 +278,7 @@ impl Subsystem {
     }
 
     /// Adds a controller for `host_nqn` made by `make` under a free id, not one used lately. Access
-    /// is decided under the lock that [`allow`](Self::allow) takes: nobody slips in.
+    /// is decided under the lock that [`allow`](Self::allow) takes: no host slips in.
     pub(crate) fn add_controller(
         &self,
         host_nqn: &str,
@@ -322,7 +322,7 @@ impl Subsystem {
         guests.send_away();
     }
 
-    /// Lets nobody connect any more, and ends all controllers.
+    /// Lets no host connect any more, and ends all controllers.
     pub(crate) fn shut(&self) {
         let mut guests = self.lock();
         guests.shut = true;

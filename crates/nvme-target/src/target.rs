@@ -56,7 +56,7 @@ impl Target {
             next_instance: AtomicU64::new(0),
         };
         for config in subsystems {
-            // Nobody listens yet: no change of what was told.
+            // No host listens yet: no change of what was told.
             let listing = target.prepare(config)?;
             target.roster_mut().subsystems.push(listing.0);
         }
@@ -97,7 +97,7 @@ impl Target {
         host
     }
 
-    /// An id for a discovery controller. Nobody looks one up again, so wrapping around is harmless.
+    /// An id for a discovery controller. None is looked up again, so wrapping around is harmless.
     pub(crate) fn discovery_id(&self) -> u16 {
         let id = self.next_discovery_id.fetch_add(1, Ordering::Relaxed);
         id.clamp(1, 0xffef)

@@ -2,7 +2,7 @@
 //!
 //! # Where it stands
 //!
-//! A [`Reactor`] is a ring, a buffer pool and a clock that belong to one thread. Whoever runs the
+//! A [`Reactor`] is a ring, a buffer pool and a clock that belong to one thread. What runs the
 //! thread (a target core, a lab worker) calls [`Reactor::turn`] in a loop; everything that does I/O
 //! on that thread holds a [`Handle`] and one or more [`Port`]s, submits operations through them and
 //! takes [`Event`]s out. Nothing here calls back: events wait in their port until they are taken,

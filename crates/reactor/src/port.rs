@@ -98,7 +98,7 @@ impl Port {
         self.file_op(file, FileOp::Allocate { offset, len, mode }, None, key);
     }
 
-    /// Waits until the file can be read from, for whoever reads it by system calls that do not block.
+    /// Waits until the file can be read from, for a caller that reads it by system calls that do not block.
     pub fn readable(&self, file: &File, key: u64) {
         self.handle
             .submit(Op::Readable, file.target(), key, &self.events);

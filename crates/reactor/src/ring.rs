@@ -22,7 +22,7 @@ use crate::port::{Event, Events, What};
 const RECVSEND_POLL_FIRST: u16 = 1;
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// So many operations do not wait for the end of a turn: a drive that is idle until its requests come all at once
-/// answers all at once, and then whoever asks is busy while it is idle again.
+/// answers all at once, and then the caller is busy while it is idle again.
 const ENOUGH: usize = 8;
 /// The same while drives have nothing: each moment until they have is lost.
 const ENOUGH_WHEN_IDLE: usize = 2;
@@ -348,7 +348,7 @@ impl Ring {
             events,
         }) = self.table.get(index)
         {
-            // SAFETY: a successful accept gives a descriptor that nobody else owns.
+            // SAFETY: a successful accept gives a descriptor that nothing else owns.
             let fd = outcome.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
             events.push(Event {
                 key: *key,

@@ -106,7 +106,7 @@ impl Reactor {
         let handle = self.handle.clone();
         let mut ring = handle.0.ring.borrow_mut();
         if deadline.is_some_and(|deadline| deadline <= Clock.now()) {
-            // Whoever has more to do does not wait: that says nothing of what waits cost, or of what they are for.
+            // A task that has more to do does not wait: that says nothing of what waits cost, or of what they are for.
             ring.kick()?;
             self.last_batch += ring.reap();
             return Ok(());

@@ -1,4 +1,4 @@
-//! An engine with its drives, and whoever loads it: the engine's driver without sockets.
+//! An engine with its drives, and what loads it: the engine's driver without sockets.
 
 use std::time::Duration;
 

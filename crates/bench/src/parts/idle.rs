@@ -1,4 +1,4 @@
-//! What a target costs that nobody uses: without hosts, and with hosts that only say they live.
+//! What a target costs that is not used: without hosts, and with hosts that only say they live.
 
 use std::time::Duration;
 

@@ -97,7 +97,7 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<(Vec<Remote>, Vec<String>), F
     Ok((cells, notes))
 }
 
-/// A file of random data: space that nobody wrote is read faster.
+/// A file of random data: space that was never written is read faster.
 fn make_file(path: &Path, mib: u64) -> Result<(), Failure> {
     let doing = || Failure::doing(path.display());
     let mut file = File::create_new(path).map_err(doing())?;

@@ -162,7 +162,7 @@ impl Peer {
     }
 }
 
-/// An address that nobody used a moment ago.
+/// An address that was free a moment ago.
 fn free_address() -> Result<SocketAddr, Failure> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(Failure::doing("127.0.0.1"))?;
     listener.local_addr().map_err(Failure::doing("127.0.0.1"))

@@ -161,7 +161,7 @@ impl Load {
         Ok(completed as f64 / took.as_secs_f64())
     }
 
-    /// Writes everything once, so that reads find memory that somebody wrote.
+    /// Writes everything once, so that reads find memory that was written.
     pub(crate) fn fill(&mut self) -> Result<(), Failure> {
         let case = Case::new("randwrite", self.target.block_bytes.max(4096), 32);
         self.places = Places::Once {

@@ -110,7 +110,7 @@ pub(crate) struct DetachArguments {
     /// Where it is mounted
     #[arg(value_name = "DIR")]
     pub(crate) mount: PathBuf,
-    /// Even if it is in use or does not answer: whoever uses it gets errors, and what was not
+    /// Even if it is in use or does not answer: a program that uses it gets errors, and what was not
     /// written back is lost
     #[arg(long)]
     pub(crate) force: bool,

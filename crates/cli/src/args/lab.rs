@@ -19,7 +19,7 @@ pub(crate) enum LabCommand {
     ///
     /// Waits for `lab sweep` or `lab run` with `--client` and this address, and does its part of the load, from its
     /// own network and processors, until killed. The token is made if the file is not there; give the other machine
-    /// a copy. What is said is not encrypted, and whoever has the token may have anything that this user may open
+    /// a copy. What is said is not encrypted, and a client with the token may have anything that this user may open
     /// overwritten: keep the network to yourself. Prints `ready ADDR`.
     Agent(AgentArguments),
     /// Drive a database with TPROC-C: new orders a minute, latency, consistency

@@ -180,7 +180,7 @@ pub(crate) enum WhenDegraded {
     Stop,
 }
 
-/// Who may connect. Nobody, unless somebody says so.
+/// Who may connect. No host, unless the operator names it.
 #[derive(Args)]
 pub(crate) struct HostOptions {
     /// A host that may connect, by NQN; several times

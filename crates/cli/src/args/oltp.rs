@@ -109,7 +109,7 @@ pub(crate) struct OltpArguments {
     #[arg(long, default_value = "60s", value_name = "TIME")]
     pub(crate) wait: String,
 
-    /// A self-test of the statistics: for so much of the time nobody begins a transaction. `lab compare`
+    /// A self-test of the statistics: for so much of the time no user begins a transaction. `lab compare`
     /// with a run without it must find it
     #[arg(long, value_name = "PERCENT")]
     pub(crate) slow_down: Option<String>,

@@ -154,7 +154,7 @@ fn fabrics(config: &Config, facts: &NamespaceFacts) -> Result<Fabrics, Failure> 
     })
 }
 
-/// Connects once. An error comes with its kind, for whoever may want to try again.
+/// Connects once. An error comes with its kind, for a caller that may want to try again.
 pub(super) fn connect(config: Config) -> Result<Remote, (ErrorKind, Failure)> {
     let nqn = config.host.nqn.clone();
     Remote::connect(config).map_err(|error| {
@@ -231,7 +231,7 @@ fn of_pool(
         url.push_str("&discover=on");
         url.push_str(&home(&volume, arguments));
     }
-    // All of a stripe is taken from the beginning, and what is written in it nobody notes.
+    // All of a stripe is taken from the beginning, and what is written in it is not noted.
     // What a copy here has may not be what the volume holds.
     let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. }) && volume.replication.is_none();
     let used_bytes = notes.then_some(volume.used_bytes);

@@ -31,7 +31,7 @@ pub(super) fn interruptible() -> Result<Progress, LabError> {
 const LEAVE_AFTER: Duration = Duration::from_secs(12);
 /// Last words may need storage that does not answer, too.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Whether somebody wants it to end is asked so often.
+/// Whether it is to end is asked so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// As much as a first thread has.
 const STACK: usize = 8 << 20;
@@ -78,7 +78,7 @@ pub(super) fn attended(
     // Now: a thread that waits for storage may keep others from being made, and from memory.
     let says = ready(last_words.clone(), why.clone())?;
     let (tell, told) = channel();
-    // Nobody may be waiting any more.
+    // The run may not be waiting any more.
     thread("work", move || {
         drop(tell.send(work(&progress, &last_words)))
     })?;
@@ -114,7 +114,7 @@ fn ready(last_words: LastWords, why: String) -> Result<impl FnOnce(), LabError> 
     thread("last words", move || {
         if asked.recv().is_ok() {
             last_words.say(&why);
-            // Nobody may be waiting any more.
+            // The run may not be waiting any more.
             let _ = tell.send(());
         }
     })?;

@@ -53,7 +53,7 @@ pub enum Action {
     Torn {
         /// Blocks that are stored.
         blocks: u32,
-        /// Nobody is told.
+        /// The caller is not told.
         silent: bool,
     },
     /// A write or flush succeeds without being done.

@@ -115,7 +115,7 @@ fn queue_directory(stat: &Stat) -> PathBuf {
     }
 }
 
-/// Whether the block device has a volatile write cache; when nobody knows, it has.
+/// Whether the block device has a volatile write cache; when it cannot be known, it has.
 pub(super) fn write_cache(stat: &Stat) -> bool {
     fs::read_to_string(queue_directory(stat).join("write_cache"))
         .map_or(true, |text| text.trim() != "write through")

@@ -44,7 +44,7 @@ fn take_within(
         match lock() {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) => {}
-            // File systems without locks are rare and remote; refusing them would help nobody.
+            // File systems without locks are rare and remote; refusing them would protect nothing.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(()),
             Err(error) => {
                 return Err(OpenError::environment(name, "cannot be locked").with_source(error));

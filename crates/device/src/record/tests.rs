@@ -314,7 +314,7 @@ fn a_recording_goes_on_but_not_over_what_is_not_known() {
     let sum = trace.summary();
     assert_eq!((sum.openings, sum.writes, sum.cut_short), (2, 2, false));
     assert_eq!(world.image(&trace, &at_the_end(&trace, 0)).1[0], 2);
-    // Without the first write's completion nobody knows what the second opening found.
+    // Without the first write's completion what the second opening found is not known.
     let bytes = std::fs::read(&path).expect("read");
     let done = format::HEADER_BYTES + 2 * format::ENTRY_BYTES + BLOCK;
     let mut unknown = bytes[..done].to_vec();

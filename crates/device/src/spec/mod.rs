@@ -50,7 +50,7 @@ pub enum Spec {
     Flash(FlashModel, Box<Spec>),
     /// A device with faults, by seed and rules.
     Faulty(FaultPlan, Box<Spec>),
-    /// A remote namespace's URL, for whoever knows the initiator.
+    /// A remote namespace's URL, for a caller that knows the initiator.
     Remote(String),
     /// An image of a Ceph cluster.
     Rbd(RbdName),

@@ -182,7 +182,7 @@ impl BlockDevice for RemoteDevice {
 
 impl Drop for RemoteDevice {
     fn drop(&mut self) {
-        // Nobody turns the reactor for us any more, so the answer to the shutdown is not awaited.
+        // The reactor is not turned any more, so the answer to the shutdown is not awaited.
         if let Some(sockets) = self.sockets.take() {
             self.session.shutdown(self.handle.now());
             sockets.leave(&mut self.session);

@@ -447,7 +447,7 @@ proptest! {
                 Some(kind) if kind.is_of_all() => prop_assert!(held == new.registrants.len() && held > 0),
                 Some(_) => prop_assert_eq!(held, 1, "one holder, who is registered"),
             }
-            // Without a key nobody writes while there is a reservation.
+            // Without a key no host writes while there is a reservation.
             for other in [A, B, C] {
                 let is_registered = new.registrants.iter().any(|one| one.host == other);
                 let may_write = new.kind.is_none() || is_registered;

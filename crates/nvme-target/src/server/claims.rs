@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Names that somebody is changing: one change of a name at a time, those of others beside it.
+/// Names that are being changed: one change of a name at a time, those of others beside it.
 #[derive(Default)]
 pub(super) struct Claims {
     names: Mutex<BTreeSet<String>>,
@@ -15,7 +15,7 @@ pub(super) struct Claim<'a> {
 }
 
 impl Claims {
-    /// Waits until nobody else changes `name`.
+    /// Waits until no other change of `name` is under way.
     pub(super) fn claim(&self, name: &str) -> Claim<'_> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         while !names.insert(name.to_owned()) {

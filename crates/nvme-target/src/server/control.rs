@@ -24,7 +24,7 @@ use crate::reservation::News;
 use crate::roster::Listing;
 use crate::target::{ConfigError, Target};
 
-/// How often whoever waits for a core's answer looks whether it is alive.
+/// How often a caller that waits for a core's answer looks whether it is alive.
 const LIFE_CHECK: Duration = Duration::from_millis(20);
 /// How often it is looked whether the cores have ended.
 const END_CHECK: Duration = Duration::from_millis(2);
@@ -365,7 +365,7 @@ impl Control {
                     let before = waiting.len();
                     waiting.retain(|&index| !self.has_ended(index));
                     if waiting.len() == before {
-                        // Nobody is left who could answer: the server is stopping.
+                        // No core is left that could answer: the server is stopping.
                         waiting.clear();
                     }
                     died = Some(error);

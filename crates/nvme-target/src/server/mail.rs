@@ -1,4 +1,4 @@
-//! What is said between cores, and by whoever runs the server.
+//! What is said between cores, and by what runs the server.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) struct Reply<T> {
 
 impl<T> Reply<T> {
     pub(super) fn send(self, answer: T) {
-        // Whoever asked may have given up.
+        // The asker may have given up.
         let _ = self.sender.send((self.index, answer));
     }
 }

@@ -53,7 +53,7 @@ pub enum CoreDeath {
     EndProcess,
 }
 
-/// What a core tells whoever started it.
+/// What a core tells the thread that started it.
 enum Report {
     Ready(Mailbox<Mail>),
     Ended(usize, Result<(), ServeError>),
@@ -258,7 +258,7 @@ impl Starting {
                     Err(ServeError::Core(core, panic_text(panic.as_ref())))
                 });
                 end.store(true, Ordering::Release);
-                // Nobody listens any more when the server itself is gone.
+                // The server does not listen any more when it is gone itself.
                 let _ = sender.send(Report::Ended(core, result));
             });
         let thread = thread.map_err(|error| ServeError::Core(core, error.to_string()))?;
