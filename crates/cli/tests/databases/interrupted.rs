@@ -138,7 +138,7 @@ fn a_fleet_that_is_killed_goes_on_and_has_every_step_once() {
         let text = std::fs::read_to_string(&journal).unwrap_or_default();
         text.matches("{\"turn\"").count()
     };
-    crate::common::eventually_within(PATIENCE, "some is measured", || turns() >= 1);
+    crate::common::eventually_within(RUN_TIMEOUT, "some is measured", || turns() >= 1);
     typed.kill();
     let had = turns();
     assert!((1..4).contains(&had), "{had}");

@@ -11,7 +11,7 @@ const MEMORY: Duration = Duration::from_secs(2);
 /// What is younger other copies need not know of: two grants, until the second is written.
 const HEARD: Duration = Duration::from_millis(500);
 /// Copies that nothing has happened to for so long hear each other.
-const CALM: Duration = Duration::from_secs(2);
+const CALM: Duration = Duration::from_secs(1);
 
 impl World<'_> {
     /// A copy of a node's drives is put aside.
