@@ -23,6 +23,7 @@
 //!
 //! Reading the command line, and printing.
 
+mod copied;
 mod fci;
 mod ha;
 mod versus;

@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::files;
-use crate::model::{ControlError, check_name};
+use crate::model::{ControlError, Reads, check_name};
 
 /// A pool that is imported at start, wherever it was before.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -42,6 +42,8 @@ pub struct Config {
     drive_timeout_seconds: Option<u64>,
     /// Seconds that a pool waits at start for drives that it lacks; see [`Config::drive_wait`].
     drive_wait_seconds: Option<u64>,
+    /// What reads of volumes with copies rely on; see [`Config::reads`].
+    reads: Option<Reads>,
     /// How volumes know this machine when it attaches them, if that stays the same.
     #[serde(skip)]
     pub host: Option<String>,
@@ -102,6 +104,20 @@ impl Config {
     /// When cores that serve hosts spin before they sleep: where that pays unless something else is said.
     pub fn spin(&self) -> Spin {
         self.spin.unwrap_or_default()
+    }
+
+    /// The same, whose reads of volumes with copies rely on this if the command line says so.
+    #[must_use]
+    pub fn reading(self, reads: Option<Reads>) -> Self {
+        Self {
+            reads: reads.or(self.reads),
+            ..self
+        }
+    }
+
+    /// What reads of volumes rely on that have copies on other nodes: their promises, unless something else is said.
+    pub fn reads(&self) -> Reads {
+        self.reads.unwrap_or_default()
     }
 
     /// How long after a loss repair begins by itself: 5 minutes unless something else is said.
@@ -179,7 +195,7 @@ mod tests {
         let config = Config::parse(
             "listen = '0.0.0.0:4420'\nadvertise = '10.0.0.5:4420'\ncores = [3, 1]\n\
              api = '[::1]:8080'\nspin = '2000'\nrepair_after_seconds = 60\ndrive_timeout_seconds = 3\n\
-             drive_wait_seconds = 0\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
+             drive_wait_seconds = 0\nreads = 'confirmed'\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
         )
         .expect("valid");
         assert_eq!(config.listen().to_string(), "0.0.0.0:4420");
@@ -188,6 +204,11 @@ mod tests {
         assert_eq!(config.repair_after(), Duration::from_secs(60));
         assert_eq!(config.drive_timeout(), Duration::from_secs(3));
         assert_eq!(config.drive_wait(), Duration::ZERO);
+        assert_eq!(config.reads(), Reads::Confirmed);
+        assert_eq!(config.clone().reading(None).reads(), Reads::Confirmed);
+        let leased = config.clone().reading("leased".parse().ok());
+        assert_eq!(leased.reads(), Reads::Leased);
+        assert_eq!(Config::default().reads(), Reads::Leased);
         assert_eq!(Config::default().drive_timeout(), Duration::from_secs(10));
         assert_eq!(Config::default().drive_wait(), Duration::from_secs(30));
         assert_eq!(Config::default().repair_after(), Duration::from_secs(300));
@@ -207,6 +228,7 @@ mod tests {
             ("[[pool]]\nname = 'a'\ndrives = ['/x']\nsize = 3", "size"),
             ("listen = 'here'", "listen"),
             ("spin = 'fast'", "auto, off"),
+            ("reads = 'local'", "confirmed"),
             ("drive_timeout_seconds = 0", "drive_timeout_seconds"),
             ("drive_wait_seconds = 3601", "drive_wait_seconds"),
             ("cores = [1, 1]", "cores"),

@@ -1,7 +1,7 @@
 //! The examples in docs/api.md are what the program says and reads.
 
 use ashlar_node::Config;
-use ashlar_node::model::{PoolStatus, VolumeStats, VolumeStatus};
+use ashlar_node::model::{ClusterView, PoolStatus, ReplicationStatus, VolumeStats, VolumeStatus};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -30,6 +30,64 @@ fn examples_are_what_the_api_says() {
     is_whole::<PoolStatus>("PoolStatus");
     is_whole::<VolumeStatus>("VolumeStatus");
     is_whole::<VolumeStats>("VolumeStats");
+    is_whole::<ReplicationStatus>("ReplicationStatus");
+    is_whole::<ClusterView>("ClusterView");
+}
+
+/// The keys of a schema's own properties, and of those that it consists of.
+fn keys(schema: &Value) -> Vec<&str> {
+    let own = schema["properties"].as_object();
+    let own = own.into_iter().flat_map(|keys| keys.keys());
+    let parts = schema["allOf"].as_array().into_iter().flatten();
+    own.map(String::as_str)
+        .chain(parts.flat_map(keys))
+        .collect()
+}
+
+/// Examples leave out what is not there always.
+#[test]
+fn the_keys_of_copies_and_of_the_cluster_are_named() {
+    let openapi = serde_json::to_value(ashlar_node::api::description()).expect("json");
+    let schemas = &openapi["components"]["schemas"];
+    for (section, names) in [
+        (
+            "### Copies on several nodes",
+            &[
+                "ReplicationStatus",
+                "ReplicaStatus",
+                "FailoverStatus",
+                "ProofStatus",
+                "CopyProof",
+                "DifferentRange",
+            ][..],
+        ),
+        (
+            "### The cluster",
+            &[
+                "ClusterView",
+                "NodeOfCluster",
+                "QuorumOfCluster",
+                "MemberOfQuorum",
+                "ProtocolOfCluster",
+                "VolumeOfCluster",
+            ],
+        ),
+    ] {
+        let (_, text) = TEXT.split_once(section).expect(section);
+        let text = text.split("\n## ").next().expect("a section");
+        let text = text.split("\n### ").next().expect("a section");
+        for name in names {
+            let all = keys(&schemas[name]);
+            assert!(!all.is_empty(), "{name} is no schema");
+            for key in all {
+                let is_named = text.contains(&format!("`{key}`"));
+                assert!(
+                    is_named,
+                    "{name}: {key} is not in \"{section}\" of docs/api.md"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -491,6 +491,12 @@ pub enum Effect {
     LacksRoom,
     /// What could not be read here was given by another copy, and is good again.
     Healed(Extent),
+    /// A copy has durably got this, of what it missed.
+    Copied {
+        /// Which copy.
+        to: Position,
+        extent: Extent,
+    },
     /// The set of copies in sync is now this one.
     InSync(Positions),
     /// Tell people.

@@ -558,6 +558,11 @@ impl Replica {
         self.owner.as_ref().is_some_and(relies)
     }
 
+    /// Whether a promise not to serve, that this copy has given, still binds it.
+    pub fn is_bound(&self, now: Moment) -> bool {
+        self.given.binds(now)
+    }
+
     /// Whether this copy counts for nothing: it is of an older image, and was not copied in full yet.
     pub const fn is_old_image(&self) -> bool {
         self.is_old_image

@@ -31,6 +31,12 @@ fn who_is_slow_stays_and_who_is_dead_does_not() {
     assert!(matches!(steady, Ok(20..)), "{steady:?}");
 }
 
+/// Clocks that run as fast and as slow as they may, and change that: no owner relies on a grant whose promise is over.
+#[test]
+fn leased_reads_are_right_while_clocks_keep_within_their_drift() {
+    assert_eq!(first_failure(0..100, &[Profile::DRIFT]), None);
+}
+
 /// While the quorum is away, a copy or a link that was away and is back, or a store that hung, costs hosts nothing more.
 #[test]
 fn without_a_quorum_hosts_are_served_while_all_copies_are_there() {

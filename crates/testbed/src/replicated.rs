@@ -210,6 +210,8 @@ mod tests {
             resync_bytes_left: 0,
             resync_percent: None,
             resync_seconds_left: None,
+            absent_since_seconds: None,
+            resynced_bytes: 0,
             reason: None,
         }
     }
@@ -231,6 +233,7 @@ mod tests {
             last_failover: None,
             follow: false,
             followed: None,
+            reads: Default::default(),
             last_proof: None,
         };
         assert_eq!(known.unlike(&now), None);

@@ -112,7 +112,16 @@ fn show(cluster: &ClusterView) -> String {
     }
     let nodes: Vec<_> = cluster.nodes.iter().map(node_row).collect();
     text.push('\n');
-    text.push_str(&table(&["node", "state", "portal", "replication"], &nodes));
+    text.push_str(&table(
+        &["node", "roles", "state", "portal", "replication"],
+        &nodes,
+    ));
+    if !cluster.witnesses.is_empty() {
+        let witnesses = cluster.witnesses.iter();
+        let witnesses: Vec<_> = witnesses.map(|name| vec![name.clone()]).collect();
+        text.push('\n');
+        text.push_str(&table(&["witness"], &witnesses));
+    }
     if !cluster.volumes.is_empty() {
         let volumes: Vec<_> = cluster.volumes.iter().map(volume_row).collect();
         text.push('\n');
@@ -155,8 +164,10 @@ fn node_row(node: &NodeOfCluster) -> Vec<String> {
     if let Some(why) = &node.reason {
         state.push_str(&format!(": {why}"));
     }
+    let roles: Vec<String> = node.roles.iter().map(word).collect();
     vec![
         format!("{}{this}", node.name),
+        roles.join(", "),
         state,
         node.portal.clone().unwrap_or_else(|| "-".into()),
         node.replication.clone(),
@@ -184,7 +195,44 @@ fn copy(copy: &ReplicaStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ashlar_node::model::{NodeRole, NodeState, QuorumOfCluster};
+
     use super::*;
+
+    #[test]
+    fn roles_and_witnesses_are_printed() {
+        let node = NodeOfCluster {
+            name: "a".into(),
+            id: 1,
+            is_this: true,
+            roles: vec![NodeRole::Storage, NodeRole::Quorum],
+            state: NodeState::Up,
+            reason: None,
+            replication: "10.0.0.1:7000".into(),
+            portal: None,
+            incarnation: None,
+        };
+        let cluster = ClusterView {
+            name: "prod".into(),
+            id: Default::default(),
+            protocol: None,
+            quorum: QuorumOfCluster {
+                endpoints: Vec::new(),
+                reachable: true,
+                reason: None,
+                local: false,
+                members: Vec::new(),
+                advice: None,
+            },
+            nodes: vec![node],
+            witnesses: vec!["w".into()],
+            volumes: Vec::new(),
+        };
+        let text = show(&cluster);
+        for words in ["storage, quorum", "WITNESS\nw\n"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
 
     #[test]
     fn what_nodes_have_agreed_on_is_said_with_what_holds_it_up() {

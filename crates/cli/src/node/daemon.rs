@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ashlar_cluster::{Cluster, ClusterConfig, Home, Kind, NodeConfig, Problem, Remembered};
-use ashlar_node::model::ControlError;
+use ashlar_node::model::{ControlError, Reads};
 use ashlar_node::service::{Services, fence_left_behind};
 use ashlar_node::{Config, Control, Daemon};
 use ashlar_nvme_initiator::machine_host;
@@ -39,6 +39,11 @@ pub(crate) struct NodeArguments {
     /// so many microseconds after every event, on cores that have nothing else to do [default: auto]
     #[arg(long, value_name = "auto|off|USEC")]
     pub(crate) spin: Option<Spin>,
+    /// What reads of volumes with copies on several nodes rely on: leased (clocks within 1 %), or confirmed (a word of all
+    /// other copies in sync after each batch of reads; for machines whose clocks may stop, as virtual ones that are
+    /// suspended or moved; say it at all nodes) [default: leased]
+    #[arg(long, value_name = "leased|confirmed")]
+    pub(crate) reads: Option<Reads>,
     /// The cluster that the node is in, if it is written in a file (docs/replication.md); one that it has joined is in
     /// --dir
     #[arg(long, value_name = "FILE", requires = "name")]
@@ -141,7 +146,7 @@ pub(crate) fn run(
         None => Config::default(),
     };
     let config = config.overridden(arguments.listen, arguments.api);
-    let config = config.spinning(arguments.spin);
+    let config = config.spinning(arguments.spin).reading(arguments.reads);
     let mut config = match arguments.portal()? {
         Some(portal) => config.listening_at(portal),
         None => config,

@@ -1,7 +1,9 @@
 //! What `ashlar volume show` says of a volume's copies.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use ashlar_node::model::{
-    CopyProof, FailoverStatus, ProofResult, ProofStatus, ReplicaState, ReplicaStatus,
+    CopyProof, FailoverStatus, ProofResult, ProofStatus, Reads, ReplicaState, ReplicaStatus,
     ReplicationStatus, VolumeName, VolumeStatus,
 };
 
@@ -90,6 +92,10 @@ fn copies_of(volume: &str, known: &ReplicationStatus) -> Vec<(&'static str, Stri
         follow.push_str(&format!("; {why}"));
     }
     lines.push(("follow", follow));
+    if known.reads == Reads::Confirmed {
+        let what = "confirmed: each waits for a word of all other copies in sync";
+        lines.push(("reads", what.to_owned()));
+    }
     if let Some(proof) = &known.last_proof {
         let what = match proof.agrees() {
             true => "all copies compared agree",
@@ -139,8 +145,17 @@ pub(super) fn resync(copy: &ReplicaStatus) -> String {
     text
 }
 
+/// How long ago that is, in seconds: by the clock here, of a time that another node has said.
+fn ago(since: u64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs().saturating_sub(since))
+}
+
 fn line(copy: &ReplicaStatus) -> String {
     let mut text = format!("node {}: {}", copy.node, word(copy.state).replace('_', " "));
+    if let Some(since) = copy.absent_since_seconds {
+        text.push_str(&format!(", not in sync for {}", duration(ago(since))));
+    }
     if copy.resync_bytes_left > 0 {
         text.push_str(&format!(", {}", resync(copy)));
     }
@@ -161,6 +176,8 @@ mod tests {
             resync_bytes_left: 0,
             resync_percent: None,
             resync_seconds_left: None,
+            absent_since_seconds: None,
+            resynced_bytes: 0,
             reason: None,
         };
         ReplicationStatus {
@@ -171,6 +188,7 @@ mod tests {
             last_failover: None,
             follow: true,
             followed: None,
+            reads: Default::default(),
             last_proof: None,
         }
     }
@@ -227,6 +245,8 @@ mod tests {
             resync_bytes_left: 4096,
             resync_percent,
             resync_seconds_left,
+            absent_since_seconds: None,
+            resynced_bytes: 0,
             reason: None,
         };
         for (copy, words) in [
@@ -242,5 +262,22 @@ mod tests {
         ] {
             assert_eq!(line(&copy), words);
         }
+    }
+
+    #[test]
+    fn a_copy_that_is_not_in_sync_says_for_how_long() {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("a time");
+        let known = known(Some("a"), ReplicaState::Absent);
+        let copy = ReplicaStatus {
+            absent_since_seconds: Some(now.as_secs() - 90_000),
+            reason: Some("cut off".into()),
+            ..known.replicas[1].clone()
+        };
+        assert_eq!(
+            line(&copy),
+            "node b: absent, not in sync for 1 d 1 h (cut off)"
+        );
     }
 }

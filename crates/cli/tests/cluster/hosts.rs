@@ -19,9 +19,9 @@ use ashlar_nvme::{Command, Status};
 use ashlar_nvme_initiator::{discover, local_host};
 use rustix::process::Signal;
 
-use crate::common::{TEST_TIMEOUT, eventually, is_there, ok, refuses, send};
+use crate::common::{TEST_TIMEOUT, eventually, ok, refuses, send};
 use crate::host::{Client, Who};
-use crate::rig::{Cluster, working_in};
+use crate::rig::{Cluster, has_etcd, working_in};
 
 /// A node may leave a host unanswered for so long at most when nothing fails: far less than a failover takes.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -31,11 +31,6 @@ const NOT_NOTICED: Duration = Duration::from_millis(100);
 const BLOCK: usize = 4096;
 const REPORT_BYTES: u32 = 4096;
 const NODES: [&str; 2] = ["a", "b"];
-
-fn has_etcd() -> bool {
-    let etcd = std::path::Path::new("/usr/bin/etcd");
-    is_there("/usr/bin/etcd", etcd.exists())
-}
 
 /// An admin queue that waits to be told of one kind of event.
 struct Listener {

@@ -15,5 +15,6 @@ mod hosts;
 mod join;
 mod machines;
 mod refusals;
+mod resync;
 mod rig;
 mod starter;

@@ -22,6 +22,12 @@ pub fn has_cluster() -> bool {
             .all(|path| is_there(path, Path::new(path).exists()))
 }
 
+/// Whether there is what a cluster on ports of this machine needs.
+pub fn has_etcd() -> bool {
+    let etcd = Path::new("/usr/bin/etcd");
+    is_there("/usr/bin/etcd", etcd.exists())
+}
+
 /// It ends when this is let go.
 pub struct Cluster {
     room: tempfile::TempDir,
@@ -159,16 +165,23 @@ impl Cluster {
         command
     }
 
-    /// A program in a node's namespace, which works in its folder, so that `down` ends it.
+    /// A program in a node's namespace, if it has one, which works in its folder, so that `down` ends it.
     pub fn within(&self, seat: &str, program: &str) -> Command {
         let namespaces = self.status["namespaces"].as_array().expect("namespaces");
         let names = namespaces.iter().filter_map(Value::as_str);
         let found = names
             .into_iter()
             .find(|name| name.ends_with(&format!("-{seat}")));
-        let mut command = Command::new("nsenter");
-        let path = format!("--net=/run/netns/{}", found.expect("a namespace"));
-        command.args([&path, "--", program]);
+        let mut command = match (found, namespaces.is_empty()) {
+            (Some(name), _) => {
+                let mut command = Command::new("nsenter");
+                command.args([&format!("--net=/run/netns/{name}"), "--", program]);
+                command
+            }
+            // On ports of this machine.
+            (None, true) => Command::new(program),
+            (None, false) => panic!("no namespace of {seat}"),
+        };
         command
             .current_dir(self.path(seat))
             .stdin(std::process::Stdio::null());

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, OwnFolder, Progress};
 use ashlar_node::model::{
-    CreateVolume, LayoutSpec, MoveService, ReplicaStatus, ServiceState, ServiceStatus, VolumeName,
+    CreateVolume, LayoutSpec, MoveService, ReplicationStatus, ServiceState, ServiceStatus,
+    VolumeName,
 };
 use ashlar_oltp::database::Database;
 use ashlar_oltp::faults::{Fault, System, Topology};
@@ -28,6 +29,7 @@ use self::service::{PORT, SERVICE};
 pub use self::standing::{FciNode, FciStatus};
 use self::standing::{LISTENER, MOUNT, NODES, RUN};
 use crate::all_in_sync;
+use crate::copied::Copied;
 
 /// Each of a node's two drives, which are sparse files, holds a copy of the volume, which is half as large, and the logs.
 const DRIVE_BYTES: u64 = 8 << 30;
@@ -44,6 +46,7 @@ pub struct FciSystem {
     listener: Listener,
     /// A node that does not answer: it is not asked.
     silent: Mutex<Option<String>>,
+    copied: Mutex<Copied>,
     has_ended: bool,
     /// Removed with what is below it, if it does not stay.
     _folder: Option<OwnFolder>,
@@ -109,6 +112,7 @@ impl FciSystem {
             run: dir.join(RUN),
             listener: Listener::at(&dir.join(LISTENER)),
             silent: Mutex::default(),
+            copied: Mutex::default(),
             has_ended: false,
             _folder: None,
         })
@@ -165,19 +169,17 @@ impl FciSystem {
     }
 
     /// The volume's copies, as a node knows them that answers.
-    fn replicas(&self) -> Vec<ReplicaStatus> {
+    fn replication(&self) -> Option<ReplicationStatus> {
         let silent = self.silent().clone();
         let mut names = self.nodes.names.iter();
         let name = names.find(|name| Some(*name) != silent.as_ref());
         let client = name.and_then(|name| self.nodes.client(name).ok());
-        let volume = client.and_then(|client| client.volume(&self.volume).ok());
-        let known = volume.and_then(|volume| volume.replication);
-        known.map(|known| known.replicas).unwrap_or_default()
+        client?.volume(&self.volume).ok()?.replication
     }
 
     fn are_in_sync(&self) -> bool {
-        let replicas = self.replicas();
-        !replicas.is_empty() && all_in_sync(&replicas)
+        let known = self.replication();
+        known.is_some_and(|known| !known.replicas.is_empty() && all_in_sync(&known.replicas))
     }
 
     fn is_whole(&self) -> bool {
@@ -375,9 +377,14 @@ impl System for FciSystem {
         self.are_in_sync()
     }
 
-    fn missing_bytes(&self) -> Option<u64> {
-        let replicas = self.replicas();
-        replicas.iter().map(|one| one.resync_bytes_left).max()
+    fn resynced_bytes(&self) -> Option<u64> {
+        let known = self.replication();
+        // What is counted is whole after each step.
+        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known {
+            copied.look(&known);
+        }
+        Some(copied.total())
     }
 
     fn verify(&self) -> Result<Option<u64>, LabError> {

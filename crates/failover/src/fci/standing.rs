@@ -123,6 +123,7 @@ impl FciSystem {
             run: dir.join(RUN),
             listener: Listener::at(&dir.join(LISTENER)),
             silent: Mutex::default(),
+            copied: Mutex::default(),
             has_ended: true,
             _folder: None,
         })

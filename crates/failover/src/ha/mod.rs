@@ -10,6 +10,7 @@ mod soak;
 mod upgrade;
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use ashlar_lab::{
@@ -211,6 +212,7 @@ impl Run<'_> {
         let first: &dyn Stacks = if self.plan.soak { &each } else { &stacks };
         self.progress.say("the volume is written");
         let mut load = Endurance::begin(first, self.load(&made, 0), self.progress)?;
+        let copied = Mutex::default();
         let scene = Scene {
             nodes: self.nodes,
             volume,
@@ -218,6 +220,7 @@ impl Run<'_> {
             is_soak: self.plan.soak,
             upgrade: self.upgrade,
             other: None,
+            copied: &copied,
         };
         let Some(second) = second else {
             let (rounds, endured) = load.during(|pulse| scene.play_all(schedule, pulse))?;

@@ -26,7 +26,7 @@ pub struct HaResult {
     lost: u64,
     /// Blocks that hold less than what was read of them before.
     reverted: u64,
-    /// Bytes that copies were given again, of all rounds.
+    /// Bytes that copies were given again, as owners count them, of all rounds.
     resynced_bytes: u64,
     /// Blocks that were read and compared, under load and at the end.
     verified_blocks: u64,

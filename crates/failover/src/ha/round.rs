@@ -1,6 +1,7 @@
 //! One fault, from a cluster in sync to a cluster in sync.
 
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress, Pulse};
@@ -12,6 +13,7 @@ use serde::Serialize;
 use super::kinds::HaFault;
 use super::upgrade::{self, Upgrade};
 use crate::all_in_sync;
+use crate::copied::Copied;
 
 /// How long anything may take on a busy machine before the round has failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(90);
@@ -37,7 +39,9 @@ pub(super) struct Round {
     cause: Option<FailoverCause>,
     /// From the moment when it was mended until all copies were in sync.
     pub(super) in_sync_ms: u64,
-    /// Bytes that a copy missed at the most: what was copied to it.
+    /// Bytes that copies were seen to miss at the most, each of them.
+    pub(super) missed_bytes: u64,
+    /// Bytes that owners have copied to them, as they count them.
     pub(super) resynced_bytes: u64,
 }
 
@@ -45,7 +49,7 @@ impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} of {}: no answer for {} ms (meant: {}), owner {} -> {}, in sync after {} ms, {} bytes copied",
+            "{} of {}: no answer for {} ms (meant: {}), owner {} -> {}, in sync after {} ms, {} bytes copied of {} missed",
             self.fault,
             self.node,
             self.gap_ms,
@@ -53,7 +57,8 @@ impl fmt::Display for Round {
             self.owner_before,
             self.owner_after,
             self.in_sync_ms,
-            self.resynced_bytes
+            self.resynced_bytes,
+            self.missed_bytes
         )
     }
 }
@@ -70,6 +75,8 @@ pub(super) struct Scene<'a> {
     pub(super) upgrade: &'a Upgrade,
     /// Another volume, which has to be in sync, too, when a fault is over.
     pub(super) other: Option<Other<'a>>,
+    /// What was copied of the first.
+    pub(super) copied: &'a Mutex<Copied>,
 }
 
 /// Another volume with a load of its own.
@@ -104,7 +111,7 @@ impl Scene<'_> {
 
     /// One fault.
     pub(super) fn play(&self, fault: HaFault, pulse: &Pulse) -> Result<Round, LabError> {
-        let before = self.await_in_sync(&mut 0)?;
+        let before = self.await_in_sync()?;
         self.await_answers(pulse, "before it")?;
         self.take_gap(pulse);
         let owner = owner_of(&before);
@@ -119,6 +126,8 @@ impl Scene<'_> {
             _ if fault.takes_member() => member.clone(),
             _ => owner.clone(),
         };
+        let copied_before = self.copied().total();
+        self.copied().take_missed();
         fault.strike(self.nodes, &node)?;
         self.endure(fault, pulse, (&owner, &member))?;
         let mended = Instant::now();
@@ -134,12 +143,14 @@ impl Scene<'_> {
         if fault == HaFault::OldImage {
             self.expect_old_image(&node)?;
         }
-        let mut most = 0;
-        let after = self.await_in_sync(&mut most)?;
+        let after = self.await_in_sync()?;
         let in_sync = mended.elapsed();
         self.await_answers(pulse, "when it is mended")?;
         let owner_after = owner_of(&after);
         let failover = after.replication.and_then(|known| known.last_failover);
+        // One after the other: each takes the lock.
+        let missed_bytes = self.copied().take_missed();
+        let resynced_bytes = self.copied().total() - copied_before;
         Ok(Round {
             fault: fault.word().to_owned(),
             cause: failover
@@ -151,7 +162,8 @@ impl Scene<'_> {
             gap_ms: millis(self.take_gap(pulse)),
             budget: fault.budget(),
             in_sync_ms: millis(in_sync),
-            resynced_bytes: most,
+            missed_bytes,
+            resynced_bytes,
         })
     }
 
@@ -205,7 +217,7 @@ impl Scene<'_> {
     /// Hosts write on; then all lose power, and the member's drives are what they were before.
     fn turn_back(&self, member: &str, pulse: &Pulse) -> Result<(), LabError> {
         self.nodes.await_ready(member, self.progress)?;
-        self.await_in_sync(&mut 0)?;
+        self.await_in_sync()?;
         self.hold(HaFault::OldImage.hold())?;
         self.await_answers(pulse, "while it lasts")?;
         HaFault::KillAll.strike(self.nodes, member)?;
@@ -263,7 +275,20 @@ impl Scene<'_> {
                 Err(why) => error = LabError::caused(format!("node {name}"), why),
             }
         }
-        newest.ok_or(error)
+        let newest = newest.ok_or(error)?;
+        if let Some(known) = newest
+            .replication
+            .as_ref()
+            .filter(|_| *volume == self.volume)
+        {
+            self.copied().look(known);
+        }
+        Ok(newest)
+    }
+
+    fn copied(&self) -> MutexGuard<'_, Copied> {
+        // What is counted is whole after each step.
+        self.copied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether all copies are in sync, as a node says.
@@ -277,14 +302,11 @@ impl Scene<'_> {
         Ok(true)
     }
 
-    /// Waits until all copies are; the most bytes that were missing meanwhile.
-    pub(super) fn await_in_sync(&self, most: &mut u64) -> Result<VolumeStatus, LabError> {
+    /// Waits until all copies are.
+    pub(super) fn await_in_sync(&self) -> Result<VolumeStatus, LabError> {
         let mut last = None;
         let waited = self.eventually("all copies are in sync", |scene| {
             let status = scene.ask_at(&scene.volume, |_| true)?;
-            let left = status.replication.iter().flat_map(|known| &known.replicas);
-            let left = left.map(|copy| copy.resync_bytes_left).max();
-            *most = left.unwrap_or(0).max(*most);
             let done = is_in_sync(&status);
             last = Some(status);
             Ok(done)

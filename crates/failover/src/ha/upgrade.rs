@@ -64,7 +64,7 @@ pub(super) fn roll(scene: &Scene<'_>, pulse: &Pulse) -> Result<(), LabError> {
         nodes.set_program(name, &upgrade.program)?;
         nodes.start_node(name)?;
         nodes.await_ready(name, scene.progress)?;
-        scene.await_in_sync(&mut 0)?;
+        scene.await_in_sync()?;
         // Else the next node's end leaves them without a path until they try again.
         scene.eventually(&format!("hosts are back at node {name}"), |_| {
             let status = nodes.client(name)?.volume(&scene.volume);

@@ -252,7 +252,8 @@ impl PoolManager {
             local: Mutex::default(),
             watch: watch::Watch::default(),
             replication: cluster.and_then(|cluster| {
-                let joined = Self::join_cluster(manager, cluster, state.clone(), events.clone());
+                let remembered = (state.clone(), config.reads());
+                let joined = Self::join_cluster(manager, cluster, remembered, events.clone());
                 joined.map_err(|error| failed = Some(error)).ok()
             }),
             rules: rules::Rules::default(),
@@ -501,9 +502,7 @@ impl Control for PoolManager {
     }
 
     fn cluster_metrics(&self) -> Option<ClusterMetrics> {
-        self.replication
-            .as_ref()
-            .map(replication::Replication::metrics)
+        self.metrics_of_cluster()
     }
 
     fn ownership(self: Arc<Self>) -> Arc<dyn Ownership> {

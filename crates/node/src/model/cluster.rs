@@ -198,7 +198,7 @@ pub enum ReplaceState {
 /// A volume that has copies on several nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VolumeOfCluster {
-    /// POOL/VOLUME, as it is called on the node that is asked.
+    /// POOL/VOLUME, as it is called on the node that is asked, or if that has no copy, on one that has.
     pub volume: String,
     /// Its identity.
     pub uuid: Uuid,
@@ -237,7 +237,7 @@ pub struct ClusterView {
     /// Machines that run a member of etcd and nothing else.
     #[serde(default)]
     pub witnesses: Vec<String>,
-    /// The volumes of which the node that is asked has a copy.
+    /// The volumes that have copies on several nodes, of all nodes that are reached.
     pub volumes: Vec<VolumeOfCluster>,
 }
 
@@ -283,8 +283,9 @@ pub struct ClusterEvent {
     /// When, in seconds since 1970.
     pub seconds: f64,
     /// Of a volume: `serves`, `stops`, `isolated`, `connected`, `in_sync`, `copies`, `left`, `unseated`, `follows`,
-    /// `diverged`, `alarm`, `failed`, `old_image`. Of a node: `drained`, `undrained`, `forgotten`. Of a service:
-    /// `service_running`, `service_interrupted`, `service_stopped`, `service_waiting`, `service_failed`,
+    /// `diverged`, `alarm`, `failed`, `old_image`, `resync`, `resynced`, `run_alone`. Of a node: `drained`, `undrained`,
+    /// `forgotten`, `quorum_lost`, `quorum_back`, `node_lost`, `node_back`, `node_joined`, `node_left`, `agreed`. Of a
+    /// service: `service_running`, `service_interrupted`, `service_stopped`, `service_waiting`, `service_failed`,
     /// `service_elsewhere`. There may be more.
     pub kind: String,
     /// The volume, if it is about one.

@@ -23,6 +23,14 @@ pub struct ClusterMetrics {
     pub peers: Vec<PeerMetrics>,
     /// How often this node came to serve volumes, since its daemon started.
     pub failovers: Vec<FailoverCount>,
+    /// What it has copied to other nodes, since then.
+    pub copied: Vec<CopiedCount>,
+    /// What else is counted of its copies.
+    pub copies: Vec<CopyCounts>,
+    /// Whether it was drained.
+    pub drained: bool,
+    /// The version of what nodes say to each other that all have agreed on.
+    pub agreed: Option<u16>,
 }
 
 /// How another node looks from here.
@@ -43,6 +51,32 @@ pub struct FailoverCount {
     pub cause: FailoverCause,
     /// How often.
     pub count: u64,
+}
+
+/// What a node has copied to a copy of a volume, of what that missed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiedCount {
+    /// The volume's identity.
+    pub volume: Uuid,
+    /// The node that has the copy.
+    pub node: String,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// A copy that this node has, since its daemon started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyCounts {
+    /// The volume's identity.
+    pub volume: Uuid,
+    /// Commands of hosts that came here and were sent on to the owner.
+    pub forwarded: u64,
+    /// Commands of hosts that came here and were refused, because they might have been late.
+    pub stale: u64,
+    /// How often it was handed to another node, by which its hosts came.
+    pub followed: u64,
+    /// Whether something is wrong, as this node knows.
+    pub alarm: bool,
 }
 
 /// Everything that can be measured, at one moment.

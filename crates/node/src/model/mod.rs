@@ -43,7 +43,10 @@ pub use error::{ControlError, ErrorBody, ErrorKind};
 pub(crate) use hosts::check_remembered_hosts;
 pub use hosts::{AllowHosts, DenyHosts, HostChange, HostList, SetHosts};
 pub use layout::{LayoutSpec, Outcome, Survives};
-pub use metrics::{ClusterMetrics, FailoverCount, MetricsSnapshot, PeerMetrics, VolumeMetrics};
+pub use metrics::{
+    ClusterMetrics, CopiedCount, CopyCounts, FailoverCount, MetricsSnapshot, PeerMetrics,
+    VolumeMetrics,
+};
 pub use name::{VolumeName, check_name};
 pub use pool::{
     DriveClass, DriveErrors, DriveState, DriveStatus, LayoutStatus, LogFill, LostRange,
@@ -51,7 +54,7 @@ pub use pool::{
 };
 pub use replica::{
     CopyProof, DifferentRange, FailoverCause, FailoverStatus, MoveVolume, ProofResult, ProofStatus,
-    ReplicaState, ReplicaStatus, ReplicateVolume, ReplicationStatus, RunAlone, SetFollow,
+    Reads, ReplicaState, ReplicaStatus, ReplicateVolume, ReplicationStatus, RunAlone, SetFollow,
 };
 pub use request::{
     AddDrive, Check, CreatePool, CreateVolume, DeleteVolume, ExportPool, ImportPool, RemoveDrive,

@@ -21,6 +21,29 @@ pub enum ReplicaState {
     Unknown,
 }
 
+/// What reads of volumes with copies on several nodes rely on, at a node that owns them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reads {
+    /// Promises of the other copies, for 1.5 s: no round trip a read, as long as clocks keep within 1 %.
+    #[default]
+    Leased,
+    /// A word of all other copies in sync after each batch of reads: clocks do not matter.
+    Confirmed,
+}
+
+impl std::str::FromStr for Reads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "leased" => Ok(Self::Leased),
+            "confirmed" => Ok(Self::Confirmed),
+            _ => Err(format!("{text:?}: leased or confirmed")),
+        }
+    }
+}
+
 /// One copy of a replicated volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicaStatus {
@@ -38,9 +61,32 @@ pub struct ReplicaStatus {
     /// after that.
     #[serde(default)]
     pub resync_seconds_left: Option<u64>,
+    /// Since when it is not in sync, in seconds since 1970, as the owner's node remembers it; `null` if it is in sync, or
+    /// that is not known: another node has seen it.
+    #[serde(default)]
+    pub absent_since_seconds: Option<u64>,
+    /// Bytes that the owner has copied to it in its term, of what it missed.
+    #[serde(default)]
+    pub resynced_bytes: u64,
     /// Why the owner has no connection to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl ReplicaStatus {
+    /// One of which nothing is known but where it is.
+    pub const fn unknown(node: String) -> Self {
+        Self {
+            node,
+            state: ReplicaState::Unknown,
+            resync_bytes_left: 0,
+            resync_percent: None,
+            resync_seconds_left: None,
+            absent_since_seconds: None,
+            resynced_bytes: 0,
+            reason: None,
+        }
+    }
 }
 
 /// Why ownership has changed.
@@ -74,7 +120,7 @@ pub struct FailoverStatus {
 }
 
 /// Everything about a volume's copies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplicationStatus {
     /// The node that serves it; none while ownership changes.
     pub owner: Option<String>,
@@ -94,6 +140,9 @@ pub struct ReplicationStatus {
     /// Why the owner was given it, if that was for its hosts.
     #[serde(default)]
     pub followed: Option<String>,
+    /// What reads rely on, at its owner.
+    #[serde(default)]
+    pub reads: Reads,
     /// When copies in sync were compared last, as the owner remembers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_proof: Option<ProofStatus>,

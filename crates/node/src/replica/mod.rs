@@ -15,6 +15,7 @@ mod follow;
 mod reserve;
 mod resync;
 mod stream;
+mod tally;
 mod volume;
 mod words;
 

@@ -1,3 +1,4 @@
+mod account;
 mod connections;
 mod lacks;
 mod petitions;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
-use ashlar_copy::{Copy, EngineLocal, NameCount, plane};
+use ashlar_copy::{Copy, EngineLocal, NameCount};
 use ashlar_nvme_target::DecidedReservations;
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
@@ -28,7 +29,8 @@ use super::commands::{Asked, Commands, Progress, Sender};
 use super::failover::{Cause, Failover};
 use super::follow::Follow;
 use super::reserve::Reserve;
-use super::resync::{ResyncView, Resyncs, Seen};
+use super::resync::{ResyncView, Resyncs};
+use super::tally::Tally;
 
 /// Messages and answers that are dealt with in one turn: a busy peer must not keep the core.
 const ROUNDS: usize = 64;
@@ -56,6 +58,8 @@ pub(crate) struct ReplicaPlan {
     pub(crate) reservations: DecidedReservations,
     /// How large the volume is, if its key says so.
     pub(crate) size: Option<Size>,
+    /// What reads rely on, where this node owns the volume.
+    pub(crate) reads: ReadMode,
     /// The copy lacks what it has acknowledged, as the quorum remembers, or is to.
     pub(crate) is_old_image: bool,
     /// All nodes have agreed that copies durably keep how far others have come.
@@ -89,6 +93,16 @@ pub(crate) enum News {
     Reserved(ashlar_nvme_target::News),
     /// The copies in sync are these now.
     InSync(Positions),
+    /// A copy is given what it missed: so much.
+    Resync { to: Position, left: u64 },
+    /// It has it, and is in sync: so much was copied.
+    Resynced { at: Position, bytes: u64 },
+    /// The nodes whose copies are not in sync, as this copy knows.
+    Absent {
+        nodes: Vec<NodeId>,
+        /// It was not so before, and this process has seen it.
+        is_seen: bool,
+    },
     /// Who has copies from now on.
     Members(Seats<NodeId>),
     /// The volume is larger than hosts here know.
@@ -135,6 +149,7 @@ pub(crate) struct ReplicaView {
     pub(crate) missing_bytes: Vec<u64>,
     /// How far each copy is with that, if this node owns the volume.
     pub(crate) resyncs: Vec<ResyncView>,
+    pub(crate) tally: Tally,
     pub(crate) connected: Positions,
     /// Why there is no connection to the others.
     pub(crate) troubles: Vec<Option<String>>,
@@ -186,6 +201,9 @@ pub(crate) struct Replicated {
     cause: Cause,
     proof: Option<ProofView>,
     resyncs: Resyncs,
+    tally: Tally,
+    /// Who is not in sync, as was told last.
+    absent: Option<Positions>,
     /// Why the copy cannot go on, though its pool can.
     failure: Option<String>,
     /// What the replica is to hear after what it hears now.
@@ -229,7 +247,7 @@ impl Replicated {
             position: me,
             uuid: plan.uuid,
             shape: copy.shape(),
-            reads: ReadMode::Leased,
+            reads: plan.reads,
             limits: Limits::default(),
             cage: Cage::default(),
         };
@@ -255,6 +273,8 @@ impl Replicated {
             cause: Cause::default(),
             proof: None,
             resyncs: Resyncs::default(),
+            tally: Tally::default(),
+            absent: None,
             failure: None,
             unheard: VecDeque::new(),
             is_hearing: false,
@@ -291,6 +311,7 @@ impl Replicated {
         if let Some(follow) = &mut self.follow {
             follow.count(self.me);
         }
+        self.tally.forwarded += u64::from(self.replica.forwards());
         for part in asked {
             self.ask(command, &sender, part, ground);
         }
@@ -355,6 +376,7 @@ impl Replicated {
             self.reserve.answered(command, &outcome);
             return self.decide(ground);
         }
+        self.tally.stale += u64::from(outcome == Outcome::Stale);
         let Self {
             buffers,
             copy,
@@ -440,6 +462,7 @@ impl Replicated {
         if ground.now >= self.wakes_at() {
             self.hear(Event::Tick, ground);
             self.dial(ground.now);
+            self.tell_absent();
             let mut resyncs = std::mem::take(&mut self.resyncs);
             resyncs.look(ground.now, |at| self.seen(ground.engine, at));
             self.resyncs = resyncs;
@@ -681,6 +704,7 @@ impl Replicated {
                 self.reserve.forget();
                 self.follow = None;
                 self.proof = None;
+                self.tally.term_ended();
                 let name = &self.plan.name;
                 info!(
                     volume = name,
@@ -711,8 +735,20 @@ impl Replicated {
                 self.measure((revision, size), ground.now);
                 self.seat((revision, members), ground);
             }
+            Effect::Copied { to, extent } => {
+                let bytes = u64::from(extent.count()) * GRANULE_BYTES;
+                if self.tally.copied(to, bytes) {
+                    let left = self.missing_bytes(ground.engine, to) + bytes;
+                    self.outside.tell(News::Resync { to, left });
+                }
+            }
             Effect::InSync(positions) => {
                 self.measure_own(ground.now);
+                for at in positions.iter() {
+                    if let Some(bytes) = self.tally.in_sync(at) {
+                        self.outside.tell(News::Resynced { at, bytes });
+                    }
+                }
                 self.outside.tell(News::InSync(positions));
             }
             // It has said that it failed, and is no candidate: with the room it comes back.
@@ -731,61 +767,6 @@ impl Replicated {
             {
                 self.lost(peer, why, ground);
             }
-        }
-    }
-
-    /// What a copy misses, as this one knows.
-    fn missing_bytes(&self, engine: &Engine, position: Position) -> u64 {
-        let marked = plane(engine, self.copy.volume(), position).granules();
-        // Of a new copy an owner that took over may have marked less.
-        let left = self.replica.missing(position).unwrap_or(0);
-        marked.max(left) * GRANULE_BYTES
-    }
-
-    /// How the owner sees a copy's resync; one that is no owner sees none.
-    fn seen(&self, engine: &Engine, position: Position) -> Seen {
-        let is_absent = self.copy.entry().absent.has(position);
-        let peer = self.peers.get(position.index());
-        let is_connected = peer.is_some_and(|peer| peer.stream.is_some());
-        match self.replica.owns().is_some() && is_absent && is_connected {
-            false => Seen::Idle,
-            true => Seen::Filled {
-                left: self.missing_bytes(engine, position),
-                volume: self.copy.shape().granules * GRANULE_BYTES,
-            },
-        }
-    }
-
-    pub(crate) fn view(&self, engine: &Engine, now: Moment) -> ReplicaView {
-        let has = |peer: &Peer| peer.stream.is_some();
-        let connected = self.peers.iter().enumerate().filter(|(_, peer)| has(peer));
-        let missing = |position| self.missing_bytes(engine, position);
-        let resync = |position| {
-            let seen = self.seen(engine, position);
-            self.resyncs.view(now, position, seen)
-        };
-        ReplicaView {
-            position: self.me,
-            uuid: self.plan.uuid,
-            members: self.plan.members,
-            owns: self.replica.owns(),
-            serves: self.replica.is_serving() && self.replica.reads(now),
-            promised: self.copy.entry().promised,
-            session: self.copy.entry().session,
-            granules: self.copy.shape().granules,
-            size: self.size,
-            said_size: self.replica.said_size(),
-            absent: self.copy.entry().absent,
-            missing_bytes: Position::all().map(missing).collect(),
-            resyncs: Position::all().map(resync).collect(),
-            connected: connected
-                .filter_map(|(index, _)| Position::new(index))
-                .collect(),
-            proof: self.proof.clone(),
-            published: engine.published(),
-            is_old_image: self.lacks(),
-            is_unproven: self.replica.is_unproven(),
-            troubles: self.peers.iter().map(|peer| peer.trouble.clone()).collect(),
         }
     }
 }

@@ -36,8 +36,8 @@ struct Done {
     from: String,
     to: Option<String>,
     served_again: bool,
-    /// The most that a copy has lacked since what was broken is mended.
-    resynced: Option<u64>,
+    /// What copies had been given again before.
+    resynced_before: Option<u64>,
 }
 
 pub(super) fn round(
@@ -80,6 +80,8 @@ pub(super) fn round(
             Some(error.to_string())
         }
     };
+    let resynced = system.resynced_bytes().zip(done.resynced_before);
+    let resynced = resynced.map(|(now, before)| now.saturating_sub(before));
     let database = open(&url, plan.logic, progress)?;
     let mut watcher = database.watcher()?;
     let audit = clients.ledger.audit(watcher.as_mut())?;
@@ -111,7 +113,7 @@ pub(super) fn round(
         both_primaries_s: seconds(watch.both()),
         probes,
         probes_missing,
-        resynced_bytes: done.resynced,
+        resynced_bytes: resynced,
         not_ready,
         consistency: check(watcher.as_mut(), &plan.shape, progress)?,
     })
@@ -156,6 +158,7 @@ fn under_load(
 ) -> Result<Done, LabError> {
     pause(plan.before, progress)?;
     let from = await_primary(system, progress)?;
+    let resynced_before = system.resynced_bytes();
     let at = Instant::now();
     let injected = system.inject(fault, &from);
     let served = injected.and_then(|()| {
@@ -168,13 +171,13 @@ fn under_load(
     let mended = system.mend(fault, &from);
     let served_again = served?;
     mended?;
-    let resynced = go_on(plan.after, system, progress)?;
+    go_on(plan.after, system, progress)?;
     Ok(Done {
         at,
         to: system.primary(),
         from,
         served_again,
-        resynced,
+        resynced_before,
     })
 }
 
@@ -198,19 +201,15 @@ fn await_primary(system: &dyn System, progress: &Progress) -> Result<String, Lab
     }
 }
 
-/// Lets clients go on for a while; the most that a copy has lacked meanwhile.
-fn go_on(
-    time: Duration,
-    system: &dyn System,
-    progress: &Progress,
-) -> Result<Option<u64>, LabError> {
+/// Lets clients go on for a while, and looks at what copies are given.
+fn go_on(time: Duration, system: &dyn System, progress: &Progress) -> Result<(), LabError> {
     let begun = Instant::now();
-    let mut most = None;
     loop {
-        most = system.missing_bytes().max(most);
+        // Counted there.
+        let _ = system.resynced_bytes();
         let left = time.saturating_sub(begun.elapsed());
         if left.is_zero() {
-            return Ok(most);
+            return Ok(());
         }
         pause(left.min(LOOK_EVERY), progress)?;
     }

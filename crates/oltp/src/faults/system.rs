@@ -49,8 +49,9 @@ pub trait System: Sync {
         true
     }
 
-    /// Bytes that a copy of the volume lacks now; nothing where there are no copies.
-    fn missing_bytes(&self) -> Option<u64> {
+    /// Bytes that copies of the volume were given again so far, as owners count them; nothing where there are no copies.
+    /// An owner is asked while it is one, so this is to be called again and again.
+    fn resynced_bytes(&self) -> Option<u64> {
         None
     }
 

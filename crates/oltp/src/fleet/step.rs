@@ -59,7 +59,13 @@ pub(super) fn step(
             };
             scope.spawn(move || part.drive())
         };
-        let parts: Vec<_> = members.all.iter().zip(&plans).enumerate().map(drive).collect();
+        let parts: Vec<_> = members
+            .all
+            .iter()
+            .zip(&plans)
+            .enumerate()
+            .map(drive)
+            .collect();
         let home = |part: std::thread::ScopedJoinHandle<'_, Result<Home, LabError>>| {
             let lost = |_| Err(LabError::environment("a thread panicked"));
             part.join().unwrap_or_else(lost)

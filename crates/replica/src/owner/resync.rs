@@ -194,9 +194,11 @@ impl Owner {
         else {
             return;
         };
-        let (granules, most) = (copying.extent.count().into(), turn.config.limits.copies);
+        let extent = copying.extent;
+        turn.out.push(Effect::Copied { to: from, extent });
+        let (granules, most) = (extent.count().into(), turn.config.limits.copies);
         self.pacing.copied(turn.now, granules, most);
-        turn.local.clear(from, copying.extent);
+        turn.local.clear(from, extent);
         if let Some(place) = copying.place {
             self.line.leave(place);
         }

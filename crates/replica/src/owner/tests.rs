@@ -239,6 +239,8 @@ struct Rig {
     answers: Vec<Outcome>,
     alarms: Vec<Alarm>,
     proofs: Vec<Proof>,
+    /// What the other copy has got, of what it missed.
+    copied: Vec<Extent>,
     /// What is uncertain at the other copy.
     uncertain_there: ExtentSet,
     /// How far the other copy claims to have come, and what it has heard of others.
@@ -335,6 +337,7 @@ impl Rig {
             answers: Vec::new(),
             alarms: Vec::new(),
             proofs: Vec::new(),
+            copied: Vec::new(),
             uncertain_there: ExtentSet::new(),
             head_there: Head(0),
             heads_there: Heads::default(),
@@ -373,6 +376,7 @@ impl Rig {
                     Effect::Answer { outcome, .. } => self.answers.push(outcome),
                     Effect::Alarm(alarm) => self.alarms.push(alarm),
                     Effect::Proven(proof) => self.proofs.push(proof),
+                    Effect::Copied { extent, .. } => self.copied.push(extent),
                     Effect::Ask { ask, question } => {
                         let is_swap = matches!(question, Question::Swap { .. });
                         self.swaps += u32::from(is_swap);

@@ -62,11 +62,18 @@ pub(crate) fn ownership(nodes: &[Node], now: Moment) -> Result<(), String> {
         };
         let clock = node.clock.read(now);
         for (m, other) in nodes.iter().enumerate().filter(|(m, _)| *m != n) {
-            let serves = other
-                .replica
-                .as_ref()
-                .is_some_and(|other| other.is_serving());
-            if serves && replica.relies_on(clock, place(m)) {
+            let Some(grantor) = &other.replica else {
+                continue;
+            };
+            if !replica.relies_on(clock, place(m)) {
+                continue;
+            }
+            if !grantor.is_bound(other.clock.read(now)) {
+                return Err(format!(
+                    "node {n} relies on the grant of node {m}, whose promise is over"
+                ));
+            }
+            if grantor.is_serving() {
                 return Err(format!(
                     "node {n} relies on the grant of node {m}, which serves"
                 ));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ashlar_replica::DRIFT_PER_MILLE;
+
 use super::profile::Profile;
 use super::wires::Way;
 use crate::chance::Chance;
@@ -58,6 +60,8 @@ pub(crate) enum Fault {
     Jump { node: usize, by: Duration },
     /// A clock stands for a while.
     Stand { node: usize, lasts: Duration },
+    /// A clock runs so many parts of a million fast from now on.
+    Drift { node: usize, per_million: u64 },
     /// After so long all lose power, and a node's drives come back as they are now.
     OldImage { node: usize, lasts: Duration },
     /// The same at last, and neither the quorum nor the node itself knows of it.
@@ -65,6 +69,14 @@ pub(crate) enum Fault {
     /// A block of a store, or of a drive of it, cannot be read until it is written.
     Spoil { node: usize },
 }
+
+/// How fast clocks run that change: as fast and as slow as is promised for, and right.
+const DRIFTS: [u64; 3] = [
+    MILLION - DRIFT_PER_MILLE as u64 * 1000,
+    MILLION,
+    MILLION + DRIFT_PER_MILLE as u64 * 1000,
+];
+const MILLION: u64 = 1_000_000;
 
 impl Fault {
     /// After what time nothing is left of it but what copies have to make good.
@@ -89,6 +101,7 @@ impl Fault {
             | Self::Spill { .. }
             | Self::Move { .. }
             | Self::Jump { .. }
+            | Self::Drift { .. }
             | Self::Spoil { .. }
             | Self::YoungImage { .. } => Duration::ZERO,
         }
@@ -116,6 +129,7 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         profile.broken,
         profile.old_images,
         profile.spoils,
+        profile.drifts,
     ];
     let total: u32 = weights.iter().sum();
     let mut drawn = chance.below(u64::from(total)) as u32;
@@ -167,7 +181,11 @@ pub(crate) fn draw(chance: &mut Chance, profile: &Profile, nodes: usize) -> Faul
         14 => Fault::Isolate { node, lasts },
         15 => Fault::Broken { node, lasts },
         16 => Fault::OldImage { node, lasts },
-        _ => Fault::Spoil { node },
+        17 => Fault::Spoil { node },
+        _ => Fault::Drift {
+            node,
+            per_million: chance.pick(&DRIFTS),
+        },
     }
 }
 

@@ -44,6 +44,11 @@ impl Clock {
         (self.at, self.from) = (self.read(now) + by, now);
     }
 
+    pub(crate) fn drift(&mut self, now: Moment, per_million: u64) {
+        (self.at, self.from) = (self.read(now), now);
+        self.per_million = per_million;
+    }
+
     pub(crate) fn stand(&mut self, now: Moment, stands: bool) {
         (self.at, self.from) = (self.read(now), now);
         self.is_standing = stands;

@@ -47,6 +47,8 @@ pub struct Profile {
     pub slow: u32,
     /// A clock jumps, or stops for a while: reads are confirmed in these worlds.
     pub clocks: u32,
+    /// A clock runs at another rate from now on, within what is promised for.
+    pub drifts: u32,
     /// Of a thousand worlds, those in which copies in sync are compared again and again.
     pub proofs: u32,
     /// Of a thousand worlds, those whose stores are the engine that ships.
@@ -91,6 +93,7 @@ impl Profile {
         pairs: 300,
         slow: 2,
         clocks: 0,
+        drifts: 0,
         proofs: 600,
         engines: 100,
         old_images: 0,
@@ -129,13 +132,27 @@ impl Profile {
         ..Self::CRASH
     };
 
-    /// Clocks drift as far as they may in all worlds; here they jump and stop, too.
+    /// Clocks drift within what is promised for in all worlds; here they jump and stop, too.
     pub const CLOCK: Self = Self {
         name: "clock",
         crashes: 4,
         stops: 4,
         cuts: 3,
         clocks: 8,
+        ..Self::CRASH
+    };
+
+    /// Clocks run as fast and as slow as they may, each at another rate again and again, while copies take over from each
+    /// other: reads are leased.
+    pub const DRIFT: Self = Self {
+        name: "drift",
+        crashes: 3,
+        power: 0,
+        stops: 6,
+        cuts: 6,
+        isolations: 4,
+        drifts: 16,
+        faults: 40,
         ..Self::CRASH
     };
 
@@ -195,7 +212,8 @@ impl Profile {
     pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
 
     /// Those that are run by their names only.
-    pub const BY_NAME: [Self; 5] = [
+    pub const BY_NAME: [Self; 6] = [
+        Self::DRIFT,
         Self::STEADY,
         Self::QUORUM_AWAY,
         Self::OLD_IMAGE,

@@ -5,8 +5,8 @@ use prometheus_client::registry::Unit;
 use super::series::{counter, gauge, label, of_volume, states, word};
 use super::{Labels, Metric};
 use crate::model::{
-    ClusterMetrics, FailoverCount, ProofStatus, ReplicaState, ReplicaStatus, ReplicationStatus,
-    VolumeMetrics,
+    ClusterMetrics, CopiedCount, CopyCounts, FailoverCount, ProofStatus, ReplicaState,
+    ReplicaStatus, ReplicationStatus, VolumeMetrics,
 };
 
 const STATES: [ReplicaState; 6] = [
@@ -65,6 +65,9 @@ pub(super) fn all(cluster: &ClusterMetrics, volumes: &[VolumeMetrics]) -> Vec<Me
     let mut out = nodes(cluster);
     out.extend(owners(&replicated));
     out.extend(copies(&replicated));
+    out.extend(resyncs(&replicated));
+    out.push(copied(&cluster.copied, &replicated));
+    out.extend(counts(&cluster.copies, &replicated));
     out.extend(failovers(&cluster.failovers, &replicated));
     out.extend(proofs(&replicated));
     out
@@ -76,6 +79,10 @@ fn truth(value: bool) -> f64 {
 
 fn nodes(cluster: &ClusterMetrics) -> Vec<Metric> {
     let quorum = (Labels::new(), truth(cluster.quorum_reachable));
+    let drained = (Labels::new(), truth(cluster.drained));
+    let agreed = cluster
+        .agreed
+        .map(|version| (Labels::new(), f64::from(version)));
     let peers = cluster.peers.iter();
     let peers = peers.map(|peer| (label([("node", &peer.node)]), truth(peer.connected)));
     vec![
@@ -91,6 +98,13 @@ fn nodes(cluster: &ClusterMetrics) -> Vec<Metric> {
             None,
         )
         .with(peers),
+        gauge("ashlar_node_drained", "Whether the node was drained", None).with([drained]),
+        gauge(
+            "ashlar_cluster_protocol_version",
+            "Version of what nodes say to each other that all have agreed on",
+            None,
+        )
+        .with(agreed),
     ]
 }
 
@@ -126,6 +140,10 @@ fn copies(volumes: &[Replicated<'_>]) -> Vec<Metric> {
         })
     };
     let left = each().map(|(labels, copy)| (labels, copy.resync_bytes_left as f64));
+    let since = each().filter_map(|(labels, copy)| {
+        let since = copy.absent_since_seconds?;
+        Some((labels, since as f64))
+    });
     let state =
         each().flat_map(|(labels, copy)| states(&STATES, copy.state, &labels).collect::<Vec<_>>());
     vec![
@@ -141,7 +159,89 @@ fn copies(volumes: &[Replicated<'_>]) -> Vec<Metric> {
             Some(Unit::Bytes),
         )
         .with(left),
+        gauge(
+            "ashlar_replica_absent_since_timestamp",
+            "Since when the copy is not in sync, since 1970",
+            Some(Unit::Seconds),
+        )
+        .with(since),
     ]
+}
+
+/// How far resyncs are, as far as that is known.
+fn resyncs(volumes: &[Replicated<'_>]) -> Vec<Metric> {
+    let of = |value: fn(&ReplicaStatus) -> Option<f64>| {
+        volumes.iter().flat_map(move |one| {
+            let known = one.copies();
+            known.filter_map(move |copy| Some((one.labels_with(&copy.node), value(copy)?)))
+        })
+    };
+    vec![
+        gauge(
+            "ashlar_replica_resync_done",
+            "How much the copy has of what it missed when this resync began",
+            Some(Unit::Other("ratio".into())),
+        )
+        .with(of(|copy| Some(f64::from(copy.resync_percent?) / 100.0))),
+        gauge(
+            "ashlar_replica_resync_eta",
+            "Until the copy has everything, at the rate of the last minute",
+            Some(Unit::Seconds),
+        )
+        .with(of(|copy| Some(copy.resync_seconds_left? as f64))),
+    ]
+}
+
+/// What each node says of its own copy, whoever owns the volume now.
+fn counts(counts: &[CopyCounts], volumes: &[Replicated<'_>]) -> Vec<Metric> {
+    let of = |value: fn(&CopyCounts) -> f64| {
+        volumes.iter().filter_map(move |one| {
+            let mut known = counts.iter();
+            let count = known.find(|count| count.volume == one.volume.status.uuid)?;
+            Some((one.labels(), value(count)))
+        })
+    };
+    vec![
+        counter(
+            "ashlar_replica_forwarded",
+            "Commands of hosts that came here and were sent on to the owner",
+            None,
+        )
+        .with(of(|count| count.forwarded as f64)),
+        counter(
+            "ashlar_replica_stale",
+            "Commands of hosts that came here and were refused, because they might have been late",
+            None,
+        )
+        .with(of(|count| count.stale as f64)),
+        counter(
+            "ashlar_replica_follows",
+            "How often this node has handed the volume to the one by which its hosts came",
+            None,
+        )
+        .with(of(|count| count.followed as f64)),
+        gauge(
+            "ashlar_replica_alarm",
+            "Whether this node knows of something that is wrong: `events` says what",
+            None,
+        )
+        .with(of(|count| truth(count.alarm))),
+    ]
+}
+
+/// Each node says what it has copied, whoever owns the volume now.
+fn copied(counts: &[CopiedCount], volumes: &[Replicated<'_>]) -> Metric {
+    let each = volumes.iter().flat_map(|one| {
+        let counts = counts.iter();
+        let counts = counts.filter(|count| count.volume == one.volume.status.uuid);
+        counts.map(|count| (one.labels_with(&count.node), count.bytes as f64))
+    });
+    counter(
+        "ashlar_replica_resynced",
+        "What this node has copied to the copy, of what that missed",
+        Some(Unit::Bytes),
+    )
+    .with(each)
 }
 
 fn failovers(counts: &[FailoverCount], volumes: &[Replicated<'_>]) -> Vec<Metric> {

@@ -4,8 +4,9 @@ use std::time::Duration;
 use super::*;
 use crate::Control;
 use crate::model::{
-    ClusterMetrics, CopyProof, DifferentRange, FailoverCause, FailoverCount, FailoverStatus,
-    PeerMetrics, ProofResult, ProofStatus, ReplicaState, ReplicaStatus, ReplicationStatus,
+    ClusterMetrics, CopiedCount, CopyCounts, CopyProof, DifferentRange, FailoverCause,
+    FailoverCount, FailoverStatus, PeerMetrics, ProofResult, ProofStatus, ReplicaState,
+    ReplicaStatus, ReplicationStatus,
 };
 use crate::testing::FakeControl;
 
@@ -16,8 +17,10 @@ fn copy(node: &str, state: ReplicaState, resync_bytes_left: u64) -> ReplicaStatu
         node: node.into(),
         state,
         resync_bytes_left,
-        resync_percent: None,
-        resync_seconds_left: None,
+        resync_percent: (state == ReplicaState::Resync).then_some(25),
+        resync_seconds_left: (state == ReplicaState::Resync).then_some(90),
+        absent_since_seconds: (state != ReplicaState::InSync).then_some(1_700_000_000),
+        resynced_bytes: 0,
         reason: None,
     }
 }
@@ -67,6 +70,7 @@ fn snapshot(owner: &str) -> MetricsSnapshot {
         }),
         follow: true,
         followed: None,
+        reads: Default::default(),
         last_proof: Some(proof()),
     });
     let count = |cause, count| FailoverCount {
@@ -85,6 +89,20 @@ fn snapshot(owner: &str) -> MetricsSnapshot {
             count(FailoverCause::Death, 2),
             count(FailoverCause::Move, 0),
         ],
+        copied: vec![CopiedCount {
+            volume: uuid,
+            node: "b".into(),
+            bytes: 12288,
+        }],
+        copies: vec![CopyCounts {
+            volume: uuid,
+            forwarded: 17,
+            stale: 3,
+            followed: 1,
+            alarm: true,
+        }],
+        drained: true,
+        agreed: Some(6),
     });
     all
 }
@@ -105,6 +123,16 @@ fn an_owner_says_how_its_copies_are() {
         "ashlar_replica_state{pool=\"tank\",volume=\"db\",node=\"b\",state=\"in_sync\"} 0",
         "ashlar_replica_state{pool=\"tank\",volume=\"db\",node=\"b\",state=\"resync\"} 1",
         "ashlar_replica_resync_left_bytes{pool=\"tank\",volume=\"db\",node=\"b\"} 8192",
+        "ashlar_replica_absent_since_timestamp_seconds{pool=\"tank\",volume=\"db\",node=\"b\"} 1700000000",
+        "ashlar_replica_resync_done_ratio{pool=\"tank\",volume=\"db\",node=\"b\"} 0.25",
+        "ashlar_replica_resync_eta_seconds{pool=\"tank\",volume=\"db\",node=\"b\"} 90",
+        "ashlar_replica_forwarded_total{pool=\"tank\",volume=\"db\"} 17",
+        "ashlar_replica_stale_total{pool=\"tank\",volume=\"db\"} 3",
+        "ashlar_replica_follows_total{pool=\"tank\",volume=\"db\"} 1",
+        "ashlar_replica_alarm{pool=\"tank\",volume=\"db\"} 1",
+        "ashlar_node_drained{} 1",
+        "ashlar_cluster_protocol_version{} 6",
+        "ashlar_replica_resynced_bytes_total{pool=\"tank\",volume=\"db\",node=\"b\"} 12288",
         "ashlar_replica_failovers_total{pool=\"tank\",volume=\"db\",cause=\"death\"} 2",
         "ashlar_replica_failovers_total{pool=\"tank\",volume=\"db\",cause=\"move\"} 0",
         "ashlar_replica_last_gap_seconds{pool=\"tank\",volume=\"db\"} 1.25",

@@ -57,6 +57,9 @@ impl PoolManager {
             volume = place.name,
             "volume {}: this copy goes on alone", place.name
         );
+        let text = "this copy is to go on alone: what it lacks is lost for good".to_owned();
+        let name_here = Some(place.name.clone());
+        replication.events.add("run_alone", name_here, text);
         self.restart_alone(replication, &place, (&view, newest))?;
         self.await_owner(name, |owner| owner.is_some())
     }

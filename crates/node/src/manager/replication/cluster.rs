@@ -14,7 +14,7 @@ use crate::manager::work::seconds;
 use crate::model::{
     ClusterToken, ClusterView, ControlError, DrainNode, DrainReply, ForgetNode, KeptVolume,
     MemberOfQuorum, NewToken, NodeOfCluster, NodeRole, NodeState, ProtocolOfCluster,
-    QuorumOfCluster, QuorumRole, VolumeOfCluster, VolumeStatus,
+    QuorumOfCluster, QuorumRole, VolumeStatus,
 };
 use crate::pool::ReplicaMail;
 use crate::replica::{ReplicaView, ResyncView};
@@ -73,6 +73,8 @@ impl PoolManager {
         let config = replication.cluster.config();
         let nodes = config.nodes.iter();
         let nodes = nodes.map(|node| replication.node(node, &status)).collect();
+        let reached = status.peers.iter().filter(|peer| peer.reachable);
+        let reached: Vec<NodeId> = reached.map(|peer| peer.id).collect();
         Ok(ClusterView {
             name: status.name,
             id: status.id,
@@ -84,7 +86,7 @@ impl PoolManager {
             }),
             quorum: quorum_of(status.quorum),
             witnesses: status.witnesses,
-            volumes: self.volumes_of_cluster()?,
+            volumes: self.volumes_of_cluster(&reached)?,
         })
     }
 
@@ -171,18 +173,6 @@ impl PoolManager {
         let no_thread =
             |error| ControlError::environment(format!("cannot start a thread: {error}"));
         thread.map(drop).map_err(no_thread)
-    }
-
-    fn volumes_of_cluster(&self) -> Result<Vec<VolumeOfCluster>, ControlError> {
-        let of = |place: CopyPlace| {
-            let own = self.own_account(place.volume)?;
-            Ok(VolumeOfCluster {
-                volume: place.name,
-                uuid: place.volume,
-                replication: self.completed_by_owner(place.volume, own),
-            })
-        };
-        self.copies().into_iter().map(of).collect()
     }
 
     /// Has others serve a node's volumes, or lets it serve again.

@@ -103,6 +103,7 @@ impl PoolManager {
         replication
             .events
             .add("follows", Some(place.name.clone()), text.clone());
+        replication.shown().entry(volume).or_default().handed += 1;
         place
             .pool
             .post_to_replica(place.number, ReplicaMail::Move { to });

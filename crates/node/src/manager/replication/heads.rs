@@ -33,11 +33,12 @@ const KEEPS_HEADS: u16 = HAS_HEADS as u16;
 pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<Sender<()>> {
     let (sender, asked) = channel();
     let watch = move || {
-        let (mut told, mut config) = (BTreeMap::new(), None);
+        let (mut told, mut config, mut seen) = (BTreeMap::new(), None, None);
         while asked.recv_timeout(EVERY) != Err(RecvTimeoutError::Disconnected) {
             let Some(manager) = manager.upgrade() else {
                 return;
             };
+            manager.look_at_cluster(&mut seen);
             manager.take_up_waiting();
             manager.follow_addresses(&mut config);
             if let Ok(replication) = manager.replication() {

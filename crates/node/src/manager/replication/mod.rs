@@ -22,13 +22,16 @@ mod measure;
 mod news;
 mod orders;
 mod place;
+mod remembered;
 mod replace;
 mod reseat;
+mod seen;
 mod services;
 mod show;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod volumes;
 mod waiting;
 
 pub(super) use self::orders::Peers;
@@ -44,17 +47,18 @@ use std::time::{Duration, Instant};
 use ashlar_cluster::{Cluster, OrderError, Problem, volume_id};
 use ashlar_nvme::log::AnaState;
 use ashlar_nvme_target::{DecidedReservations, Shared};
-use ashlar_replica::{NodeId, Position, ReplicaUuid, Seats, Size};
+use ashlar_replica::{NodeId, Position, ReadMode, ReplicaUuid, Seats, Size};
 use ashlar_store::{ReplicaIdentity, VolumeInfo};
 use uuid::Uuid;
 
 use self::cluster::heir;
 use self::hosts::Hosts;
 use self::link::Link;
-use self::news::{Item, Shown};
+use self::news::{Item, Known, Shown};
+use self::remembered::Remembered;
 use super::pools::engine;
 use super::{LivePool, PoolManager};
-use crate::model::{ControlError, ErrorKind};
+use crate::model::{ControlError, ErrorKind, Reads};
 use crate::pool::{CopyDecider, PoolLink, ReplicaMail};
 use crate::replica::{ReplicaPlan, ReplicaView};
 use crate::service::Services;
@@ -83,6 +87,8 @@ pub(super) struct Replication {
     state: Arc<StateFile>,
     /// Has the quorum told how far pools have come.
     heads: Sender<()>,
+    /// What reads rely on here.
+    reads: Reads,
     /// Copies durably keep how far others have come: all nodes have agreed on a version that has it.
     keeps_heads: Arc<AtomicBool>,
     /// What is known of volumes besides their copies' own account.
@@ -202,11 +208,16 @@ impl PoolManager {
     pub(super) fn join_cluster(
         manager: &Weak<Self>,
         cluster: Cluster,
-        state: Arc<StateFile>,
+        (state, reads): (Arc<StateFile>, Reads),
         events: Arc<Events>,
     ) -> Result<Replication, ControlError> {
-        let shown = Arc::default();
-        let news = news::start(manager.clone(), Arc::clone(&shown), events.clone());
+        let remembered = Remembered::open(&state.beside("copies.toml"));
+        let shown = Arc::new(Mutex::new(remembered.shown()));
+        let known = Known {
+            shown: Arc::clone(&shown),
+            remembered,
+        };
+        let news = news::start(manager.clone(), known, events.clone());
         let news = news.map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))
         })?;
@@ -225,6 +236,7 @@ impl PoolManager {
             events,
             state,
             heads,
+            reads,
             keeps_heads: Arc::default(),
             shown,
             services: OnceLock::new(),
@@ -357,6 +369,10 @@ impl PoolManager {
             reservations: reservations.clone(),
             size,
             is_old_image: self.is_old_image(replication, pool, volume)?,
+            reads: match replication.reads {
+                Reads::Leased => ReadMode::Leased,
+                Reads::Confirmed => ReadMode::Confirmed,
+            },
             keeps_heads: replication.keeps_heads.clone(),
         };
         let link = Link {

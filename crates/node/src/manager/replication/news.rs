@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ashlar_nvme::log::AnaState;
 use ashlar_replica::{Alarm, Epoch, NodeId, Position, Positions};
@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::chores::{Chore, Chores, Hands};
 use super::follow::Patience;
+use super::remembered::Remembered;
 use crate::manager::serve::nqn;
 use crate::manager::volumes::GRANULE;
 use crate::model::{FailoverCause, FailoverStatus};
@@ -36,15 +37,19 @@ pub(in crate::manager) struct Shown {
     /// What is wrong.
     pub(super) alarm: Option<String>,
     /// The copy of which that says that it cannot be given something.
-    unreadable_for: Option<Position>,
+    pub(super) unreadable_for: Option<Position>,
     /// The epoch since which this node serves it, where hosts reach it by now.
     pub(super) serves: Option<Epoch>,
     /// The copies in sync, as this node knew when it served last.
     pub(super) in_sync: Positions,
     /// How long it stays here.
     pub(super) patience: Patience,
+    /// How often this node has handed it to another for that.
+    pub(super) handed: u64,
     /// Why it was given to this node, if that was for its hosts.
     pub(super) followed: Option<String>,
+    /// The nodes whose copies are not in sync, and since when, in seconds since 1970, if that is known.
+    pub(super) absent: BTreeMap<u32, Option<u64>>,
 }
 
 const UNSEATED: &str = "this node's copy is none of the volume's any more: its place was given up. What it holds is old; \
@@ -52,21 +57,32 @@ const UNSEATED: &str = "this node's copy is none of the volume's any more: its p
 
 pub(super) type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
 
+/// What is shown, and what is remembered of it.
+pub(super) struct Known {
+    pub(super) shown: All,
+    pub(super) remembered: Remembered,
+}
+
 /// Begins to follow news.
 pub(super) fn start(
     manager: Weak<PoolManager>,
-    shown: All,
+    known: Known,
     events: Arc<Events>,
 ) -> io::Result<Sender<Item>> {
     let (sender, receiver) = channel();
-    let follow = move || follow(&manager, &receiver, (&shown, &events));
+    let follow = move || follow(&manager, &receiver, (known, &events));
     std::thread::Builder::new()
         .name("replication".into())
         .spawn(follow)?;
     Ok(sender)
 }
 
-fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (&All, &Events)) {
+fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (known, events): (Known, &Events)) {
+    let Known {
+        shown,
+        mut remembered,
+    } = known;
+    let shown = &shown;
     let chores = Chores::default();
     // It ends with the last that could send.
     for Item { volume, news } in news {
@@ -115,6 +131,8 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
         if matches!(news, News::Stops(_) | News::Failed(_)) {
             known.serves = None;
         }
+        let is_kept = matches!(news, News::Serves { .. } | News::Absent { .. });
+        let kept = is_kept.then(|| all.clone());
         drop(all);
         if let Some((kind, text)) = event {
             events.add(kind, name, text);
@@ -127,8 +145,22 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (shown, events): (
             let mut all = shown.lock().unwrap_or_else(PoisonError::into_inner);
             all.entry(volume).or_default().serves = Some(epoch);
         }
-        if !matches!(news, News::InSync(_) | News::Alarm(_) | News::Lacks(_)) {
+        let changes_nothing = matches!(
+            news,
+            News::InSync(_)
+                | News::Alarm(_)
+                | News::Lacks(_)
+                | News::Absent { .. }
+                | News::Resync { .. }
+                | News::Resynced { .. }
+        );
+        if !changes_nothing {
             manager.services_look();
+        }
+        if let Some(kept) = kept {
+            let state = manager.state.read();
+            let is_here = |volume| state.replicas.iter().any(|known| known.volume == volume);
+            remembered.keep(&kept, is_here);
         }
     }
 }
@@ -142,6 +174,7 @@ fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'stati
         | News::Elsewhere(_)
         | News::Size
         | News::Lacks(_)
+        | News::Absent { .. }
         | News::LacksRoom => return None,
         News::Serves { epoch, failover } => (
             "serves",
@@ -157,6 +190,20 @@ fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'stati
         ),
         News::Isolated(false) => ("connected", "hosts are served again".to_owned()),
         News::InSync(positions) => ("in_sync", format!("in sync: {}", names(*positions))),
+        News::Resync { to, left } => (
+            "resync",
+            format!(
+                "the copy of {} is given {left} bytes that it missed",
+                names(Positions::NONE.with(*to))
+            ),
+        ),
+        News::Resynced { at, bytes } => (
+            "resynced",
+            format!(
+                "the copy of {} has what it missed: {bytes} bytes were copied",
+                names(Positions::NONE.with(*at))
+            ),
+        ),
         News::Members(members) => (
             "copies",
             format!("its copies are on {} nodes now", members.count()),
@@ -207,12 +254,18 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
         }
         News::Isolated(false) => Some(AnaState::Optimized),
         News::Forwards(true) => Some(AnaState::NonOptimized),
+        News::Absent { nodes, is_seen } => {
+            learn_absent(&mut known.absent, nodes, *is_seen);
+            None
+        }
         News::Members(members) => {
             end_unreadable(known, |one| members.get(one).is_none());
             None
         }
         News::Reserved(_)
         | News::Elsewhere(_)
+        | News::Resync { .. }
+        | News::Resynced { .. }
         | News::Size
         | News::Lacks(true)
         | News::LacksRoom => None,
@@ -250,6 +303,16 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
             (known.alarm, known.unreadable_for) = (Some(why.clone()), None);
             Some(AnaState::Inaccessible)
         }
+    }
+}
+
+/// Who is absent now. Since when, is known of those of which this process has seen it.
+fn learn_absent(known: &mut BTreeMap<u32, Option<u64>>, nodes: &[NodeId], is_seen: bool) {
+    known.retain(|&node, _| nodes.contains(&NodeId(node)));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.ok().map(|time| time.as_secs()).filter(|_| is_seen);
+    for node in nodes {
+        known.entry(node.0).or_insert(now);
     }
 }
 
@@ -410,5 +473,17 @@ mod tests {
             (true, true),
             "not that"
         );
+    }
+
+    #[test]
+    fn since_when_a_copy_is_absent_is_known_of_one_that_was_seen_to_leave() {
+        let mut known = BTreeMap::from([(2, Some(7)), (3, None)]);
+        let nodes = |ids: &[u32]| ids.iter().map(|&id| NodeId(id)).collect::<Vec<_>>();
+        // A process begins: it was so before.
+        learn_absent(&mut known, &nodes(&[1, 2, 3]), false);
+        assert_eq!(known, [(1, None), (2, Some(7)), (3, None)].into());
+        learn_absent(&mut known, &nodes(&[3, 4]), true);
+        assert_eq!(known.keys().copied().collect::<Vec<_>>(), [3, 4]);
+        assert!(known[&3].is_none() && known[&4].is_some(), "{known:?}");
     }
 }

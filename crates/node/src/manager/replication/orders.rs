@@ -83,6 +83,8 @@ pub(super) enum Order {
     IsDrained,
     /// Say what you know of it.
     Show { volume: Uuid },
+    /// Say what you know of all volumes of which you have copies.
+    ShowAll,
     /// About services.
     Service { words: Box<Words> },
 }
@@ -281,6 +283,7 @@ impl PoolManager {
                 json(&self.drain_here(drain)?)
             }
             Order::IsDrained => json(&self.replication()?.is_drained()),
+            Order::ShowAll => json(&self.volumes_here()),
             Order::Show { volume } => {
                 let status = self.own_account(volume)?;
                 json(&ShowReply { status })

@@ -1,5 +1,6 @@
 //! What is shown of a volume's copies: the owner's account, or what this node knows.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ashlar_replica::{NodeId, Position, Seats};
@@ -77,6 +78,11 @@ impl Replication {
                 resync_bytes_left: left,
                 resync_percent: resync.percent,
                 resync_seconds_left: resync.left.map(seconds),
+                absent_since_seconds: match state {
+                    ReplicaState::InSync => None,
+                    _ => shown.absent.get(&node.0).copied().flatten(),
+                },
+                resynced_bytes: view.tally.copied_in_term(place),
                 reason: view.troubles.get(place.index()).cloned().flatten(),
             }
         };
@@ -89,17 +95,23 @@ impl Replication {
             last_failover: shown.last_failover,
             follow: !self.state.read().stays(volume),
             followed: shown.followed,
+            reads: self.reads,
             last_proof: self.proof_status(view),
         }
     }
 
-    /// What the owner says; without it, what the quorum has.
-    fn asked(&self, volume: Uuid, own: ReplicationStatus) -> ReplicationStatus {
+    /// What the owner says, unless it is one of those that have spoken; without it, what the quorum has.
+    pub(super) fn asked(
+        &self,
+        volume: Uuid,
+        own: ReplicationStatus,
+        heard: &BTreeSet<NodeId>,
+    ) -> ReplicationStatus {
         let Ok(Some(key)) = self.read_key(volume) else {
             return own;
         };
         let node = key.owner.node;
-        if node != self.cluster.me()
+        if !heard.contains(&node)
             && let Ok(answer) = self.order_within(SHOW_TIMEOUT, node, &Order::Show { volume })
             && let Ok(ShowReply { status }) = serde_json::from_value(answer)
             && status.owner.is_some()
@@ -112,12 +124,13 @@ impl Replication {
         };
         let replicas = own.replicas.into_iter().map(|replica| {
             let in_sync = of(&replica.node).is_some_and(|place| key.in_sync.has(place));
-            let state = match in_sync {
-                true => ReplicaState::InSync,
-                false => ReplicaState::Absent,
+            let (state, since) = match in_sync {
+                true => (ReplicaState::InSync, None),
+                false => (ReplicaState::Absent, replica.absent_since_seconds),
             };
             ReplicaStatus {
                 state,
+                absent_since_seconds: since,
                 resync_percent: None,
                 resync_seconds_left: None,
                 ..replica
@@ -163,7 +176,10 @@ impl PoolManager {
         own: ReplicationStatus,
     ) -> ReplicationStatus {
         match &self.replication {
-            Some(replication) if own.owner.is_none() => replication.asked(volume, own),
+            Some(replication) if own.owner.is_none() => {
+                let heard = BTreeSet::from([replication.cluster.me()]);
+                replication.asked(volume, own, &heard)
+            }
             _ => own,
         }
     }

@@ -3,6 +3,7 @@
 mod grow;
 mod heads;
 mod life;
+mod shown;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use ashlar_block::Moment;
 use ashlar_cluster::{PeerSocket, Versions};
 use ashlar_reactor::Handle;
 use ashlar_replica::{
-    Codec, Event, Members, NodeId, Position, ReplicaUuid, Revision, WIRE_VERSION,
+    Codec, Event, Members, NodeId, Position, Positions, ReplicaUuid, Revision, WIRE_VERSION,
 };
 use tracing::{debug, warn};
 
@@ -194,7 +194,10 @@ impl Replicated {
         for position in Position::all().filter(|&at| before.get(at) != nodes.get(at)) {
             self.lost(position, "another copy has its place".into(), ground);
             self.peers[position.index()] = Peer::default();
+            self.tally.seated(position);
         }
+        // Of those, other nodes have copies that are not in sync.
+        self.absent = self.absent.map(|_| Positions::NONE);
         self.outside.tell(News::Members(nodes));
     }
 }

@@ -44,7 +44,12 @@ fn a_copy_that_comes_back_is_given_what_it_has_missed() {
         missing: missing.clone(),
         ..Plan::default()
     });
-    assert_eq!(all_given(&mut rig), (missing, ExtentSet::new()));
+    let granules = missing.iter().map(|extent| extent.count()).sum::<u32>();
+    assert_eq!(all_given(&mut rig), (missing.clone(), ExtentSet::new()));
+    // That is what is said of it, no granule twice.
+    let said: Vec<u32> = rig.copied.iter().map(|extent| extent.count()).collect();
+    assert_eq!(said.iter().sum::<u32>(), granules);
+    assert_eq!(rig.copied.into_iter().collect::<ExtentSet>(), missing);
 }
 
 #[test]

@@ -115,6 +115,9 @@ impl World<'_> {
             Fault::YoungImage { node, lasts } => self.put_aside_a_little(node, lasts),
             Fault::Spoil { node } => self.spoil(node),
             Fault::Jump { node, by } => self.nodes[node].clock.jump(self.now, by),
+            Fault::Drift { node, per_million } => {
+                self.nodes[node].clock.drift(self.now, per_million);
+            }
             Fault::Stand { node, lasts } => {
                 self.nodes[node].clock.stand(self.now, true);
                 self.at(lasts, Happening::Over(fault));
@@ -154,6 +157,7 @@ impl World<'_> {
             | Fault::Spoil { .. }
             | Fault::Hang { .. }
             | Fault::Move { .. }
+            | Fault::Drift { .. }
             | Fault::Jump { .. } => {}
         }
         Ok(())

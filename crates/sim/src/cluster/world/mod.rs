@@ -478,7 +478,7 @@ impl World<'_> {
                 self.summary.healed += 1;
                 self.say(|| format!("node {node}: {extent} is good again"));
             }
-            Effect::Members { .. } => {}
+            Effect::Members { .. } | Effect::Copied { .. } => {}
             Effect::LacksRoom => self.lacks_room(node)?,
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
