@@ -46,9 +46,10 @@ pub(super) struct Heal {
     /// Who has the question, and since when.
     from: Option<Position>,
     since: Moment,
-    /// Who had it until now, and which of them gave what could not be told to be right.
+    /// Who had it until now.
     asked: Positions,
-    gave: Positions,
+    /// Who certainly has it no more than this copy: it said so, or has something else.
+    lost: Positions,
     /// It has come, and is being written here.
     is_written: bool,
 }
@@ -61,7 +62,7 @@ impl Heal {
             from: None,
             since: Moment::ORIGIN,
             asked: Positions::NONE,
-            gave: Positions::NONE,
+            lost: Positions::NONE,
             is_written: false,
         }
     }
@@ -181,6 +182,7 @@ impl Owner {
             return self.close(turn, from);
         }
         let Some(content) = fetched.content else {
+            heal.lost = heal.lost.with(from);
             return self.ask_next(turn, fetch);
         };
         if let HealOf::Base(place) = of {
@@ -192,13 +194,11 @@ impl Owner {
             Some(true) => {}
             _ if turn.sings(Canary::HealUnmatched) => {}
             Some(false) => {
+                heal.lost = heal.lost.with(from);
                 self.differs(turn, from, extent);
                 return self.ask_next(turn, fetch);
             }
-            None => {
-                heal.gave = heal.gave.with(from);
-                return self.ask_next(turn, fetch);
-            }
+            None => return self.ask_next(turn, fetch),
         }
         heal.is_written = true;
         let token = turn.token();
@@ -244,7 +244,7 @@ impl Owner {
             HealOf::Base(_) => self.local_failed(turn),
             HealOf::Read(place) => {
                 place.into_iter().for_each(|place| self.line.leave(place));
-                self.read_again(turn, fetch, heal.asked.minus(heal.gave));
+                self.read_again(turn, fetch, heal.lost);
                 self.start_work(turn);
             }
             HealOf::Copy(piece) => self.copy_healed(turn, piece, is_done),

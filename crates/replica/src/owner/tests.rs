@@ -81,6 +81,8 @@ struct Model {
     good: Content,
     /// It cannot tell whether something is right.
     tells_nothing: bool,
+    /// It takes nothing any more.
+    is_full: bool,
     /// What cannot be read until it was written, and how often it was tried.
     lost: ExtentSet,
     lost_reads: usize,
@@ -108,6 +110,7 @@ impl Default for Model {
             is_bad: false,
             good: Content::Zeroes,
             tells_nothing: false,
+            is_full: false,
             lost: ExtentSet::new(),
             lost_reads: 0,
             lost_takes: Duration::ZERO,
@@ -138,6 +141,10 @@ impl Model {
 
 impl Local for Model {
     fn apply(&mut self, token: Token, extent: Extent, content: Content, tag: Option<Tag>) {
+        if self.is_full {
+            let result = Err(IoError::new(ErrorKind::NoSpace, "full"));
+            return self.ends(extent.count(), Event::Applied { token, result });
+        }
         self.is_bad &= tag.is_some() || content != self.good;
         self.head += 1;
         self.lost.remove(extent);
