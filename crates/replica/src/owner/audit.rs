@@ -6,6 +6,7 @@
 //! at once, when an operator asks.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::line::Place;
 use super::peer::Link;
@@ -26,6 +27,10 @@ const MOST_DIFFERENCES: usize = 1024;
 const FIRST_TERM: u32 = 2;
 /// Numbers of these questions; learners' are below.
 const FIRST: u32 = 1 << 31;
+/// Copies that do not tell more leaves than this of a walk hang: they are not asked any more, and were not compared.
+const MOST_LATE: usize = 4;
+/// The next walk that is to begin at once waits so long after one that ended so.
+const AGAIN: Duration = Duration::from_secs(600);
 
 /// A walk through all leaves.
 #[derive(Debug)]
@@ -42,8 +47,10 @@ pub(super) struct Audit {
     comparing: BTreeMap<CopyId, Comparing>,
     numbers: u32,
     leaves: u64,
-    /// What this copy has of a leaf could not be told.
+    /// What a copy has of a leaf could not be told, here or in time.
     has_unread: bool,
+    /// Leaves that others have not told in time.
+    late: usize,
     differences: Vec<Difference>,
 }
 
@@ -54,6 +61,8 @@ struct Comparing {
     place: Place,
     ours: Option<u128>,
     theirs: [Option<u128>; MAX_MEMBERS],
+    /// Who is not waited for any longer.
+    late: Positions,
 }
 
 /// How much is compared at once.
@@ -78,7 +87,11 @@ impl Room {
 
 impl Comparing {
     fn is_whole(&self, with: Positions) -> bool {
-        self.ours.is_some() && with.iter().all(|one| self.theirs[one.index()].is_some())
+        self.ours.is_some() && !with.iter().any(|one| self.waits_for(one))
+    }
+
+    fn waits_for(&self, one: Position) -> bool {
+        self.theirs[one.index()].is_none() && !self.late.has(one)
     }
 }
 
@@ -130,7 +143,8 @@ impl Owner {
     pub(super) fn audit_tick(&mut self, turn: &mut Turn<'_>) {
         let every = turn.config.limits.prove_every;
         let has_others = !self.comparable().is_empty();
-        let is_due = self.proves_at_once || turn.now - self.proven_at >= every;
+        let since = turn.now - self.proven_at;
+        let is_due = since >= every || self.proves_at_once && since >= self.proof_waits;
         if self.audit.is_none() && has_others && is_due && self.is_based() {
             self.begin_audit(turn, false);
         }
@@ -172,6 +186,7 @@ impl Owner {
             numbers: FIRST,
             leaves: 0,
             has_unread: false,
+            late: 0,
             differences: Vec::new(),
         });
     }
@@ -222,6 +237,7 @@ impl Owner {
             place,
             ours: None,
             theirs: [None; MAX_MEMBERS],
+            late: Positions::NONE,
         };
         audit.comparing.insert(copy, comparing);
         for position in audit.with.iter() {
@@ -256,8 +272,8 @@ impl Owner {
     /// Whether a copy has not sent a digest that it was asked for.
     pub(super) fn audit_waits_for(&self, position: Position) -> bool {
         self.audit.as_ref().is_some_and(|audit| {
-            let lacks = |one: &Comparing| one.theirs[position.index()].is_none();
-            audit.with.has(position) && audit.comparing.values().any(lacks)
+            let waits = |one: &Comparing| one.waits_for(position);
+            audit.with.has(position) && audit.comparing.values().any(waits)
         })
     }
 
@@ -267,6 +283,35 @@ impl Owner {
             audit.with = audit.with.without(position);
             self.settle_audit(turn);
         }
+    }
+
+    /// A copy takes too long for leaves: its drives may take long to say that a sector is lost. Of several, each is asked
+    /// for; one is not compared with it, and all others are.
+    pub(super) fn audit_late(&mut self, turn: &mut Turn<'_>, position: Position) {
+        if !self.audit_waits_for(position) {
+            return;
+        }
+        let Some(audit) = self.audit.as_mut() else {
+            return;
+        };
+        let late = audit.comparing.iter_mut();
+        let late = late.filter(|(_, one)| one.waits_for(position));
+        let mut runs = Vec::new();
+        for (&copy, one) in late {
+            match one.leaves.only() {
+                Some(_) => {
+                    one.late = one.late.with(position);
+                    audit.late += 1;
+                }
+                None => runs.push(copy),
+            }
+        }
+        if audit.late > MOST_LATE {
+            return self.audit_forgets(turn, position);
+        }
+        runs.into_iter()
+            .for_each(|copy| self.audit_unreadable(turn, copy));
+        self.settle_audit(turn);
     }
 
     /// Compares what is whole, and goes on.
@@ -285,7 +330,8 @@ impl Owner {
             self.line.leave(done.place);
             let blind = turn.sings(Canary::ProofBlind);
             let differs = |one: &Position| !blind && done.theirs[one.index()] != done.ours;
-            let differing: Positions = with.iter().filter(differs).collect();
+            let told = with.minus(done.late);
+            let differing: Positions = told.iter().filter(differs).collect();
             audit.hurries |= !differing.is_empty();
             let Some(leaf) = done
                 .leaves
@@ -297,7 +343,10 @@ impl Owner {
                 self.proves_at_once = true;
                 continue;
             };
-            audit.leaves += u64::from(done.leaves.count());
+            match done.late.is_empty() {
+                true => audit.leaves += u64::from(done.leaves.count()),
+                false => audit.has_unread = true,
+            }
             for position in differing.iter() {
                 if !audit.differences.iter().any(|one| one.position == position) {
                     turn.alarm(Alarm::Diverged { position, leaf });
@@ -351,6 +400,10 @@ impl Owner {
         // One whose session has ended meanwhile was not compared in full, and may be back.
         let others = self.stored.key.in_sync.without(turn.config.position);
         self.proves_at_once &= audit.with != audit.began || !others.within(audit.began);
+        self.proof_waits = match audit.late > MOST_LATE {
+            true => AGAIN,
+            false => Duration::ZERO,
+        };
         turn.out.push(Effect::Proven(Proof {
             is_asked: audit.is_asked,
             leaves: audit.leaves,

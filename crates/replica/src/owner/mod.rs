@@ -176,6 +176,8 @@ pub(crate) struct Owner {
     proven_at: Moment,
     /// All may have lost power: they are compared as soon as they can be, as fast as it goes.
     proves_at_once: bool,
+    /// How long after the last one.
+    proof_waits: Duration,
     committed_at: Moment,
     ungranted_since: Option<Moment>,
     /// Hosts are sent away for want of grants.

@@ -114,7 +114,7 @@ impl Owner {
         }
         over.iter().for_each(|position| self.close(turn, position));
         for position in late.iter() {
-            self.audit_forgets(turn, position);
+            self.audit_late(turn, position);
             self.heals_forget(turn, position);
         }
     }

@@ -65,6 +65,7 @@ impl Owner {
             audit: None,
             proven_at: turn.now,
             proves_at_once: false,
+            proof_waits: Duration::ZERO,
             committed_at: turn.now,
             ungranted_since: None,
             is_isolated: false,

@@ -262,6 +262,8 @@ struct Rig {
     /// Who answers nothing, and who sends no digests.
     silent: Positions,
     proves_not: Positions,
+    /// A leaf whose digest none sends.
+    never_told: Option<Leaf>,
     /// The quorum is out of space: it answers, and takes no changes.
     is_full: bool,
     swaps: u32,
@@ -353,6 +355,7 @@ impl Rig {
             told: Positions::NONE.with(at(1)),
             silent: Positions::NONE,
             proves_not: Positions::NONE,
+            never_told: None,
             is_full: false,
             swaps: 0,
         }
@@ -549,6 +552,11 @@ impl Rig {
                     Message::CopyAck { copy: *copy }
                 }
                 Message::DigestAsk { .. } if self.proves_not.has(with) => continue,
+                Message::DigestAsk { leaves, .. }
+                    if leaves.iter().any(|leaf| Some(leaf) == self.never_told) =>
+                {
+                    continue;
+                }
                 Message::DigestAsk { copy, leaves, .. } => Message::Digest {
                     copy: *copy,
                     digest: self.digest(*leaves),

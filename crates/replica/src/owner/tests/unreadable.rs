@@ -233,7 +233,7 @@ fn a_copy_that_takes_long_to_tell_what_it_has_stays_and_is_not_compared() {
     assert_eq!(rig.in_sync(), both);
     rig.proves_not = Positions::NONE.with(at(1));
     rig.handle(Event::Verify);
-    rig.obey(SLOW);
+    rig.obey(SLOW * 4);
     assert_eq!(rig.in_sync(), both);
     let compared = |rig: &Rig| rig.proofs.last().map(|proof| proof.compared);
     assert_eq!(compared(&rig), Some(Positions::NONE));
@@ -241,6 +241,48 @@ fn a_copy_that_takes_long_to_tell_what_it_has_stays_and_is_not_compared() {
     rig.handle(Event::Verify);
     rig.obey(TICK * 8);
     assert_eq!(compared(&rig), Some(Positions::NONE.with(at(1))));
+}
+
+/// An owner that proves at once: both are in sync, and were not compared yet.
+fn unproven() -> Rig {
+    let mut rig = Rig::after(Epoch(5));
+    while rig.in_sync() != Positions::first(2) {
+        rig.obey(TICK);
+    }
+    assert!(rig.replica.is_unproven());
+    rig
+}
+
+/// It has lost a sector, say: all else is compared, and the proof ends.
+#[test]
+fn a_leaf_that_another_copy_never_tells_is_left_out_of_a_proof() {
+    let behind = Leaf(6);
+    for differs in [None, Some(behind)] {
+        let mut rig = unproven();
+        (rig.never_told, rig.differs) = (Some(Leaf(2)), differs);
+        rig.obey(SLOW * 3);
+        let [proof] = &rig.proofs[..] else {
+            panic!("{:?}", rig.proofs);
+        };
+        assert_eq!(proof.compared, Positions::NONE);
+        let found = proof.differences.first().map(|one| one.leaf);
+        assert_eq!(found, differs);
+        if differs.is_none() {
+            assert_eq!(proof.leaves, GRANULES / 8 - 1);
+            assert!(!rig.replica.is_unproven());
+        }
+    }
+}
+
+/// What hosts write to leaves that are being compared waits: it must not do so again and again.
+#[test]
+fn a_copy_that_tells_nothing_is_not_asked_for_ever() {
+    let mut rig = unproven();
+    rig.proves_not = Positions::NONE.with(at(1));
+    rig.obey(SLOW * 100);
+    let proofs = rig.proofs.len();
+    assert_eq!(proofs, 1, "begun in 300 s");
+    assert!(rig.replica.is_unproven());
 }
 
 /// The second leaf of the volume, in which the lost granule is.
