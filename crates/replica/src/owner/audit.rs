@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ashlar_block::Moment;
+
 use super::line::Place;
+use super::patience::is_late;
 use super::peer::Link;
 use super::resync::asked;
 use super::walk::{AT_ONCE, Walk};
@@ -59,6 +62,7 @@ pub(super) struct Audit {
 struct Comparing {
     leaves: Leaves,
     place: Place,
+    since: Moment,
     ours: Option<u128>,
     theirs: [Option<u128>; MAX_MEMBERS],
     /// Who is not waited for any longer.
@@ -235,6 +239,7 @@ impl Owner {
         let comparing = Comparing {
             leaves,
             place,
+            since: turn.now,
             ours: None,
             theirs: [None; MAX_MEMBERS],
             late: Positions::NONE,
@@ -269,12 +274,13 @@ impl Owner {
         self.settle_audit(turn);
     }
 
-    /// Whether a copy has not sent a digest that it was asked for.
-    pub(super) fn audit_waits_for(&self, position: Position) -> bool {
-        self.audit.as_ref().is_some_and(|audit| {
-            let waits = |one: &Comparing| one.waits_for(position);
-            audit.with.has(position) && audit.comparing.values().any(waits)
-        })
+    /// Since when a copy has not sent a digest that it was asked for.
+    pub(super) fn audit_waits_since(&self, position: Position) -> Option<Moment> {
+        let audit = self.audit.as_ref();
+        let audit = audit.filter(|audit| audit.with.has(position))?;
+        let asked = audit.comparing.values();
+        let asked = asked.filter(|one| one.waits_for(position));
+        asked.map(|one| one.since).min()
     }
 
     /// A session is over, or nothing comes of what was asked: that copy is not compared any more.
@@ -288,14 +294,12 @@ impl Owner {
     /// A copy takes too long for leaves: its drives may take long to say that a sector is lost. Of several, each is asked
     /// for; one is not compared with it, and all others are.
     pub(super) fn audit_late(&mut self, turn: &mut Turn<'_>, position: Position) {
-        if !self.audit_waits_for(position) {
-            return;
-        }
-        let Some(audit) = self.audit.as_mut() else {
+        let audit = self.audit.as_mut();
+        let Some(audit) = audit.filter(|audit| audit.with.has(position)) else {
             return;
         };
         let late = audit.comparing.iter_mut();
-        let late = late.filter(|(_, one)| one.waits_for(position));
+        let late = late.filter(|(_, one)| one.waits_for(position) && is_late(turn, one.since));
         let mut runs = Vec::new();
         for (&copy, one) in late {
             match one.leaves.only() {

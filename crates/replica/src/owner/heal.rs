@@ -70,6 +70,18 @@ impl Heal {
     fn waits_for(&self, position: Position) -> bool {
         self.from == Some(position) && !self.is_written
     }
+
+    fn is_late(&self, now: Moment) -> bool {
+        now - self.since > STUCK_AFTER
+    }
+
+    const fn is_base(&self) -> bool {
+        matches!(self.of, HealOf::Base(_))
+    }
+
+    const fn is_read(&self) -> bool {
+        matches!(self.of, HealOf::Read(_))
+    }
 }
 
 /// What a copy says it has.
@@ -269,10 +281,17 @@ impl Owner {
     /// What a learner is to be given is not waited for any longer where that takes long: what others write there waits.
     pub(super) fn look_at_heals(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
-        let is_late = |heal: &Heal| now - heal.since > STUCK_AFTER;
         self.ask_others(turn, |heal| {
             let is_copy = matches!(heal.of, HealOf::Copy(_));
-            is_copy && !heal.is_written && is_late(heal)
+            is_copy && !heal.is_written && heal.is_late(now)
+        });
+    }
+
+    /// The same, of what hosts read, and of a copy that answers nothing.
+    pub(super) fn reads_late(&mut self, turn: &mut Turn<'_>, position: Position) {
+        let now = turn.now;
+        self.ask_others(turn, |heal| {
+            heal.is_read() && heal.waits_for(position) && heal.is_late(now)
         });
     }
 
@@ -284,25 +303,26 @@ impl Owner {
         }
     }
 
-    /// Whether a copy has not answered what it was asked for of the base.
-    pub(super) fn base_waits_for(&self, position: Position) -> bool {
-        self.waits_for_heal(position, |of| matches!(of, HealOf::Base(_)))
+    /// Since when a copy has not answered what it was asked for of the base.
+    pub(super) fn base_waits_since(&self, position: Position) -> Option<Moment> {
+        self.waits_since(position, Heal::is_base)
     }
 
-    /// The same, of what a host reads.
-    pub(super) fn read_waits_for(&self, position: Position) -> bool {
-        self.waits_for_heal(position, |of| matches!(of, HealOf::Read(_)))
+    /// The same, of what hosts read.
+    pub(super) fn read_waits_since(&self, position: Position) -> Option<Moment> {
+        self.waits_since(position, Heal::is_read)
     }
 
-    fn waits_for_heal(&self, position: Position, of: impl Fn(&HealOf) -> bool) -> bool {
-        let mut heals = self.heals.values();
-        heals.any(|heal| heal.waits_for(position) && of(&heal.of))
+    fn waits_since(&self, position: Position, of: impl Fn(&Heal) -> bool) -> Option<Moment> {
+        let heals = self.heals.values();
+        let heals = heals.filter(|heal| heal.waits_for(position) && of(heal));
+        heals.map(|heal| heal.since).min()
     }
 
     /// Pieces of the base that other copies are asked for.
     pub(super) fn fetched_bases(&self) -> impl Iterator<Item = Extent> {
         let bases = self.heals.values();
-        let bases = bases.filter(|heal| matches!(heal.of, HealOf::Base(_)));
+        let bases = bases.filter(|heal| heal.is_base());
         bases.map(|heal| heal.extent)
     }
 }

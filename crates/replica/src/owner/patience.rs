@@ -27,6 +27,11 @@ fn is_silent(peer: &Peer, now: Moment, waits: Duration) -> bool {
     silent > IDLE_SILENCE || silent > REMOVE_AFTER && is_waited_for
 }
 
+/// Whether what was asked then is not waited for any longer.
+pub(super) fn is_late(turn: &Turn<'_>, since: Moment) -> bool {
+    turn.now - since > STUCK_AFTER
+}
+
 impl Owner {
     /// This process was held up: what it has not heard meanwhile may have been said.
     pub(crate) fn held_up(&mut self, turn: &Turn<'_>) {
@@ -95,33 +100,47 @@ impl Owner {
         let (mut over, mut late) = (Positions::NONE, Positions::NONE);
         for position in Positions::first(self.peers.len()).iter() {
             let owes = self.owes(position);
-            let is_asked = self.audit_waits_for(position) || self.read_waits_for(position);
+            let asked = self.asked_since(position);
             let waits = self.waits_for(turn.now, position);
             let Some(peer) = self.peers[position.index()].as_mut() else {
                 continue;
             };
-            if !owes && !is_asked {
+            if !owes && asked.is_none() {
                 peer.done = Heard::new(turn.now);
             }
             let is_silent = is_silent(peer, turn.now, waits);
-            let hangs = peer.done.ago(turn.now) > STUCK_AFTER;
-            if peer.is_open() && (is_silent || hangs && peer.link == Link::Learning) {
+            let does_nothing = peer.done.ago(turn.now) > STUCK_AFTER;
+            let is_over = is_silent || does_nothing && peer.link == Link::Learning;
+            if peer.is_open() && is_over {
                 over = over.with(position);
-            } else if hangs && is_asked && !owes {
-                peer.done = Heard::new(turn.now);
+            } else if does_nothing && asked.is_some_and(|since| is_late(turn, since)) {
                 late = late.with(position);
             }
         }
         over.iter().for_each(|position| self.close(turn, position));
         for position in late.iter() {
             self.audit_late(turn, position);
-            self.heals_forget(turn, position);
+            self.reads_late(turn, position);
         }
+    }
+
+    /// Since when a copy has not answered what it is asked for, and does not owe.
+    fn asked_since(&self, position: Position) -> Option<Moment> {
+        let audit = self.audit_waits_since(position).into_iter();
+        audit.chain(self.read_waits_since(position)).min()
     }
 
     /// How long the oldest change waits for a copy.
     fn waits_for(&self, now: Moment, position: Position) -> Duration {
         let since = self.ops.owed_since(position);
+        since.map_or(Duration::ZERO, |since| now - since)
+    }
+
+    /// How long a copy in sync owes what it has owed longest. It may have done nothing for longer, being asked for what is
+    /// not owed.
+    fn owes_for(&self, now: Moment, position: Position) -> Duration {
+        let ops = self.ops.owed_since(position);
+        let since = ops.into_iter().chain(self.base_waits_since(position)).min();
         since.map_or(Duration::ZERO, |since| now - since)
     }
 
@@ -135,7 +154,7 @@ impl Owner {
         let learner = peer.learner.as_ref();
         learner.is_some_and(super::learner::Learner::owes)
             || self.ops.owed_since(position).is_some()
-            || self.base_waits_for(position)
+            || self.base_waits_since(position).is_some()
     }
 
     /// Members in sync that are not to be waited for any longer.
@@ -180,7 +199,8 @@ impl Owner {
         if waits > limit {
             return Some(Why::Slow);
         }
-        let hangs = self.owes(peer.position) && peer.done.ago(turn.now) > STUCK_AFTER;
+        let owes_for = self.owes_for(turn.now, peer.position);
+        let hangs = owes_for.min(peer.done.ago(turn.now)) > STUCK_AFTER;
         hangs.then_some(Why::Hangs)
     }
 }

@@ -243,6 +243,29 @@ fn a_copy_that_takes_long_to_tell_what_it_has_stays_and_is_not_compared() {
     assert_eq!(compared(&rig), Some(Positions::NONE.with(at(1))));
 }
 
+/// A write that has only begun does not hang, whatever the copy was asked before; one that is old does.
+#[test]
+fn what_a_copy_owes_is_judged_by_its_own_age() {
+    let mut rig = Rig::new();
+    rig.obey(LONG);
+    rig.handle(Event::Verify);
+    let both = Positions::first(2);
+    let heard = |rig: &mut Rig, time| {
+        let until = rig.now + time;
+        while rig.now < until {
+            let is_ask = |said: &Envelope| matches!(said.message, Message::GrantAsk { .. });
+            rig.said.retain(is_ask);
+            rig.obey(TICK);
+        }
+    };
+    heard(&mut rig, Duration::from_millis(1900));
+    rig.write(1);
+    heard(&mut rig, Duration::from_millis(1800));
+    assert_eq!(rig.in_sync(), both);
+    heard(&mut rig, Duration::from_millis(400));
+    assert_eq!(rig.in_sync(), Positions::first(1));
+}
+
 /// An owner that proves at once: both are in sync, and were not compared yet.
 fn unproven() -> Rig {
     let mut rig = Rig::after(Epoch(5));
