@@ -1,6 +1,6 @@
 //! The line of a shard's operations: what overlaps waits for what came before it.
 
-use crate::extent::Extent;
+use crate::extent::{Extent, ExtentSet};
 
 /// A place in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,14 +83,24 @@ impl<T> Line<T> {
         }
     }
 
-    /// Whether something like that waits for what has this place.
+    /// Whether something like that waits for what has this place, or for what waits for it.
     pub(crate) fn is_waited_for(&self, place: Place, like: impl Fn(&T) -> bool) -> bool {
         let mut behind = self.standing.iter().skip_while(|own| own.place != place);
         let Some(own) = behind.next() else {
             return false;
         };
-        let waits = |other: &Standing<T>| other.waits.as_ref().is_some_and(&like);
-        behind.any(|other| waits(other) && other.extent.overlaps(own.extent))
+        let mut held: ExtentSet = [own.extent].into_iter().collect();
+        for other in behind {
+            let waiting = other.waits.as_ref();
+            let Some(what) = waiting.filter(|_| held.overlaps(other.extent)) else {
+                continue;
+            };
+            if like(what) {
+                return true;
+            }
+            held.insert(other.extent);
+        }
+        false
     }
 
     /// Takes out what waits and is not wanted any more.
@@ -135,7 +145,8 @@ mod tests {
             "c waits for b, which waits for a"
         );
         assert!(line.is_waited_for(a.place, |what| *what == 'b'));
-        assert!(!line.is_waited_for(a.place, |what| *what == 'c'));
+        assert!(line.is_waited_for(a.place, |what| *what == 'c'), "behind b");
+        assert!(!line.is_waited_for(a.place, |what| *what == 'd'));
         assert!(!line.is_waited_for(d.place, |_| true));
         line.leave(a.place);
         let b = next(&mut line).expect("the next");

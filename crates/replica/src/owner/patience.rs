@@ -68,7 +68,8 @@ impl Owner {
 
     /// What no host waits for may take as long as it does here. From when one waits behind it, it is owed as all else is.
     pub(super) fn note_who_waits(&self, turn: &mut Turn<'_>) {
-        let is_hosts = |work: &Work| matches!(work, Work::Write { .. } | Work::Heal(_));
+        let is_hosts =
+            |work: &Work| matches!(work, Work::Write { .. } | Work::Heal(_) | Work::Base);
         for (&token, job) in &self.jobs {
             let place = self.place_of(job);
             if place.is_some_and(|place| self.line.is_waited_for(place, is_hosts)) {
