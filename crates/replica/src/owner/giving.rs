@@ -2,7 +2,8 @@
 //!
 //! It is the last thing that an owner does, and only the quorum makes another one. So the quorum is asked first: while it
 //! does not answer, no copy could take over, and the volume would be left to none. Nor is it given away by a key that is
-//! not this owner's: who takes over goes by what it says of copies in sync.
+//! not this owner's: who takes over goes by what it says of copies in sync. An owner whose store is dead, or says that it
+//! cannot, does not ask: any copy does better then.
 
 use std::time::Duration;
 
