@@ -5,42 +5,51 @@ use std::fmt;
 /// Most bytes of what names a device.
 pub(crate) const IDENTITY_BYTES: usize = 1000;
 
+/// How programs before knew a device that they did not ask for its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Before {
+    /// As it is known now.
+    Alike,
+    /// By this, which is all that was known of it beside its size.
+    As(Option<String>),
+}
+
 /// A device, by its size and by what names it in all the world, if there is something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub(crate) bytes: u64,
     pub(crate) name: Option<String>,
-    /// Programs before did not ask for its name.
-    was_nameless: bool,
+    /// The name by which programs before knew it, if that is another one.
+    before: Before,
 }
 
 impl Identity {
     /// Of a device of so many bytes.
     pub fn new(bytes: u64, name: Option<String>) -> Self {
-        let name = name.map(|mut name| {
-            name.truncate(name.floor_char_boundary(IDENTITY_BYTES));
-            name
-        });
         Self {
             bytes,
-            name,
-            was_nameless: false,
+            name: name.map(cut),
+            before: Before::Alike,
         }
     }
 
-    /// It has a name that programs before did not ask for: they knew it by its size alone.
+    /// Programs before did not ask the device itself: they knew it by this name, or by its size alone.
     #[must_use]
-    pub fn nameless_before(mut self) -> Self {
-        self.was_nameless = self.name.is_some();
+    pub fn known_before_as(mut self, name: Option<String>) -> Self {
+        self.before = Before::As(name.map(cut));
         self
     }
 
     /// Whether what is found can be this: a device that is named may have grown.
     pub(crate) fn is(&self, found: &Self) -> bool {
-        match (&self.name, &found.name) {
-            (None, None) => self.bytes == found.bytes,
-            (None, Some(_)) => found.was_nameless && self.bytes == found.bytes,
-            (known, found) => known == found,
+        let is_alike = self.name == found.name && self.name.is_some();
+        is_alike || self.bytes == found.bytes && self.was_name_of(found)
+    }
+
+    fn was_name_of(&self, found: &Self) -> bool {
+        match &found.before {
+            Before::Alike => self.name == found.name,
+            Before::As(name) => self.name == *name || self.name == found.name,
         }
     }
 
@@ -48,6 +57,11 @@ impl Identity {
     pub(crate) fn says(&self, found: &Self) -> bool {
         (self.bytes, &self.name) == (found.bytes, &found.name)
     }
+}
+
+fn cut(mut name: String) -> String {
+    name.truncate(name.floor_char_boundary(IDENTITY_BYTES));
+    name
 }
 
 impl fmt::Display for Identity {

@@ -124,7 +124,7 @@ fn a_crash_while_what_is_cached_is_forgotten_leaves_nothing_of_the_other_device(
 /// Of a remote namespace programs before have known the size alone.
 #[test]
 fn a_device_that_had_no_name_before_gets_one_and_keeps_it() {
-    let uuid = |number: u8| named(&format!("uuid {number} of nqn")).nameless_before();
+    let uuid = |number: u8| named(&format!("uuid {number} of nqn")).known_before_as(None);
     let mut world = World::new(3, Shape::of(Mode::WriteAround), None);
     world.submit(Operation::Read, 300, 4);
     world.quiet();
@@ -134,7 +134,7 @@ fn a_device_that_had_no_name_before_gets_one_and_keeps_it() {
     // One that was always asked for its name, and one of another size, are other ones.
     world.found = named("WWN 1");
     is_refused(&mut world, &["WWN 1", "nothing names"]);
-    world.found = Identity::new(BYTES + 4096, Some("uuid 1".to_owned())).nameless_before();
+    world.found = Identity::new(BYTES + 4096, Some("uuid 1".to_owned())).known_before_as(None);
     is_refused(&mut world, &["uuid 1", "nothing names"]);
     for _ in 0..2 {
         world.found = uuid(1);
@@ -158,6 +158,25 @@ fn a_device_that_had_no_name_before_gets_one_and_keeps_it() {
     let mut world = harmed(uuid(1));
     world.other = Other::TakenUp;
     is_taken_up_with_what_is_cached(&mut world);
+}
+
+/// Of a stripe of local disks and remote namespaces they have known the local disks' names.
+#[test]
+fn a_device_that_was_named_in_part_before_gets_its_whole_name() {
+    let whole = |local: &str| {
+        named(&format!("{local}; uuid 1 of nqn")).known_before_as(Some(local.to_owned()))
+    };
+    let mut world = warm(3, Mode::WriteAround);
+    world.found = whole("WWN 2");
+    is_refused(&mut world, &["WWN 1", "WWN 2"]);
+    for _ in 0..2 {
+        world.found = whole("WWN 1");
+        world.reopen();
+        world.quiet();
+        assert!(world.cache().status().cached_bytes > 0);
+    }
+    world.found = named("WWN 1; uuid 2 of nqn").known_before_as(Some("WWN 1".to_owned()));
+    is_refused(&mut world, &["uuid 1 of nqn", "uuid 2 of nqn"]);
 }
 
 #[test]

@@ -123,16 +123,19 @@ fn blocks_of(backing: &dyn Opener, name: &str) -> Result<BlockSize, ControlError
 fn identity(backing: &dyn Opener, text: &str) -> Identity {
     let spec: Option<Spec> = text.parse().ok();
     let paths = spec.as_ref().map(Spec::paths).unwrap_or_default();
-    let mut names: Vec<String> = paths.into_iter().filter_map(identity_of).collect();
+    let of_paths: Vec<String> = paths.into_iter().filter_map(identity_of).collect();
+    identity_by(of_paths, backing)
+}
+
+fn identity_by(of_paths: Vec<String>, backing: &dyn Opener) -> Identity {
+    let joined = |names: &[String]| (!names.is_empty()).then(|| names.join("; "));
     let of_itself = backing.names();
-    // Programs before have asked no device for its name.
-    let is_new = names.is_empty() && !of_itself.is_empty();
-    names.extend(of_itself);
-    let name = (!names.is_empty()).then(|| names.join("; "));
-    let identity = Identity::new(backing.geometry().bytes(), name);
-    match is_new {
-        true => identity.nameless_before(),
-        false => identity,
+    let whole = joined(&[of_paths.as_slice(), &of_itself].concat());
+    let identity = Identity::new(backing.geometry().bytes(), whole);
+    match of_itself.is_empty() {
+        true => identity,
+        // Programs before have asked no device for its name.
+        false => identity.known_before_as(joined(&of_paths)),
     }
 }
 
@@ -669,5 +672,12 @@ mod tests {
             known(&["uuid 1", "uuid 2"]),
             "one of 40960 bytes, uuid 1; uuid 2"
         );
+        let local = || Some("WWN 1".to_owned());
+        let mixed = identity_by(
+            local().into_iter().collect(),
+            &Named(vec!["uuid 1".to_owned()]),
+        );
+        let whole = Identity::new(40960, Some("WWN 1; uuid 1".to_owned()));
+        assert_eq!(mixed, whole.known_before_as(local()));
     }
 }
