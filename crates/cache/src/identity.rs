@@ -46,6 +46,12 @@ impl Identity {
         is_alike || self.bytes == found.bytes && self.was_name_of(found)
     }
 
+    /// Whether paths alone name it, as a disk's serial number does. What a remote device says of itself stays as it is when
+    /// its array goes back to an older image.
+    pub(crate) fn is_of_paths(&self) -> bool {
+        self.name.is_some() && self.before == Before::Alike
+    }
+
     fn was_name_of(&self, found: &Self) -> bool {
         match &found.before {
             Before::Alike => self.name == found.name,

@@ -155,8 +155,14 @@ fn a_device_that_had_no_name_before_gets_one_and_keeps_it() {
     );
     world.other = Other::Believed;
     is_taken_up_with_what_is_cached(&mut world);
+    // Nor is it then: an array that goes back to an older image keeps the names.
     let mut world = harmed(uuid(1));
     world.other = Other::TakenUp;
+    is_refused(
+        &mut world,
+        &["at byte", "--other-device --accept-data-loss"],
+    );
+    world.other = Other::Believed;
     is_taken_up_with_what_is_cached(&mut world);
 }
 

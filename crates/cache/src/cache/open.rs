@@ -37,7 +37,7 @@ pub(super) struct Opening {
 enum Same {
     /// By its name.
     Yes,
-    /// Nothing names the one or the other, and nothing says otherwise.
+    /// Nothing names the one or the other, or an older image of it has the same name, and nothing says otherwise.
     Perhaps,
     /// It is another one, that is taken up; or nothing is said of it.
     No,
@@ -254,7 +254,11 @@ impl Cache {
         };
         let known = header.identity.as_ref();
         opening.same = match known.map(|known| known.is(found)) {
-            Some(true) if known.is_some_and(|known| known.name.is_some()) => Same::Yes,
+            Some(true)
+                if found.is_of_paths() && known.is_some_and(|known| known.name.is_some()) =>
+            {
+                Same::Yes
+            }
             Some(true) | None => Same::Perhaps,
             Some(false) => Same::No,
         };
@@ -551,8 +555,8 @@ fn check_head(header: &Header, name: &str, head: &[u8]) -> Result<(), IoError> {
 
 const CHANGED: &str = "has changed since it was left";
 const IF_HARMED: &str = ". If that is no older image of it but was harmed there, `volume reopen --other-device` takes it up with what is cached";
-const IF_NOT_NAMED: &str = ". No name of it is known, so that nothing tells it from an older image, which must not be taken up. If it is \
-                            the device itself, `volume reopen --other-device --accept-data-loss` takes it up with what is cached, \
+const IF_NOT_NAMED: &str = ". Nothing that names it tells it from an older image, which must not be taken up. If it is the device \
+                            itself, `volume reopen --other-device --accept-data-loss` takes it up with what is cached, \
                             and what it has lost besides is lost";
 const IF_NOT_WHOLE: &str = ". It is no whole copy: only the device itself can be taken up";
 const IF_TAKEN_UP: &str = ". If it is to be cached as it is now, `volume reopen --other-device` takes it up with nothing cached";

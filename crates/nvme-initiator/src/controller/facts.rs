@@ -75,12 +75,17 @@ impl Identity {
     pub(super) fn take_descriptors(&mut self, page: &[u8]) {
         let listed = NamespaceIdentity::parse(page);
         self.ids = NamespaceIdentity {
-            eui64: listed.eui64.or(self.ids.eui64),
-            nguid: listed.nguid.or(self.ids.nguid),
-            uuid: listed.uuid.or(self.ids.uuid),
+            eui64: said(listed.eui64).or(self.ids.eui64),
+            nguid: said(listed.nguid).or(self.ids.nguid),
+            uuid: said(listed.uuid).or(self.ids.uuid),
             csi: listed.csi,
         };
     }
+}
+
+/// An identifier of zeroes is none: it would be that of many namespaces.
+fn said<const BYTES: usize>(id: Option<[u8; BYTES]>) -> Option<[u8; BYTES]> {
+    id.filter(|bytes| *bytes != [0; BYTES])
 }
 
 /// What a controller told about a namespace.
