@@ -281,4 +281,19 @@ mod tests {
         assert!(namespace.writes_zeroes && !namespace.geometry.deallocates);
         assert!(controller(raw.as_wire(), 0, 7).is_err(), "another CNTLID");
     }
+
+    /// Two namespaces of one subsystem that list such ids would be one.
+    #[test]
+    fn identifiers_of_zeroes_are_none() {
+        let mut identity = shape(|_| ()).expect("usable").identity;
+        let listed = NamespaceIdentity {
+            uuid: Some([0; 16]),
+            nguid: Some([0; 16]),
+            eui64: Some([7; 8]),
+            csi: None,
+        };
+        identity.take_descriptors(&listed.to_page());
+        let name = identity.name();
+        assert_eq!(name.as_deref(), Some("eui64 0707070707070707"));
+    }
 }
