@@ -58,7 +58,7 @@ pub(crate) struct Reason {
     pub(crate) is_handoff: bool,
     /// The owner was heard in this process's life, and is silent now, or is certified dead: it is left out.
     pub(crate) is_owner_gone: bool,
-    /// An owner that lacks what it has acknowledged, and was not followed: it is left out, whoever owns by now.
+    /// An owner that lacks what it has acknowledged, and was not followed: it is left out, whichever node owns by now.
     pub(crate) denied: Option<Position>,
 }
 

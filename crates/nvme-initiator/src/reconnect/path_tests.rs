@@ -76,7 +76,7 @@ fn the_best_path_is_taken_and_left_when_the_target_says_so() {
     assert_eq!(taken(&mut rig), [0]);
 }
 
-/// Whoever is not to follow the owner must not have it done by the target either.
+/// A host that is not to follow the owner must not have it done by the target either.
 #[test]
 fn where_nothing_may_be_handed_on_commands_wait_for_a_path_that_needs_none_to_do_so() {
     let stays = |config: &mut Config| config.forwards = false;

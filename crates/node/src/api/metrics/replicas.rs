@@ -192,7 +192,7 @@ fn resyncs(volumes: &[Replicated<'_>]) -> Vec<Metric> {
     ]
 }
 
-/// What each node says of its own copy, whoever owns the volume now.
+/// What each node says of its own copy, whichever node owns the volume now.
 fn counts(counts: &[CopyCounts], volumes: &[Replicated<'_>]) -> Vec<Metric> {
     let of = |value: fn(&CopyCounts) -> f64| {
         volumes.iter().filter_map(move |one| {
@@ -229,7 +229,7 @@ fn counts(counts: &[CopyCounts], volumes: &[Replicated<'_>]) -> Vec<Metric> {
     ]
 }
 
-/// Each node says what it has copied, whoever owns the volume now.
+/// Each node says what it has copied, whichever node owns the volume now.
 fn copied(counts: &[CopiedCount], volumes: &[Replicated<'_>]) -> Metric {
     let each = volumes.iter().flat_map(|one| {
         let counts = counts.iter();
