@@ -137,18 +137,23 @@ fn what_no_copy_has_ends_no_service() {
     assert_eq!(rig.in_sync(), Positions::first(3), "a host wrote it");
 }
 
+/// Until another copy is asked for what is lost.
+fn first_fetch(rig: &mut Rig) -> Envelope {
+    let is_fetch = |said: &&Envelope| matches!(said.message, Message::Fetch { .. });
+    loop {
+        rig.pass(TICK);
+        if let Some(asked) = rig.said.iter().find(is_fetch).cloned() {
+            return asked;
+        }
+        rig.other_answers();
+    }
+}
+
 /// The session ends while the other copy is asked: what hosts write meanwhile is not undone by its answer.
 #[test]
 fn a_piece_that_is_asked_for_is_locked_until_it_is_here() {
     let mut rig = three(lost());
-    let is_fetch = |said: &&Envelope| matches!(said.message, Message::Fetch { .. });
-    let asked = loop {
-        rig.pass(TICK);
-        if let Some(asked) = rig.said.iter().find(is_fetch).cloned() {
-            break asked;
-        }
-        rig.other_answers();
-    };
+    let asked = first_fetch(&mut rig);
     rig.handle(Event::PeerGone { peer: at(2) });
     rig.said.clear();
     rig.write(LOST);
@@ -189,14 +194,7 @@ fn a_drive_that_takes_long_to_lose_a_block_does_not_hang() {
 #[test]
 fn a_copy_that_takes_long_to_find_what_a_learner_lacks_stays() {
     let mut rig = three(lost());
-    let is_fetch = |said: &&Envelope| matches!(said.message, Message::Fetch { .. });
-    let asked = loop {
-        rig.pass(TICK);
-        if let Some(asked) = rig.said.iter().find(is_fetch).cloned() {
-            break asked;
-        }
-        rig.other_answers();
-    };
+    let asked = first_fetch(&mut rig);
     assert!(!rig.gives(SLOW));
     assert_eq!(rig.in_sync(), Positions::first(2));
     assert_eq!(rig.alarms, [told_of(at(2), LOST)], "it is not waited for");
