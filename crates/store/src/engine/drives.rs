@@ -99,6 +99,11 @@ impl Drives {
         all.map(|drive| self.stays(drive)).collect()
     }
 
+    /// How many members may be given more.
+    pub(super) fn usable_count(&self) -> usize {
+        self.numbers().filter(|&drive| self.stays(drive)).count()
+    }
+
     /// A byte range of a drive in the drive's own blocks.
     pub(super) fn range(&self, drive: usize, at: u64, bytes: usize) -> BlockRange {
         let shift = self.shift(drive);

@@ -193,13 +193,7 @@ impl Engine {
 
     /// The kinds of homes that an operator is shown.
     fn home_classes(&self) -> Vec<Class> {
-        let drives = self
-            .space
-            .drives
-            .usable()
-            .into_iter()
-            .filter(|&stays| stays)
-            .count();
+        let drives = self.space.drives.usable_count();
         let mirrors = (1..=4).map(Class::mirror);
         let mut classes: Vec<Class> = mirrors
             .clone()
@@ -254,13 +248,7 @@ impl Engine {
     }
 
     fn stripe_status(&self) -> StripeStatus {
-        let staying = self
-            .space
-            .drives
-            .usable()
-            .into_iter()
-            .filter(|&stays| stays)
-            .count();
+        let staying = self.space.drives.usable_count();
         let columns = staying.min(8);
         let segments = self.space.raw_room(columns);
         let taken = self.volumes.keys().map(|&volume| self.raw_bytes(volume));

@@ -86,12 +86,7 @@ impl Space {
 
     /// Copies that pages of the map should have, when logs should have so many.
     pub(in crate::engine) fn meta_copies(&self, copies: usize) -> usize {
-        let staying = self
-            .drives
-            .usable()
-            .into_iter()
-            .filter(|&stays| stays)
-            .count();
+        let staying = self.drives.usable_count();
         copies.min(staying)
     }
 
