@@ -135,12 +135,18 @@ fn clients_that_come_and_go_leave_nothing_behind() {
         }
         target.await_descriptors(baseline);
     };
-    come_and_go(300);
-    let before = target.rss_kib();
-    let visits = rounds(2000, 10_000);
-    come_and_go(visits);
-    let grown = target.rss_kib().saturating_sub(before);
-    assert!(grown < 4 << 10, "{grown} KiB more after {visits} visits");
+    let grows_by = |visits: usize| {
+        let before = target.rss_kib();
+        come_and_go(visits);
+        target.rss_kib().saturating_sub(before)
+    };
+    grows_by(300);
+    let visits = rounds(2000, 10_000) / 4;
+    let grown: Vec<u64> = (0..4).map(|_| grows_by(visits)).collect();
+    // How many came at a time is the scheduler's choice, and the most of it stays with the allocator: that is
+    // once. What a visit leaves behind grows in each quarter.
+    let least = *grown.iter().min().expect("four");
+    assert!(least < 256, "{grown:?} KiB more in each {visits} visits");
     is_served(target.address, 1);
 }
 
