@@ -15,6 +15,7 @@ use crate::local::{self, Wish};
 use crate::means::{Means, Via, choose};
 use crate::nvme::{self, Fabrics};
 use crate::state::{Folder, Local, Phase, SpinWord, State};
+use crate::system::connections::FuseConnection;
 use crate::system::process::Process;
 use crate::system::{loops, mounts, tool, users};
 
@@ -163,6 +164,7 @@ pub fn attach(
         why,
         local,
         device: None,
+        connection: None,
         controller: None,
         reserved: namespace.reserved,
         always_flush: options.always_flush,
@@ -301,6 +303,7 @@ fn by_fuse(
     guard: impl FnOnce(&Folder) -> Command,
 ) -> Result<(), AttachError> {
     guardian::start(folder, guard(folder), START)?;
+    state.connection = FuseConnection::at(&folder.file());
     let device = loops::attach(&folder.file(), state.block_bytes)?;
     state.device = Some(device.clone());
     folder.save(state)?;

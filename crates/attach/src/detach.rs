@@ -132,6 +132,7 @@ pub(crate) fn clear(folder: &Folder, options: DetachOptions) -> Result<Vec<Strin
         notes: Vec::new(),
     };
     clearing.stop_attaching();
+    clearing.end_lost_connection()?;
     clearing.unmount_file_system()?;
     clearing.let_device_go()?;
     clearing.unmount_file()?;
@@ -183,11 +184,37 @@ impl Clearing<'_> {
         {
             return device.clone();
         }
-        let file = self.folder.file();
-        let known = self.state.as_ref().and_then(|state| state.device.clone());
-        known
-            .filter(|device| loops::is_over(device, &file))
-            .or_else(|| loops::find(&file))
+        self.folder.loop_device(self.state.as_ref())
+    }
+
+    /// Whether any process is there that may answer the kernel, or start one that does.
+    fn is_served(&self) -> bool {
+        let processes = self.folder.processes();
+        processes.is_some_and(|all| {
+            let serves = all.server.or(all.daemon);
+            all.guardian.is_alive() || serves.is_some_and(|serves| serves.is_alive())
+        })
+    }
+
+    /// Ends the connection of an attachment whose mount namespace went with its processes, as a container's
+    /// does. If the server was the last of them, it unmounts the file system at its end, and waits for ever for
+    /// what only itself could answer.
+    fn end_lost_connection(&mut self) -> Result<(), AttachError> {
+        let Some(state) = &self.state else {
+            return Ok(());
+        };
+        let (Some(connection), Some(device)) = (state.connection, &state.device) else {
+            return Ok(());
+        };
+        if self.is_served() || !loops::is_over_lost(device, connection) {
+            return Ok(());
+        }
+        connection.abort()?;
+        let point = state.mount.display();
+        self.notes.push(format!(
+            "{point} went with the mount namespace of its processes: what was not written back is lost"
+        ));
+        Ok(())
     }
 
     fn unmount_file_system(&mut self) -> Result<(), AttachError> {
@@ -209,12 +236,7 @@ impl Clearing<'_> {
                 _ => {}
             }
         }
-        let processes = self.folder.processes();
-        let alive = processes.is_some_and(|all| {
-            let serves = all.server.or(all.daemon);
-            all.guardian.is_alive() || serves.is_some_and(|serves| serves.is_alive())
-        });
-        if !alive {
+        if !self.is_served() {
             let point = point.display();
             let note = format!("{point} had no server: what was not written back is lost");
             self.notes.push(note);
@@ -366,11 +388,12 @@ impl Clearing<'_> {
         }
     }
 
-    /// Whoever has the same loop device next must not inherit that it needs no flushes. It does no harm
-    /// if somebody has it already.
+    /// The next user of the same loop device must not inherit that it needs no flushes. A device that another
+    /// user has already is left alone: its queue would be held up until that user's requests are done.
     fn restore_flushes(&mut self) {
-        let device = self.state.as_ref().and_then(|state| state.device.clone());
-        let Some(device) = device.or_else(|| self.device()) else {
+        let known = self.state.as_ref().and_then(|state| state.device.clone());
+        let free = known.filter(|device| loops::is_free(device));
+        let Some(device) = free.or_else(|| self.device()) else {
             return;
         };
         if let Err(error) = loops::set_flushes(&device, true) {
@@ -399,13 +422,12 @@ impl Clearing<'_> {
             return Ok(());
         };
         let result = loops::detach(&device, if self.forced() { SHORT } else { UNMOUNT });
-        let file = self.folder.file();
         let mut waited = Duration::ZERO;
-        while loops::is_over(&device, &file) && waited < LET_GO {
+        while self.folder.has(self.state.as_ref(), &device) && waited < LET_GO {
             std::thread::sleep(LOOK);
             waited += LOOK;
         }
-        if !loops::is_over(&device, &file) {
+        if !self.folder.has(self.state.as_ref(), &device) {
             return Ok(());
         }
         let (name, holders) = (device.display(), users::holders(&device));

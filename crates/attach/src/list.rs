@@ -11,7 +11,7 @@ use crate::nvme::{self, Health};
 use crate::paths::PathStatus;
 use crate::state::{Folder, Phase, Processes, State};
 use crate::system::process::Process;
-use crate::system::{loops, mounts, users};
+use crate::system::{mounts, users};
 
 /// How an attachment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -102,7 +102,7 @@ fn left(folder: &Folder, told: &Attachment) -> String {
     let mut left = Vec::new();
     let device = match &told.state.controller {
         Some(_) => told.state.device.clone(),
-        None => loops::find(&folder.file()),
+        None => folder.loop_device(Some(&told.state)),
     };
     if let Some(device) = device {
         let name = device.display();

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::AttachError;
 use crate::means::Means;
 use crate::nvme::{self, Controller};
+use crate::system::connections::FuseConnection;
+use crate::system::loops;
 use crate::system::process::Process;
 
 /// Where attachments are remembered unless somebody says otherwise.
@@ -73,6 +75,9 @@ pub struct State {
     pub local: Option<Local>,
     /// The block device that is mounted.
     pub device: Option<PathBuf>,
+    /// The kernel's connection to the server of the FUSE file, if that is the means.
+    #[serde(default)]
+    pub connection: Option<FuseConnection>,
     /// The kernel's controller, if that is the means.
     #[serde(default)]
     pub controller: Option<Controller>,
@@ -157,6 +162,21 @@ impl Folder {
 
     pub(crate) fn file(&self) -> PathBuf {
         self.0.join(FILE)
+    }
+
+    /// The loop device that was made over the FUSE file, if it is still there.
+    pub(crate) fn loop_device(&self, state: Option<&State>) -> Option<PathBuf> {
+        let known = state.and_then(|state| state.device.clone());
+        known
+            .filter(|device| self.has(state, device))
+            .or_else(|| loops::find(&self.file()))
+    }
+
+    /// Whether a loop device is over the FUSE file, or over what is left of that.
+    pub(crate) fn has(&self, state: Option<&State>, device: &Path) -> bool {
+        let connection = state.and_then(|state| state.connection);
+        loops::is_over(device, &self.file())
+            || connection.is_some_and(|lost| loops::is_over_lost(device, lost))
     }
 
     /// What the processes have to say.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::connections::FuseConnection;
 use super::tool;
 use crate::error::AttachError;
 
@@ -38,9 +39,26 @@ pub(crate) fn is_over(device: &Path, file: &Path) -> bool {
     backing(device).is_some_and(|backing| backing == file)
 }
 
+/// Whether it is over the FUSE file of `connection` in a mount namespace that is gone: no path leads there.
+pub(crate) fn is_over_lost(device: &Path, connection: FuseConnection) -> bool {
+    is_over(device, Path::new("/")) && backing_number(device) == Some(connection)
+}
+
+fn backing_number(device: &Path) -> Option<FuseConnection> {
+    let mut command = Command::new(tool::find("losetup", PACKAGE).ok()?);
+    command.args(["--list", "--noheadings", "--output", "BACK-MAJ:MIN"]);
+    let text = tool::succeed(command.arg(device), SHORT).ok()?;
+    FuseConnection::of_number(text.trim())
+}
+
 fn backing(device: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(attribute(device, "loop/backing_file")?).ok()?;
     Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+/// Whether it is over no file at all.
+pub(crate) fn is_free(device: &Path) -> bool {
+    backing(device).is_none()
 }
 
 /// The loop device over `file`, if there is one.

@@ -1,9 +1,12 @@
 //! Detaching when something is in the way: a volume that does not answer, a process that lives on.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{can_attach, ended, eventually};
+use rustix::process::Signal;
+
+use crate::common::{can_attach, ended, eventually, send};
 use crate::rig::{Rig, Way};
 
 #[test]
@@ -130,4 +133,79 @@ fn what_holds_the_rest_of_a_detach_is_named_until_it_lets_go() {
     assert_eq!(fs::read(rig.path("mnt/file")).expect("read"), b"kept");
     rig.detach();
     rig.is_clean();
+}
+
+/// A container that is killed takes its mount namespace with it. The server is the last to go, so it unmounts the
+/// file system, and waits for answers that only itself could give.
+#[test]
+fn what_went_with_its_mount_namespace_is_cleared() {
+    if !can_attach() {
+        return;
+    }
+    let rig = Rig::new("320MiB");
+    let mount = rig.mount();
+    let attach = rig.command(&[
+        "attach",
+        "tank/db",
+        "--mount",
+        &mount,
+        "--fs",
+        "xfs",
+        "--via",
+        "initiator",
+    ]);
+    let mut container = Command::new("unshare");
+    container.args(["--mount", "--propagation", "private", "sh", "-ec"]);
+    container.arg("mount=$1; shift; \"$@\"; echo kept > $mount/file; sync -f $mount; echo lost > $mount/other");
+    container
+        .args(["sh", &mount])
+        .arg(attach.get_program())
+        .args(attach.get_args());
+    for (name, value) in attach.get_envs() {
+        match value {
+            Some(value) => container.env(name, value),
+            None => container.env_remove(name),
+        };
+    }
+    assert!(container.status().expect("it starts").success());
+    let listed = rig.listed();
+    assert_eq!(listed["condition"], "unmounted");
+    let left = listed["left"].as_str().expect("what is left");
+    let device = listed["device"].as_str().expect("a device").to_owned();
+    let (guardian, server) = (rig.pid("guardian"), rig.pid("server"));
+    assert!(left.contains("its server"), "{left}");
+    // What was written last is still to be written.
+    send(server, Signal::STOP);
+    send(guardian, Signal::KILL);
+    send(server, Signal::KILL);
+    eventually("the server waits for itself", || waits_for_itself(server));
+    let listed = rig.listed();
+    assert!(
+        listed["left"]
+            .as_str()
+            .is_some_and(|left| left.contains(&device)),
+        "{listed}"
+    );
+    let told = ended(&mut rig.command(&["detach", &mount])).said();
+    assert!(told.contains("went with the mount namespace"), "{told}");
+    eventually("the server is gone", || !waits_for_itself(server));
+    let file = format!(
+        "/sys/block/{}/loop/backing_file",
+        device.trim_start_matches("/dev/")
+    );
+    assert!(!Path::new(&file).exists(), "{device} is still there");
+    rig.is_clean();
+    rig.attach("tank/db", &[]);
+    assert_eq!(fs::read(rig.path("mnt/file")).expect("read"), b"kept\n");
+    rig.detach();
+    rig.is_clean();
+}
+
+/// Whether the process was killed, and the last of its threads unmounts.
+fn waits_for_itself(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let stacks = threads.into_iter().flatten().flatten();
+    stacks
+        .filter_map(|thread| fs::read_to_string(thread.path().join("stack")).ok())
+        .any(|stack| stack.contains("cleanup_mnt"))
 }
