@@ -263,7 +263,7 @@ impl Cluster {
             let dialled = timeout(ANSWER_TIMEOUT, async {
                 let peer = shared.peer(to).ok_or_else(|| no_peer(to))?;
                 let called = shared.call(&peer, Purpose::Data, volume).await?;
-                let socket = called.line.into_socket(called.version);
+                let socket = called.line.into_socket(called.version, called.incarnation);
                 socket.map_err(|error| error.to_string())
             });
             let late = |_| Err(format!("{to} has not answered within {ANSWER_TIMEOUT:?}"));

@@ -255,6 +255,8 @@ pub enum Event {
     },
     /// The connection to a peer is gone: a hint, no proof of anything.
     PeerGone { peer: Position },
+    /// The process that a peer's last connection was to is certified dead.
+    PeerDied { peer: Position },
     /// The local store has applied a change, or failed to.
     Applied {
         token: Token,
@@ -420,6 +422,8 @@ pub enum Why {
     Slow,
     /// It has said that it cannot go on, or it differs.
     Failed,
+    /// Its process is certified dead.
+    Died,
 }
 
 impl fmt::Display for Why {
@@ -429,6 +433,7 @@ impl fmt::Display for Why {
             Self::Hangs => "it answers, and its pool has done nothing of what it was given",
             Self::Slow => "a write has waited too long for it",
             Self::Failed => "its pool has failed, or it differs",
+            Self::Died => "its process has ended",
         })
     }
 }

@@ -163,6 +163,11 @@ impl Replica {
                     owner.peer_gone(turn, peer);
                 }
             }
+            Event::PeerDied { peer } => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.peer_died(turn, peer);
+                }
+            }
             Event::Applied { token, result } => {
                 if result.is_ok() {
                     turn.names.goes_on(turn.now);

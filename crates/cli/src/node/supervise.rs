@@ -5,7 +5,7 @@
 //! ashlar node --cluster … (parent) ── spawns itself ─▶ ashlar node --cluster … (child: the daemon)
 //!      SIGTERM, SIGINT ────────────── the same ──────▶
 //!      reaps it ◀──────────────────── ends, dies ─────
-//!      not in order: DEAD to all peers, if the child had written DIR/incarnation in this run
+//!      DEAD to all peers, if the child had written DIR/incarnation in this run
 //! ```
 //!
 //! It restarts nothing, unless it runs a member of etcd besides (`quorum`): that is for what starts services. When the parent dies, the kernel kills the child.
@@ -132,17 +132,24 @@ pub(super) fn watch(config: &ClusterConfig, me: NodeId, dir: &Path) -> Result<En
     let forwarder = forwarder.map_err(|error| abandon(&mut child, error));
     let forwarder = forwarder.map_err(cannot)?;
     let status = child.wait().map_err(cannot)?;
-    let had_joined = match status.success() {
-        true => true,
-        false => certify_death(config, me, (dir, run)),
-    };
+    let was_told = certify_end(config, me, (dir, run));
+    match (&was_told, status.success()) {
+        (Ok(incarnation), true) => {
+            tracing::info!("the daemon has ended, incarnation {incarnation}; its peers were told");
+        }
+        (Ok(incarnation), false) => {
+            tracing::error!("the daemon has died, incarnation {incarnation}; its peers were told");
+        }
+        (Err(why), true) => tracing::debug!("the daemon's end is certified to no peer: {why}"),
+        (Err(why), false) => tracing::warn!("the daemon's death is certified to no peer: {why}"),
+    }
     handle.close();
     if forwarder.join().is_err() {
         tracing::error!("what passes signals on has died");
     }
     Ok(Ended {
         result: ended(&child, status),
-        had_joined,
+        had_joined: was_told.is_ok() || status.success(),
     })
 }
 
@@ -182,26 +189,27 @@ fn pass_on(child: &OwnedFd, signal: i32) {
 
 /// Tells the peers, if the child had an incarnation: only what it wrote in this run is believed. The directory may be
 /// another daemon's, whose child is alive.
-/// Whether it had.
-fn certify_death(config: &ClusterConfig, me: NodeId, (dir, run): (&Path, Run)) -> bool {
-    match Remembered::read(dir) {
-        Ok(remembered) if remembered.run == Some(run.id) => {
-            // Nodes may have joined since the daemon was started.
-            let now = Home::open(dir).ok().flatten().map(|home| home.config);
-            let is_joined = matches!(config.trust, Trust::Certificates(_));
-            certify(
-                now.as_ref().filter(|_| is_joined).unwrap_or(config),
-                me,
-                remembered.incarnation,
-            );
-            let incarnation = remembered.incarnation.0;
-            tracing::error!("the daemon has died, incarnation {incarnation}; its peers were told");
-            return true;
-        }
-        Ok(_) => tracing::warn!("the daemon has ended before it was in the cluster"),
-        Err(problem) => tracing::warn!("the daemon's death is certified to no peer: {problem}"),
+///
+/// # Errors
+/// Why they were not told.
+fn certify_end(
+    config: &ClusterConfig,
+    me: NodeId,
+    (dir, run): (&Path, Run),
+) -> Result<u64, String> {
+    let remembered = Remembered::read(dir).map_err(|problem| problem.to_string())?;
+    if remembered.run != Some(run.id) {
+        return Err("it was not in the cluster yet".into());
     }
-    false
+    // Nodes may have joined since the daemon was started.
+    let now = Home::open(dir).ok().flatten().map(|home| home.config);
+    let is_joined = matches!(config.trust, Trust::Certificates(_));
+    certify(
+        now.as_ref().filter(|_| is_joined).unwrap_or(config),
+        me,
+        remembered.incarnation,
+    );
+    Ok(remembered.incarnation.0)
 }
 
 /// What the child's end means for the parent's.

@@ -103,7 +103,7 @@ async fn serve(shared: &Arc<Shared>, stream: TcpStream, pass: Pass) -> io::Resul
     } = guest;
     match hello.purpose {
         Purpose::Data => {
-            let stream = line.into_socket(version)?;
+            let stream = line.into_socket(version, hello.incarnation)?;
             shared.local_call(|local| local.accepted(hello.from, hello.volume, stream));
         }
         Purpose::Order => {

@@ -1,6 +1,7 @@
 use std::io::{IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
 
+use ashlar_replica::Incarnation;
 use bytes::{Bytes, BytesMut};
 use rustls::Connection;
 
@@ -18,6 +19,8 @@ pub struct PeerSocket {
     pub cipher: Option<Cipher>,
     /// The version that both ends speak.
     pub version: u16,
+    /// The process at the other end.
+    pub incarnation: Incarnation,
 }
 
 /// TLS of one connection, without I/O.

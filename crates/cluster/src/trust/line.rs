@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ashlar_replica::NodeId;
+use ashlar_replica::{Incarnation, NodeId};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -106,7 +106,11 @@ impl Line {
     }
 
     /// For other threads: the handshake has read nothing beyond its own, or the cipher has it.
-    pub(crate) fn into_socket(self, version: u16) -> io::Result<PeerSocket> {
+    pub(crate) fn into_socket(
+        self,
+        version: u16,
+        incarnation: Incarnation,
+    ) -> io::Result<PeerSocket> {
         let (stream, cipher) = match self {
             Self::Plain(stream) => (stream, None),
             Self::Tls(stream) => {
@@ -127,6 +131,7 @@ impl Line {
             fd: stream.into_std()?.into(),
             cipher,
             version,
+            incarnation,
         })
     }
 }

@@ -431,6 +431,7 @@ impl Replicated {
             self.cause = Cause::Death;
         }
         self.hear(Event::Dead { node, incarnation }, ground);
+        self.died(node, incarnation, ground);
     }
 
     /// An operator wants to know whether copies in sync are equal.

@@ -332,7 +332,7 @@ impl Owner {
         // One that was removed may have a session again, as if it were in sync.
         for position in removed.iter() {
             if let Some(peer) = self.peers[position.index()].as_mut() {
-                peer.has_failed = false;
+                (peer.has_failed, peer.has_died) = (false, false);
             }
             self.close(turn, position);
         }

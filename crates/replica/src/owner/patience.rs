@@ -173,9 +173,18 @@ impl Owner {
         lost
     }
 
+    /// Whether this owner waits for what others know, as after a loss of power: one that has died comes back, and may
+    /// know better.
+    fn awaits_others(&self) -> bool {
+        !self.is_serving() && self.patience > REMOVE_AFTER
+    }
+
     fn why_lost(&self, turn: &Turn<'_>, peer: &Peer) -> Option<Why> {
         if peer.has_failed {
             return Some(Why::Failed);
+        }
+        if peer.has_died && !self.awaits_others() {
+            return Some(Why::Died);
         }
         let waits = self.waits_for(turn.now, peer.position);
         let is_silent = match self.stage {

@@ -57,6 +57,8 @@ pub(crate) struct Peer {
     pub(crate) claim: Head,
     /// It could not write something: it leaves the in-sync set.
     pub(crate) has_failed: bool,
+    /// Its process is certified dead, and no other has answered since.
+    pub(crate) has_died: bool,
     pub(crate) learner: Option<Learner>,
     /// The copy that has attached last, and what it still misses if its session has ended since.
     pub(crate) attached: Option<Attached>,
@@ -77,6 +79,7 @@ impl Peer {
             has_fetch: false,
             claim: Head(0),
             has_failed: false,
+            has_died: false,
             learner: None,
             attached: None,
             sends: 0,

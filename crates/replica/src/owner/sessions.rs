@@ -143,6 +143,15 @@ impl Owner {
         self.close(turn, position);
     }
 
+    /// A peer's process has ended: nothing that it has not answered will come.
+    pub(crate) fn peer_died(&mut self, turn: &mut Turn<'_>, position: Position) {
+        if let Some(peer) = self.peers[position.index()].as_mut() {
+            peer.has_died = true;
+        }
+        self.close(turn, position);
+        self.consider_change(turn);
+    }
+
     /// A message of one of the others.
     pub(crate) fn receive(&mut self, turn: &mut Turn<'_>, from: Position, envelope: Envelope) {
         if let Message::Refuse { promised, reason } = envelope.message {
@@ -389,6 +398,7 @@ impl Owner {
         peer.link = link;
         // One in sync that has failed, or differs, still leaves.
         peer.has_failed &= link == Link::Live;
+        peer.has_died = false;
         if peer.told != absent {
             peer.told = absent;
             peer.send(turn, epoch, Message::Entry { absent });

@@ -25,6 +25,7 @@ use crate::message::{Attach, Content, Envelope, Join, Message, RecordKind, Refus
 use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
+mod died;
 mod exact;
 mod giving;
 mod heads;

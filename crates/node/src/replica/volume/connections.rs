@@ -6,7 +6,8 @@ use ashlar_block::Moment;
 use ashlar_cluster::{PeerSocket, Versions};
 use ashlar_reactor::Handle;
 use ashlar_replica::{
-    Codec, Event, Members, NodeId, Position, Positions, ReplicaUuid, Revision, WIRE_VERSION,
+    Codec, Event, Incarnation, Members, NodeId, Position, Positions, ReplicaUuid, Revision,
+    WIRE_VERSION,
 };
 use tracing::{debug, warn};
 
@@ -34,6 +35,8 @@ pub(super) struct Peer {
     since: Option<Moment>,
     /// Why there is no connection.
     pub(super) trouble: Option<Ended>,
+    /// The process of the last connection.
+    process: Option<Incarnation>,
 }
 
 impl Peer {
@@ -101,8 +104,10 @@ impl Replicated {
             granule_bytes: GRANULE_BYTES as u32,
             version: u8::try_from(socket.version).unwrap_or(u8::MAX),
         };
+        let process = socket.incarnation;
         let stream = Stream::new(socket, self.next_key, codec, reactor);
         let known = &mut self.peers[peer.index()];
+        known.process = Some(process);
         let mut early = Vec::new();
         let mut opened = Ok(());
         match stream {
@@ -146,6 +151,18 @@ impl Replicated {
         }
         known.rest(ground.now);
         self.hear(Event::PeerGone { peer }, ground);
+    }
+
+    /// A process is certified dead. One that is newer, and has connected already, is not.
+    pub(super) fn died(&mut self, node: NodeId, process: Incarnation, ground: &mut Ground<'_>) {
+        let Some(peer) = self.plan.members.find(|member| member == node) else {
+            return;
+        };
+        let last = self.peers[peer.index()].process;
+        if last.is_some_and(|last| last <= process) {
+            self.lost(peer, "its process has ended".into(), ground);
+            self.hear(Event::PeerDied { peer }, ground);
+        }
     }
 
     /// When the next connection is to be tried.

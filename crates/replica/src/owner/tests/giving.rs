@@ -4,14 +4,14 @@ use super::*;
 
 impl Rig {
     /// Two copies in sync.
-    fn pair() -> Self {
+    pub(super) fn pair() -> Self {
         let mut rig = Self::new();
         rig.obey(LONG);
         assert_eq!(rig.in_sync(), Positions::first(2));
         rig
     }
 
-    fn set_quorum(&mut self, is_there: bool) {
+    pub(super) fn set_quorum(&mut self, is_there: bool) {
         self.quorum.set_members_down(usize::from(!is_there));
     }
 

@@ -347,12 +347,18 @@ impl World<'_> {
                 of,
                 incarnation,
             } => {
-                let of = self.nodes[of].config.node;
+                let dead = &self.nodes[of].config;
+                let is_newest = dead.incarnation == incarnation;
                 let event = Event::Dead {
-                    node: of,
+                    node: dead.node,
                     incarnation,
                 };
-                self.handle(node, event)
+                self.handle(node, event)?;
+                // What answers from a newer process is not dead.
+                match is_newest {
+                    true => self.handle(node, Event::PeerDied { peer: position(of) }),
+                    false => Ok(()),
+                }
             }
             Happening::Verify(node) => self.handle(node, Event::Verify),
             Happening::Give { node, to } => self.handle(node, Event::Move { to }),
