@@ -373,3 +373,24 @@ fn space_that_was_left_behind_comes_back_beside_hosts() {
     world.backing.hangs = false;
     world.check_space();
 }
+
+/// The fast device gives back whole blocks: also where zeroes, or a part of them, end in one of which the rest is not cached.
+#[test]
+fn zeroes_give_back_whole_blocks() {
+    let zeroes = Operation::WriteZeroes {
+        durability: Durability::Durable,
+        deallocate: true,
+    };
+    for (cached, zeroed) in [
+        (301..302, 301..340),
+        (300..301, 200..301),
+        (556..558, 301..700),
+    ] {
+        let mut world = World::with_room(400, 7, Shape::of(Mode::WriteBack), None);
+        world.submit(Operation::Read, cached.start, cached.end - cached.start);
+        world.quiet();
+        assert_eq!(world.slots()[1].len(), 1);
+        world.submit(zeroes, zeroed.start, zeroed.end - zeroed.start);
+        world.check_space();
+    }
+}

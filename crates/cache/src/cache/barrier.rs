@@ -170,7 +170,7 @@ impl Cache {
             (Step::RecordBack, _) if durable => self.say(Step::SayOff, Mark::Off),
             (Step::ForgetClean, Task::Zero(..)) if durable => self.zero_backing(),
             (Step::ForgetNewer, Task::Zero(..)) if durable => {
-                let range = barrier.part.clone();
+                let range = self.with_blocks_of(barrier.part.clone());
                 self.at(Step::GivingBack);
                 self.give_back(Owner::Barrier, range.start, range.end - range.start);
             }
@@ -283,6 +283,22 @@ impl Cache {
     fn part(&self) -> Range<u64> {
         let barrier = self.barrier.as_ref();
         barrier.map_or(0..0, |barrier| barrier.part.clone())
+    }
+
+    /// A range of which nothing is known, and of the blocks at its ends all, if nothing is known of the rest of them, either:
+    /// the fast device gives back whole blocks.
+    fn with_blocks_of(&self, range: Range<u64>) -> Range<u64> {
+        let knows = |first: u64| {
+            let page = self.pages.get(&(first / PAGE));
+            page.is_some_and(|page| page.knows_block((first % PAGE) as usize))
+        };
+        let (first, last) = (
+            range.start / BLOCK * BLOCK,
+            range.end.next_multiple_of(BLOCK),
+        );
+        let start = if knows(first) { range.start } else { first };
+        let end = if knows(last - BLOCK) { range.end } else { last };
+        start..end
     }
 
     fn part_is_zeroed(&mut self) {
