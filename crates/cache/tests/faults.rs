@@ -379,19 +379,20 @@ fn mend(world: &mut World) {
     world.backing.bad = 0..0;
 }
 
-/// It is tried again by itself.
+/// It is tried again by itself, each second.
 fn becomes(world: &mut World, mark: Mark) {
     let is_so = |world: &mut World| {
         let status = world.cache().status();
         status.header.is_some_and(|header| header.mark == mark) && status.trouble.is_none()
     };
-    for _ in 0..20 {
+    let until = world.now + Duration::from_secs(2);
+    while world.now < until {
         if is_so(world) {
             return;
         }
-        let next = world.cache().next_deadline().unwrap();
-        world.now = world.now.max(next);
-        world.turns(40);
+        let next = world.cache().next_deadline();
+        world.now = world.now.max(next.unwrap());
+        world.turns(8);
     }
     panic!("{:?}", world.cache().status());
 }

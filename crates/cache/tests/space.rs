@@ -9,7 +9,7 @@ use std::time::Duration;
 use ashlar_block::{BlockSize, Durability, Operation};
 use ashlar_cache::{GRANULE, HEAD_BYTES, Layout, Mark, Mode};
 
-use world::{GRANULES, Shape, World};
+use world::{Flushes, GRANULES, Shape, World};
 
 const WRITE: Operation = Operation::Write(Durability::Durable);
 
@@ -318,13 +318,13 @@ fn a_cache_that_is_full_of_what_is_newer_comes_back_to_its_size() {
 }
 
 /// One whose life before has brought in 60 blocks of which no page says so: its pool is full of them.
-fn left_behind() -> World {
+fn left_behind(from: u64) -> World {
     let mut world = World::with_room(400, 7, Shape::of(Mode::WriteAround), None);
     world.submit(Operation::Read, 300, 2);
     world.quiet();
     world.rest();
     for place in 0..60 {
-        world.submit(Operation::Read, 1000 + 4 * place, 2);
+        world.submit(Operation::Read, from + 4 * place, 2);
     }
     world.quiet();
     world.cut(Some(true));
@@ -337,7 +337,7 @@ fn left_behind() -> World {
 
 #[test]
 fn a_pool_is_not_full_of_what_a_crash_has_left_behind() {
-    let mut world = left_behind();
+    let mut world = left_behind(1000);
     world.check_space();
     // What needs room finds some.
     for place in 0..60 {
@@ -353,7 +353,7 @@ fn a_pool_is_not_full_of_what_a_crash_has_left_behind() {
 /// While hosts ask for something it takes a part of the time; and what they have in use comes later.
 #[test]
 fn space_that_was_left_behind_comes_back_beside_hosts() {
-    let mut world = left_behind();
+    let mut world = left_behind(1000);
     world.fast.room = usize::MAX;
     world.quiet();
     world.backing.hangs = true;
@@ -371,6 +371,56 @@ fn space_that_was_left_behind_comes_back_beside_hosts() {
     // Of the unit that is in use four are left.
     assert_eq!((known.len(), taken.len()), (1, 5));
     world.backing.hangs = false;
+    world.check_space();
+}
+
+/// A pool that is stopped, or has no room for its map.
+#[test]
+fn space_that_a_pool_does_not_give_back_is_left_to_sweep() {
+    let mut world = left_behind(1000);
+    world.fast.keeps_space = true;
+    world.quiet();
+    world.turns(400);
+    let left = world.cache().status().unswept_bytes;
+    assert!(left >= 60 * 8192 && world.slots()[1].len() == 61, "{left}");
+    world.fast.keeps_space = false;
+    world.check_space();
+}
+
+/// Also of the last part.
+#[test]
+fn space_is_left_to_sweep_until_it_is_back() {
+    let mut world = left_behind(8300);
+    world.quiet();
+    while world.cache().status().unswept_bytes > 0 {
+        let answers = world.fast.pending.len();
+        world.turn(answers);
+    }
+    let [known, taken] = world.slots();
+    assert_eq!(known, taken);
+}
+
+/// Each has what came in forgotten, whose space is given back, too.
+#[test]
+fn flushes_that_fail_keep_no_space_from_coming_back() {
+    let mut world = left_behind(8300);
+    world.fast.room = usize::MAX;
+    world.tolerates = true;
+    world.quiet();
+    world.backing.flushes = Flushes::Fail;
+    for turn in 0.. {
+        world.submit(Operation::Read, 2000 + turn % 1500 * 4, 2);
+        world.submit(Operation::Write(Durability::Cached), 1000, 1);
+        world.submit(Operation::Flush, 0, 0);
+        world.turn(8);
+        if world.fast.taken.range(4150..GRANULES / 2).next().is_none() {
+            break;
+        }
+        assert!(turn < 2000, "{}", world.cache().status().unswept_bytes);
+    }
+    let failed = world.failed.len();
+    assert!(failed > 5, "{failed}");
+    world.backing.flushes = Flushes::Served;
     world.check_space();
 }
 

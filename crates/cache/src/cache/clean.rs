@@ -483,7 +483,7 @@ impl Cache {
         self.cached -= forgotten;
         if forgotten > 0 || self.is_filling() {
             // What is on its way here is not known when it has come, either.
-            self.begin_sweeping();
+            self.sweep_again();
         }
     }
 }

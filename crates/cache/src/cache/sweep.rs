@@ -4,7 +4,8 @@
 //! After a cache was taken up, blocks of which nothing is known are given back, from the first to the last, a part at a time.
 //! The fast device is not asked what it has: giving back what is not there changes nothing, and costs it a look. A part has
 //! its units alone, as what is put there has: so nothing of it is on its way there, and no page is about to forget it. It
-//! waits for no unit, for hosts would wait behind it: one that is in use comes later.
+//! waits for no unit, for hosts would wait behind it: one that is in use comes later, and so does one that the fast device
+//! has not given back.
 //!
 //! So it is done with what came in and is not known any more because a flush of the backing device has failed.
 //!
@@ -39,9 +40,12 @@ pub(super) struct Sweeping {
     /// The next granule, and the end.
     cursor: u64,
     end: u64,
-    /// Units before that which were in use.
+    /// Units before that which were in use, or did not come back.
     skipped: Vec<u64>,
-    is_under_way: bool,
+    /// Units of the part that is under way.
+    under_way: u64,
+    /// It begins anew when it has come to the end.
+    is_asked_again: bool,
     since: Moment,
     next_at: Moment,
 }
@@ -52,6 +56,8 @@ pub(super) struct Sweep {
     units: Vec<u64>,
     gaps: Vec<Range<u64>>,
     left: usize,
+    /// The fast device has not given back some of it.
+    has_failed: bool,
 }
 
 impl Sweep {
@@ -78,16 +84,19 @@ impl Sweeping {
             cursor: 0,
             end: 0,
             skipped: Vec::new(),
-            is_under_way: false,
+            under_way: 0,
+            is_asked_again: false,
             since: now,
             next_at: now,
         }
     }
 
-    /// Bytes of the device that were not looked at yet.
+    /// Bytes of the device that were not looked at yet, or did not come back.
     pub(super) fn bytes_left(&self) -> u64 {
-        let skipped = self.skipped.len() as u64 * UNIT;
-        (self.end.saturating_sub(self.cursor) + skipped) * GRANULE as u64
+        let units = self.skipped.len() as u64 + self.under_way;
+        let again = if self.is_asked_again { self.end } else { 0 };
+        let all = self.end.saturating_sub(self.cursor) + units * UNIT + again;
+        all.min(self.end) * GRANULE as u64
     }
 
     fn has_come_to_the_end(&self) -> bool {
@@ -95,7 +104,12 @@ impl Sweeping {
     }
 
     fn is_over(&self) -> bool {
-        self.has_come_to_the_end() && self.skipped.is_empty() && !self.is_under_way
+        let none_waits = self.skipped.is_empty() && !self.is_asked_again;
+        self.has_come_to_the_end() && none_waits && !self.is_under_way()
+    }
+
+    const fn is_under_way(&self) -> bool {
+        self.under_way > 0
     }
 
     fn may_skip(&self) -> bool {
@@ -104,8 +118,15 @@ impl Sweeping {
 }
 
 impl Cache {
-    /// What the life before may have left is to be given back; or what came in and is forgotten.
+    /// What came in is forgotten, and is to be given back. What is on its way to the end comes there first: a device that
+    /// fails again and again would keep it from that.
+    pub(super) fn sweep_again(&mut self) {
+        self.sweeping.is_asked_again = true;
+    }
+
+    /// What the life before may have left is to be given back.
     pub(super) fn begin_sweeping(&mut self) {
+        self.sweeping.is_asked_again = false;
         self.sweeping.cursor = 0;
         self.sweeping.skipped.clear();
         let is_left = self.sings(Defect::NothingIsSwept);
@@ -116,9 +137,12 @@ impl Cache {
     /// Begins the next part, if it is time.
     pub(super) fn sweep(&mut self) {
         let sweeping = &self.sweeping;
-        let waits = sweeping.is_under_way || self.now < sweeping.next_at;
+        let waits = sweeping.is_under_way() || self.now < sweeping.next_at;
         if sweeping.is_over() || waits || self.barrier.is_some() {
             return;
+        }
+        if sweeping.is_asked_again && sweeping.has_come_to_the_end() {
+            return self.begin_sweeping();
         }
         self.sweeping.since = self.now;
         for _ in 0..MOST_PAGES {
@@ -165,10 +189,14 @@ impl Cache {
         part
     }
 
-    /// The same of units that were in use.
+    /// The same of units that were in use, or did not come back.
     fn part_of_skipped(&mut self) -> Sweep {
         let mut part = Sweep::default();
-        for unit in std::mem::take(&mut self.sweeping.skipped) {
+        let mut skipped = std::mem::take(&mut self.sweeping.skipped);
+        // What did not come back may have been come to once more since.
+        skipped.sort_unstable();
+        skipped.dedup();
+        for unit in skipped {
             let unknown = self.unknown_in(unit);
             if unknown.is_empty() {
                 continue;
@@ -200,7 +228,7 @@ impl Cache {
         let (units, gaps) = (part.units.clone(), std::mem::take(&mut part.gaps));
         part.left = gaps.len();
         let op = self.ops.insert(Op::Sweep(part));
-        self.sweeping.is_under_way = true;
+        self.sweeping.under_way = units.len() as u64;
         if !self.sings(Defect::SweptWithoutLock) {
             // They were free a moment ago.
             for unit in units {
@@ -213,10 +241,10 @@ impl Cache {
     }
 
     pub(super) fn sweep_news(&mut self, op: usize, news: News) {
-        let (Some(Op::Sweep(part)), News::Done(..)) = (self.ops.get_mut(op), news) else {
+        let (Some(Op::Sweep(part)), News::Done(_, _, result)) = (self.ops.get_mut(op), news) else {
             return;
         };
-        // Space that does not come back now is not lost: the next life tries again.
+        part.has_failed |= result.is_err();
         part.left = part.left.saturating_sub(1);
         if part.left == 0 {
             self.end_part(op);
@@ -228,13 +256,18 @@ impl Cache {
             return;
         };
         if !self.sings(Defect::SweptWithoutLock) {
-            for unit in part.units {
+            for &unit in &part.units {
                 let next = self.locks.release(unit, Hold::Alone);
                 self.granted.extend(next);
             }
         }
-        self.sweeping.is_under_way = false;
+        self.sweeping.under_way = 0;
         self.sweep_later();
+        if part.has_failed {
+            // The fast device may be able to some time: it has no room for its map, or is stopped.
+            self.sweeping.skipped.extend(part.units);
+            self.sweeping.next_at = self.now + LONGEST_PAUSE;
+        }
     }
 
     /// The next part has its turn after a pause, unless no host is there, or the space is needed.
@@ -251,7 +284,7 @@ impl Cache {
     /// When the next part begins.
     pub(super) fn sweep_deadline(&self) -> Option<Moment> {
         let sweeping = &self.sweeping;
-        let waits = sweeping.is_under_way || self.barrier.is_some();
+        let waits = sweeping.is_under_way() || self.barrier.is_some();
         (!sweeping.is_over() && !waits).then_some(sweeping.next_at)
     }
 }

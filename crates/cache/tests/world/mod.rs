@@ -44,6 +44,8 @@ pub struct Disk {
     pub fails: bool,
     /// Writes of these fail, and are done in part.
     pub bad: Range<u64>,
+    /// It gives no space back.
+    pub keeps_space: bool,
     /// Reads of these fail.
     pub unread: Range<u64>,
     rng: Rng,
@@ -82,6 +84,7 @@ impl Disk {
             is_durable,
             fails: false,
             bad: 0..0,
+            keeps_space: false,
             unread: 0..0,
             rng: Rng::with_seed(1),
             flushes: Flushes::Served,
@@ -183,6 +186,9 @@ impl Disk {
 
     pub fn serve(&mut self, mut request: Request) -> Completion {
         if self.is_full_for(&request) {
+            return request.complete(Err(IoError::new(ErrorKind::NoSpace, "as told")));
+        }
+        if self.keeps_space && request.op == Operation::Deallocate {
             return request.complete(Err(IoError::new(ErrorKind::NoSpace, "as told")));
         }
         self.count_slots(&request);
