@@ -52,23 +52,41 @@ impl Identity {
     /// identifiers say that it is the same; requests within the old size are good as ever.
     pub fn continues(&self, old: &Self) -> bool {
         let has_grown = self.name().is_some() && self.blocks > old.blocks;
-        let like_old = Self {
-            blocks: old.blocks,
-            ..*self
-        };
-        like_old == *old && (self.blocks == old.blocks || has_grown)
+        let is_of_other_set = are_equal(self.ids.csi, old.ids.csi) == Some(false);
+        let is_shaped_alike = self.block_size == old.block_size && !is_of_other_set;
+        let is_as_large = self.blocks == old.blocks || has_grown;
+        is_shaped_alike && is_as_large && self.is_named_like(old)
+    }
+
+    /// Whether both have an identifier that is equal and none that differs, or neither has any. A target
+    /// may list more after an upgrade, or less.
+    fn is_named_like(&self, old: &Self) -> bool {
+        let (ids, old_ids) = (&self.ids, &old.ids);
+        let both = [
+            are_equal(ids.uuid, old_ids.uuid),
+            are_equal(ids.nguid, old_ids.nguid),
+            are_equal(ids.eui64, old_ids.eui64),
+        ];
+        let has_none = self.name().is_none() && old.name().is_none();
+        (has_none || both.contains(&Some(true))) && !both.contains(&Some(false))
     }
 
     /// What tells it from all others, the best that it has.
     pub fn name(&self) -> Option<String> {
+        self.names().into_iter().next()
+    }
+
+    /// All that does, the best first.
+    pub fn names(&self) -> Vec<String> {
         let hex =
             |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
-        match (self.ids.uuid, self.ids.nguid, self.ids.eui64) {
-            (Some(uuid), ..) => Some(format!("uuid {}", uuid::Uuid::from_bytes(uuid))),
-            (None, Some(nguid), _) => Some(format!("nguid {}", hex(&nguid))),
-            (None, None, Some(eui64)) => Some(format!("eui64 {}", hex(&eui64))),
-            (None, None, None) => None,
-        }
+        let uuid = self.ids.uuid.map(uuid::Uuid::from_bytes);
+        let names = [
+            uuid.map(|uuid| format!("uuid {uuid}")),
+            self.ids.nguid.map(|nguid| format!("nguid {}", hex(&nguid))),
+            self.ids.eui64.map(|eui64| format!("eui64 {}", hex(&eui64))),
+        ];
+        names.into_iter().flatten().collect()
     }
 
     /// Adds what the Namespace Identification Descriptor list has.
@@ -81,6 +99,11 @@ impl Identity {
             csi: listed.csi,
         };
     }
+}
+
+/// Whether what both have is equal.
+fn are_equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<bool> {
+    Some(one? == other?)
 }
 
 /// An identifier of zeroes is none: it would be that of many namespaces.
@@ -295,5 +318,31 @@ mod tests {
         identity.take_descriptors(&listed.to_page());
         let name = identity.name();
         assert_eq!(name.as_deref(), Some("eui64 0707070707070707"));
+    }
+
+    #[test]
+    fn a_namespace_goes_on_by_any_identifier_and_by_none_that_differs() {
+        let with = |uuid: u8, nguid: u8| {
+            let mut identity = shape(|_| ()).expect("usable").identity;
+            identity.ids.uuid = (uuid > 0).then_some([uuid; 16]);
+            identity.ids.nguid = (nguid > 0).then_some([nguid; 16]);
+            identity
+        };
+        let goes_on =
+            |old: (u8, u8), new: (u8, u8)| with(new.0, new.1).continues(&with(old.0, old.1));
+        // A target that lists a UUID, too, from now on; and one that does not any more.
+        assert!(goes_on((0, 2), (1, 2)) && goes_on((1, 2), (0, 2)));
+        assert!(goes_on((0, 0), (0, 0)));
+        for (old, new) in [
+            ((1, 2), (1, 3)),
+            ((1, 2), (3, 2)),
+            ((1, 0), (0, 2)),
+            ((0, 0), (1, 2)),
+        ] {
+            assert!(!goes_on(old, new), "{old:?} {new:?}");
+        }
+        let names = with(1, 2).names().join(", ");
+        let uuid = "uuid 01010101-0101-0101-0101-010101010101";
+        assert_eq!(names, format!("{uuid}, nguid {}", "02".repeat(16)));
     }
 }

@@ -11,7 +11,7 @@ use super::device::RemoteDevice;
 use super::record::Record;
 use super::watch::PathBoard;
 use crate::config::Config;
-use crate::controller::NamespaceFacts;
+use crate::controller::{Identity, NamespaceFacts};
 use crate::reconnect::Unflushed;
 
 /// How long a path has to answer while there are others to be tried.
@@ -120,10 +120,22 @@ impl Opener for Remote {
     }
 
     fn names(&self) -> Vec<String> {
-        let name = self.facts.identity.name();
-        let name = name.map(|name| format!("namespace {name} of {}", self.config.nqn));
-        name.into_iter().collect()
+        names_of(&self.facts.identity, &self.config.nqn)
     }
+}
+
+/// All that names a namespace in all the world. A UUID does whatever its subsystem is called; of the others some
+/// targets give each of their subsystems the same.
+fn names_of(identity: &Identity, nqn: &str) -> Vec<String> {
+    let names = identity.names();
+    if names.is_empty() {
+        return names;
+    }
+    let names = names.join(", ");
+    vec![match identity.ids.uuid {
+        Some(_) => format!("namespace {names}"),
+        None => format!("namespace {names} of {nqn}"),
+    }]
 }
 
 /// Learns the namespace's shape by the first path that leads to it. Of several, one whose target is stopped or
@@ -170,4 +182,33 @@ pub(super) fn resolve(address: &str) -> Result<SocketAddr, IoError> {
         .to_socket_addrs()
         .map_err(|error| failed(error.to_string()))?;
     found.next().ok_or_else(|| failed("no such address".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_block::BlockSize;
+    use ashlar_nvme::identify::NamespaceIdentity;
+
+    use super::*;
+
+    #[test]
+    fn a_uuid_names_a_namespace_whatever_its_subsystem_is_called() {
+        let named = |uuid: Option<[u8; 16]>| {
+            let ids = NamespaceIdentity {
+                uuid,
+                eui64: Some([7; 8]),
+                ..NamespaceIdentity::default()
+            };
+            let identity = Identity {
+                ids,
+                blocks: 1,
+                block_size: BlockSize::B4096,
+            };
+            names_of(&identity, "nqn.a").join("; ")
+        };
+        assert_eq!(named(None), "namespace eui64 0707070707070707 of nqn.a");
+        let uuid = "uuid 05050505-0505-0505-0505-050505050505";
+        let both = format!("namespace {uuid}, eui64 0707070707070707");
+        assert_eq!(named(Some([5; 16])), both);
+    }
 }
