@@ -13,7 +13,7 @@ use crate::error::AttachError;
 use crate::paths::{PathStatus, Paths};
 
 const SOCKET: &str = "server.sock";
-/// A stopped server does not answer, and nobody waits for it long.
+/// The wait for a status is short: a stopped server does not answer.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Longer than any answer.
 const LONGEST: u64 = 64 << 10;
@@ -62,7 +62,7 @@ pub(crate) fn answer(
 }
 
 fn tell(mut stream: UnixStream, answer: &Answer) {
-    // Whoever asked may be gone.
+    // The client that asked may be gone.
     let _ = stream.set_write_timeout(Some(STATUS_TIMEOUT));
     if let Ok(text) = serde_json::to_vec(answer) {
         let _ = stream.write_all(&text);

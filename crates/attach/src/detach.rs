@@ -42,7 +42,7 @@ pub struct DetachOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
     No,
-    /// Whoever uses it gets errors; what was not written back is lost.
+    /// Its users get errors; what was not written back is lost.
     Yes,
 }
 
@@ -325,7 +325,7 @@ impl Clearing<'_> {
         }
     }
 
-    /// Nobody waits for the volume any more, then the mount goes.
+    /// Ends all I/O that waits for the volume, with errors; then the mount goes.
     fn tear(&mut self, point: &Path, why: &AttachError) -> Result<(), AttachError> {
         let users = users::of(point);
         self.notes.push(match users.is_empty() {
@@ -372,7 +372,7 @@ impl Clearing<'_> {
                 server.ends_within(END);
             }
         }
-        // Somebody else may hold the connection; this ends it even so. It stays mounted while in use.
+        // Another process may hold the connection; this ends it even so. It stays mounted while in use.
         let _ = mounts::unmount_fuse(&self.folder.file(), true);
     }
 

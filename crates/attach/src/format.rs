@@ -163,7 +163,7 @@ fn all_of(device: &Path, until: Instant) -> io::Result<Option<String>> {
         }
         if Instant::now() > until {
             return Ok(Some(format!(
-                "what nobody knows: nothing was found in its first {at} bytes, and to read the rest takes too long"
+                "something unknown: nothing was found in its first {at} bytes, and to read the rest takes too long"
             )));
         }
         if let Some(inside) = buffer[..length].iter().position(|&byte| byte != 0) {

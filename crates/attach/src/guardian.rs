@@ -1,6 +1,6 @@
 //! The guardian: holds the connection to the kernel, so that a server may die.
 //!
-//! A FUSE file system lives as long as somebody has its /dev/fuse open. The guardian opens it, mounts,
+//! A FUSE file system lives as long as a process has its /dev/fuse open. The guardian opens it, mounts,
 //! and gives it to the server, which it starts again whenever it dies; the kernel sends again what the
 //! dead one has read and not answered. It does nothing else, so there is little in it that could fail.
 //!
@@ -45,7 +45,7 @@ const SAVE_PAUSE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a daemon is back. That costs a system call or two.
 const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 
-/// Says on standard output that the process is ready for whoever waits for that, which may be nobody.
+/// Says on standard output that the process is ready. The process that started it need not read that.
 pub fn announce() {
     use std::io::Write;
     let mut out = io::stdout().lock();
@@ -84,13 +84,13 @@ pub fn guard(folder: &Folder, server: impl Fn(bool) -> Command) -> Result<(), At
         None => guardian.run(),
     };
     if result.is_err() {
-        // Whoever waits for a server gets an error instead.
+        // I/O that waits for a server gets an error instead.
         let _ = mounts::unmount_fuse(&folder.file(), true);
     }
     result
 }
 
-/// A server that is killed because memory is short makes everybody wait who could free some.
+/// A server that is killed because memory is short blocks the processes that could free some.
 fn protect_from_memory_pressure() {
     // Only a wish: a container may forbid it.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
@@ -413,7 +413,7 @@ fn first_line(from: impl io::Read + Send + 'static) -> Receiver<String> {
     std::thread::spawn(move || {
         let mut line = String::new();
         if BufReader::new(from).read_line(&mut line).is_ok() {
-            // Nobody may be waiting any more.
+            // The waiting thread may have given up.
             let _ = say.send(line);
         }
     });

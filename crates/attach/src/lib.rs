@@ -32,15 +32,15 @@
 //!
 //! # What it survives
 //!
-//! kill -9 of the server or the daemon at any moment, of the guardian (nobody then replaces a server), of both (all
-//! I/O fails, `detach --force` clears up); a server that was stopped; and, as far as the device does,
-//! a target that restarts.
+//! kill -9 of the server or the daemon at any moment, of the guardian (a server that dies is not replaced
+//! then), of both (all I/O fails, `detach --force` clears up); a server that was stopped; and, as far as the
+//! device does, a target that restarts.
 //!
 //! # Deliberately not here
 //!
 //! Which device it is: server and local session are handed an [`Opener`](ashlar_reactor::Opener), of our initiator or
-//! of a volume. Who may attach, and which core it is: whoever has the volumes is asked
-//! ([`Owner`](local::Owner)).
+//! of a volume. Who may attach, and which core it is: that is asked of the
+//! volumes' [`Owner`](local::Owner).
 
 // A line in the log is a `notice`, which cannot panic.
 #![warn(clippy::print_stderr)]

@@ -21,7 +21,7 @@ pub enum Condition {
     Attaching,
     /// It is mounted and served.
     Attached,
-    /// It is served, but nobody would start another server.
+    /// It is served, but without a guardian, which would start another server.
     Unguarded,
     /// The server is stopped by a signal: I/O waits.
     Stopped,

@@ -240,7 +240,7 @@ pub(crate) fn delete(controller: &Controller, limit: Duration) -> Result<(), Att
     let (say, said) = channel();
     // The write ends when the controller is gone, which a target that does not answer may delay.
     std::thread::spawn(move || {
-        // Nobody may be waiting any more.
+        // The waiting thread may have given up.
         let _ = say.send(fs::write(path, "1"));
     });
     let until = Instant::now() + limit;

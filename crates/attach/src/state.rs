@@ -18,7 +18,7 @@ use crate::system::connections::FuseConnection;
 use crate::system::loops;
 use crate::system::process::Process;
 
-/// Where attachments are remembered unless somebody says otherwise.
+/// Where attachments are remembered by default.
 pub const DEFAULT_FOLDER: &str = "/run/ashlar/attach";
 
 const STATE: &str = "state.json";

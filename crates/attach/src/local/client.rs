@@ -12,9 +12,9 @@ use super::{Over, Refusal, Wish};
 use crate::counters::Tallies;
 use crate::system::process::Process;
 
-/// A daemon that is stopped does not answer; nobody waits long for what only informs.
+/// For an answer that only informs. A stopped daemon does not answer.
 const TALLY_TIMEOUT: Duration = Duration::from_millis(500);
-/// Where a decision hangs on the answer.
+/// For an answer on which a decision depends.
 const DECISION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A daemon that was given an attachment to serve.
@@ -49,7 +49,7 @@ impl Connection {
     /// Gives the daemon that listens at `socket` the attachment to serve. Its answer is yet to come.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// No daemon listens there.
     pub(crate) fn give(socket: &Path, wish: &Wish, fuse: BorrowedFd<'_>) -> io::Result<Self> {
         let mut stream = connect(socket, DECISION_TIMEOUT)?;
         say(&mut stream, &Ask::Serve(wish.clone()), Some(fuse))?;

@@ -12,14 +12,14 @@ use super::{Over, Refusal, Session, Wish};
 use crate::counters::Tallies;
 use crate::system::memory;
 
-/// How long whoever connects may take to say what it wants, and to take an answer.
+/// How long a client may take to send its request, and to take the answer.
 const TALK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most connections at a time.
 const CONNECTIONS: usize = 256;
 /// How long the listener rests after an error such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Whoever has volumes, and cores to serve them on. Called from several threads, never from a core's.
+/// What has volumes, and cores to serve them on. Called from several threads, never from a core's.
 pub trait Owner: Send + Sync + 'static {
     /// Whether a wish would be met.
     ///
@@ -51,8 +51,8 @@ impl Listener {
         Self { owner }
     }
 
-    /// Serves whoever connects to a socket that only those can open who may attach, each in a thread of its
-    /// own. Does not return.
+    /// Serves each connection to `socket` in a thread of its own. Only processes that may attach can open
+    /// the socket. Does not return.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -131,7 +131,7 @@ fn serve(
         return say(&mut stream, &Answer::No(refusal), None);
     }
     stream.set_read_timeout(None)?;
-    // A guardian that is gone changes nothing for whoever uses the volume.
+    // A guardian that is gone changes nothing for the users of the volume.
     let _ = say(&mut stream, &Answer::Yes, None);
     while session.over().is_none() {
         match lines.next(&stream) {

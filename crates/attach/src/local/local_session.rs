@@ -13,7 +13,7 @@ use crate::system::memory::join_io_path;
 const POOL_BYTES: usize = 128 << 20;
 
 /// An attachment on the core of its volume: reads the kernel's messages, submits, replies. It never blocks;
-/// whoever has the core polls it in every turn.
+/// the core's reactor polls it in every turn.
 pub struct LocalSession {
     carrier: Carrier,
     session: Arc<Session>,

@@ -43,7 +43,7 @@ pub struct Wish {
 pub struct Refusal {
     /// In a sentence.
     pub why: String,
-    /// It may be met later, without anybody changing what was decided.
+    /// It may be met later, although no setting changes.
     pub may_change: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Refusal {
 pub enum Over {
     /// It was unmounted, or its connection to the kernel has ended.
     Unmounted,
-    /// For now; this is why. I/O waits for whoever serves it next.
+    /// For now; this is why. I/O waits until it is served again.
     ForNow(String),
     /// For good; this is why. I/O is to fail.
     ForGood(String),

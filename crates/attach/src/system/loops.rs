@@ -71,7 +71,7 @@ pub(crate) fn find(file: &Path) -> Option<PathBuf> {
 }
 
 /// Whether flushes are sent to the device. It must be said each time, and again when the device is let go:
-/// the kernel keeps it for whoever has the same device next.
+/// the kernel keeps it for the next user of the same device.
 ///
 /// # Errors
 /// Environment.

@@ -1,4 +1,4 @@
-//! Memory for whoever serves a file system: what it needs must not wait for dirty pages that it would have to
+//! Memory of a process that serves a file system: what it needs must not wait for dirty pages that it would have to
 //! write itself.
 
 use rustix::mm::{MlockAllFlags, mlockall};

@@ -134,7 +134,7 @@ pub(crate) fn unmount_lazily(point: &Path) -> rustix::io::Result<()> {
     unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
 }
 
-/// Unmounts a FUSE file; `force` first ends its connection, so that nobody waits for it any more.
+/// Unmounts a FUSE file; `force` first ends its connection, so that what waits for it gets errors.
 pub(crate) fn unmount_fuse(point: &Path, force: bool) -> rustix::io::Result<()> {
     let flags = match force {
         true => UnmountFlags::FORCE | UnmountFlags::NOFOLLOW,

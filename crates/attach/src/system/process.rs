@@ -1,4 +1,4 @@
-//! Processes that outlive whoever started them: named so that another one with the same number is not
+//! Processes that outlive their parents: named so that another one with the same number is not
 //! taken for them.
 
 use std::fs;

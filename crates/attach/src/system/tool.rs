@@ -149,7 +149,7 @@ fn shortened(complaint: &str) -> String {
     words.join(" ")
 }
 
-/// Reads in a thread: a child that nobody reads from would wait.
+/// Reads in a thread: a child whose output is not read would wait.
 fn collect(from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();

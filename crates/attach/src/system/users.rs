@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_a_file_open_is_found() {
+    fn a_process_with_an_open_file_is_found() {
         let dir = tempfile::tempdir().expect("a folder");
         let point = dir.path().canonicalize().expect("it is there");
         assert_eq!(of(&point), []);

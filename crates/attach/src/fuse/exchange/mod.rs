@@ -1,5 +1,5 @@
 //! Requests of the kernel on one side, requests to a block device on the other, and the replies between
-//! them. No I/O: whoever drives it carries messages, requests and completions.
+//! them. No I/O: the caller carries messages, requests and completions.
 
 #[cfg(test)]
 mod tests;
