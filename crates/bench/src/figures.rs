@@ -44,7 +44,7 @@ pub(crate) struct Round {
     pub(crate) cpu_pct: f64,
     /// Commands for each second of the server's processor time.
     pub(crate) iops_per_cpu_s: f64,
-    /// Processor time of anybody else on this machine, in percent of one core, in ticks of 10 ms.
+    /// Processor time of all other processes on this machine, in percent of one core, in ticks of 10 ms.
     pub(crate) others_pct: f64,
 }
 

@@ -58,7 +58,7 @@ fn a_child_dies_with_its_parent() {
     wait_until(|| is("sleep"));
     shell.kill().unwrap();
     shell.wait().unwrap();
-    // Gone, or dead and waiting for whoever adopts orphans here.
+    // Gone, or dead and waiting for the process that adopts orphans here.
     wait_until(|| {
         let status = std::fs::read_to_string(format!("/proc/{child}/status"));
         status.map_or(true, |status| status.contains("State:\tZ"))
@@ -66,7 +66,7 @@ fn a_child_dies_with_its_parent() {
 }
 
 #[test]
-fn a_child_of_somebody_else_does_not_start() {
+fn a_child_of_another_parent_does_not_start() {
     let (three, text) = code(&["spawn", "--parent", "1", "--", "/bin/true"]);
     assert_eq!(three, 3);
     assert!(text.contains("the parent has ended"), "{text}");

@@ -87,7 +87,7 @@ fn a_target_is_filled_and_loaded_in_every_way() {
 #[test]
 fn a_wrong_name_is_an_error() {
     let server = target();
-    let refused = Host::connect(server.address(), "nqn.2026-11.io.ashlar:nobody", 0, None);
+    let refused = Host::connect(server.address(), "nqn.2026-11.io.ashlar:unknown", 0, None);
     let text = refused.err().unwrap().to_string();
     assert!(text.starts_with("Connect: "), "{text}");
     server.stopper()();
