@@ -312,7 +312,7 @@ impl IoBuffer {
 impl Drop for IoBuffer {
     fn drop(&mut self) {
         let owners = self.owners();
-        // The sole owner needs no read-modify-write: nobody else can add an owner.
+        // The sole owner needs no read-modify-write: no other thread can add an owner.
         let last =
             owners.load(Ordering::Acquire) == 1 || owners.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {

@@ -20,7 +20,7 @@
 //!   turn the owner polls at least once before it sleeps. There is no task, waker or allocation a
 //!   command.
 //! * **Buffers.** A request owns its [`IoBuffer`] until its completion gives it back, so a device
-//!   (or the kernel behind it) can never write into memory that somebody else has reused.
+//!   (or the kernel behind it) can never write into memory that has been reused.
 //!   There is no cancellation: a submitted request always completes, once.
 //! * **Ordering.** None between requests in flight together, even overlapping ones: an
 //!   overlapping read may return either content, overlapping writes may land in either order, block
