@@ -44,7 +44,7 @@ impl Locks {
         self.0.get(&unit).is_none_or(|lock| !lock.writer)
     }
 
-    /// Whether no one holds the unit or waits for it.
+    /// Whether no command holds the unit or waits for it.
     pub(crate) fn is_free(&self, unit: u64) -> bool {
         !self.0.contains_key(&unit)
     }

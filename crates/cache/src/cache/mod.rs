@@ -252,7 +252,7 @@ struct Counters {
     backing_errors: u64,
 }
 
-/// How long a cache that nobody uses waits until it writes back.
+/// How long a cache without commands waits until it writes back.
 const IDLE: Duration = Duration::from_secs(2);
 
 impl Cache {
