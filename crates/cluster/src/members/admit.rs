@@ -51,7 +51,7 @@ pub(crate) async fn take(shared: &Arc<Shared>, request: Request) -> Answer {
             tracing::info!("{name:?} has joined the cluster, version {version}");
             Answer::Welcome(Box::new(welcome))
         }
-        // Anyone can say anything, as often as they like: that fills no log.
+        // Any machine can ask, as often as it likes: that must not fill the log.
         Err(problem) if problem.kind == Kind::Unauthorized => {
             tracing::debug!("{name:?} wanted to join the cluster, and has no token: {problem}");
             Answer::Problem(problem)

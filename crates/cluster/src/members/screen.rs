@@ -1,4 +1,4 @@
-//! What a machine that asks to be let in has shown, before anything is done for it: anyone can ask.
+//! What a machine that asks to be let in must show before anything is done for it: any machine can ask.
 
 use std::time::Duration;
 

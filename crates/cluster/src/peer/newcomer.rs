@@ -18,7 +18,7 @@ use crate::trust::Line;
 pub(crate) const JOIN_MAGIC: [u8; PREFIX_BYTES] = *b"ASHJ\x01\0\0\0";
 /// Bytes of an answer, at most: it names all nodes.
 pub(crate) const LONGEST_ANSWER: usize = 256 << 10;
-/// Bytes of a request, at most. Anyone can send one.
+/// Bytes of a request, at most. Any machine can send one.
 const LONGEST_REQUEST: usize = 8 << 10;
 /// How long a request may take to arrive, or an answer to leave.
 const TRANSFER: Duration = Duration::from_secs(5);

@@ -120,7 +120,7 @@ fn one_that_waits_in_vain_goes_on_alone_before_its_former_owner_takes_it_back() 
         let (reply, took) = rig.swap(AT_ONCE, change(A, 0, 5)).await;
         assert_eq!(reply, Reply::Swapped(Revision(1)));
         assert!(took >= WAIT && took < 2 * WAIT, "{took:?}");
-        // The other one has no one to wait for then.
+        // The other node has no peer to wait for then.
         let (reply, took) = rig.swap(AT_ONCE, change(B, 0, 9)).await;
         assert_eq!(reply, Reply::Swapped(Revision(2)));
         assert!(took < WAIT, "{took:?}");

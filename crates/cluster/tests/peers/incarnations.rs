@@ -20,9 +20,9 @@ fn each_start_has_an_incarnation_of_its_own() {
     let a = Cluster::start_as(config.clone(), "a", &remembered).expect("again");
     assert_eq!(a.incarnation(), Incarnation(2), "the double took none");
     assert_eq!(start(&config, "b").incarnation(), Incarnation(1));
-    let nobody = Cluster::start(config, "c").err().expect("not there");
-    assert_eq!(nobody.kind, Kind::Usage);
-    assert!(nobody.message.contains("a, b"), "{nobody}");
+    let unknown = Cluster::start(config, "c").err().expect("not there");
+    assert_eq!(unknown.kind, Kind::Usage);
+    assert!(unknown.message.contains("a, b"), "{unknown}");
 }
 
 #[test]

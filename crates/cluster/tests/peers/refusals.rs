@@ -118,7 +118,7 @@ fn serving() -> (ClusterConfig, Cluster, Cluster) {
 }
 
 #[test]
-fn strangers_get_nothing_and_stop_nobody() {
+fn strangers_get_nothing_and_stop_no_node() {
     let (config, a, b) = serving();
     let at = config.nodes[1].replication;
     assert_eq!(
