@@ -25,7 +25,7 @@ impl OwnFolder {
             let path = base.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match std::fs::create_dir(&path) {
                 Ok(()) => {
-                    // A server that runs as somebody else must get in.
+                    // A server that runs as another user must get in.
                     let open = std::fs::Permissions::from_mode(0o755);
                     std::fs::set_permissions(&path, open).map_err(refuse)?;
                     return Ok(Self(path));

@@ -32,8 +32,8 @@
 //!
 //! # Deliberately not here
 //!
-//! Opening files, sockets or servers ([`Stacks`], [`Services`] are implemented by whoever
-//! assembles stacks), and any clock but the worker's: [`simulated`] devices with virtual time run
+//! Opening files, sockets or servers ([`Stacks`], [`Services`] are implemented by the room
+//! that assembles stacks), and any clock but the worker's: [`simulated`] devices with virtual time run
 //! the same code.
 
 mod access;

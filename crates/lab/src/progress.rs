@@ -106,7 +106,7 @@ impl Progress {
     /// Asked by whatever may take long, between things that belong together.
     ///
     /// # Errors
-    /// Somebody wants it to end.
+    /// It was interrupted.
     pub fn go_on(&self) -> Result<(), LabError> {
         let stop = self.stop.as_ref();
         if stop.is_some_and(|stop| stop.load(Ordering::SeqCst)) {

@@ -1,4 +1,4 @@
-//! What the lab asks of whoever assembles stacks and runs event loops. The lab itself opens no
+//! What the lab asks of the room that assembles stacks and runs event loops. The lab itself opens no
 //! device, file or socket for I/O; it drives what these traits hand it.
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::result::Capacity;
 use crate::{LabError, Pool};
 
-/// Opens what `--on` names. Implemented by whoever assembles stacks.
+/// Opens what `--on` names. Implemented by the room that assembles stacks.
 pub trait Stacks: Send + Sync {
     /// Looks at (and, for a file that does not exist, makes) what `spec` names. Called once a
     /// configuration, before anything is opened. Refuses what cannot be used with an error that

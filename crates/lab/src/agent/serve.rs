@@ -79,7 +79,7 @@ struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    /// Does one thing. What fails is told; an error means that there is no one left to tell.
+    /// Does one thing. What fails is sent to the coordinator; an error means that the coordinator is gone.
     fn answer(&mut self, ask: Ask) -> Result<(), LabError> {
         let done = match ask {
             Ask::Hello { protocol } => hello(&protocol),
@@ -186,7 +186,7 @@ impl Agent<'_> {
         let (tell_ready, ready) = channel();
         let (tell_go, go) = channel();
         let mut begin = move || {
-            // With nobody to hear it, nothing begins.
+            // If the receiver is gone, nothing begins.
             let _ = tell_ready.send(());
             go.recv().unwrap_or(false)
         };

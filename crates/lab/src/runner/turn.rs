@@ -76,7 +76,7 @@ impl Workload for Run<'_> {
         let outcome = match self.load(setup, &jobs) {
             Ok(outcome) => outcome,
             // Once something has been measured, a configuration that no longer opens ends its
-            // own figures, not everybody's.
+            // own figures, not those of all.
             Err(error)
                 if !self.details.is_empty()
                     && error.exit_code() == 3

@@ -329,8 +329,8 @@ fn claims_stand_beside_the_first_configuration() {
     }
     for wrong in [
         "'one'\nfigure = 'iops'",
-        "'nobody'\nfigure = 'stalled'",
-        "'two'\nrole = 'nobody'\nfigure = 'iops'",
+        "'unknown'\nfigure = 'stalled'",
+        "'two'\nrole = 'unknown'\nfigure = 'iops'",
     ] {
         let file = ScenarioFile::parse(&text(wrong)).expect("parses");
         let error = file.plan().expect_err("refused");

@@ -285,7 +285,7 @@ impl<'a> Load<'a> {
             return Ok(());
         };
         while let Some(slot) = self.free.pop() {
-            // A flush is nobody's arrival.
+            // A flush uses up no arrival.
             if self.owes_flush() {
                 self.start(slot, now)?;
                 continue;
