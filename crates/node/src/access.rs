@@ -15,7 +15,7 @@ const ANY: &str = "*";
 /// Hosts that are out stay known, so that no node lets them in again: the last so many.
 const MOST_OUT: usize = 256;
 
-/// Who may connect to a volume. A volume that is not listed admits nobody.
+/// Who may connect to a volume. A volume that is not listed admits no host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeAccess {

@@ -4,7 +4,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Tells the daemon that one of its parts has died. Whoever runs a part holds a copy.
+/// Tells the daemon that one of its parts has died. What runs a part holds a copy.
 #[derive(Clone, Debug)]
 pub struct Alarm(UnboundedSender<String>);
 
@@ -17,7 +17,7 @@ impl Alarm {
 
     /// Says what has died, and why. The daemon ends, in order, with exit code 1.
     pub fn raise(&self, what: impl Into<String>) {
-        // Nobody listens any more only when the daemon ends already.
+        // The receiver is gone only when the daemon ends already.
         let _ = self.0.send(what.into());
     }
 

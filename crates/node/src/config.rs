@@ -36,7 +36,7 @@ pub struct Config {
     #[serde(default, deserialize_with = "read_spin")]
     spin: Option<Spin>,
     /// Seconds after the loss of a drive at which copies of what it held are made on the others, unless
-    /// somebody says so before; see [`Config::repair_after`].
+    /// an operator starts that before; see [`Config::repair_after`].
     repair_after_seconds: Option<u64>,
     /// Seconds that a drive may take for a request; see [`Config::drive_timeout`].
     drive_timeout_seconds: Option<u64>,

@@ -161,7 +161,7 @@ impl Daemon {
         &self.config
     }
 
-    /// Listens where attachments are taken, for whoever serves them: as private as the API's socket.
+    /// Listens where attachments are taken; the caller serves them. As private as the API's socket.
     ///
     /// # Errors
     /// Conflict: something else has the name. Environment: the rest.
@@ -251,7 +251,7 @@ impl Running {
             .calls()
             .call(|control| Ok(control.address()))
             .await?;
-        // Nobody is told to come to a daemon that is dying already.
+        // A daemon that is dying already does not say that it is ready.
         if let Ok(why) = self.heard.try_recv() {
             return Err(ControlError::internal(why));
         }
@@ -262,7 +262,7 @@ impl Running {
             api,
         })?;
         let result = self.wait(&mut tasks).await;
-        // Nobody listens when both tasks have died.
+        // There is no receiver when both tasks have died.
         let _ = stop.send(true);
         while tasks.join_next().await.is_some() {}
         result

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::files::{PRIVATE, failed};
 use crate::model::ControlError;
 
-/// Beside the API's socket, for whoever knows that one.
+/// Beside the API's socket: a program that knows that one finds this one.
 pub const ATTACH_SOCKET: &str = "attach.sock";
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -17,7 +17,7 @@
 //!
 //! 1. One daemon a directory: the lock is taken before anything else is looked at, and `ready` is
 //!    said only when everything listens.
-//! 2. Nobody without the socket's file permission or the token reaches a [`Control`].
+//! 2. No client without the socket's file permission or the token reaches a [`Control`].
 //! 3. A file of the directory is replaced as a whole, durably, or not at all; one that is damaged
 //!    is never overwritten.
 //! 4. A request reaches [`Control`] only if it makes sense by itself, and is carried out to its end

@@ -42,7 +42,7 @@ pub struct DriveEntry {
     /// Its class, if it was ever here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<DriveClass>,
-    /// An operator has had it removed or replaced: once nothing is on it, it is nobody's concern.
+    /// An operator has had it removed or replaced: once nothing is on it, it is not shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
 }

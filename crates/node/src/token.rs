@@ -43,7 +43,7 @@ impl Token {
         Self::read(path)
     }
 
-    /// The token in a file that somebody else made.
+    /// The token in a file that exists.
     ///
     /// # Errors
     /// Environment: the file cannot be read, or holds no token.
@@ -62,7 +62,7 @@ impl Token {
         Ok(Self(token.into()))
     }
 
-    /// Whether somebody has said this token. Takes the same time wherever they differ.
+    /// Whether a client has sent this token. Takes the same time wherever they differ.
     pub fn is(&self, said: &str) -> bool {
         self.0.as_bytes().ct_eq(said.as_bytes()).into()
     }

@@ -27,11 +27,11 @@ impl ApiSocket {
     /// Listens at `path`. What a daemon that is dead has left there is replaced.
     ///
     /// # Errors
-    /// Conflict: somebody listens there, or something else has the name. Environment: the rest.
+    /// Conflict: another process listens there, or something else has the name. Environment: the rest.
     pub(crate) fn listen(path: &Path) -> Result<(Self, UnixListener), ControlError> {
         refuse_if_taken(path)?;
         let cannot = |error| failed(path, "cannot be listened on", &error);
-        // Under another name until its mode is right: between `bind` and `chmod` anybody could
+        // Under another name until its mode is right: between `bind` and `chmod` every user could
         // connect.
         let beside = path.with_extension("new");
         match remove_file(&beside) {

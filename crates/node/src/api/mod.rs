@@ -109,7 +109,7 @@ impl Context {
 #[openapi(
     info(
         title = "Ashlar",
-        description = "Pools and volumes of one node. Over the unix socket whoever may open it is let in; \
+        description = "Pools and volumes of one node. Over the unix socket every process that may open it is let in; \
                        over TCP every request carries the token. Errors are JSON: \
                        `{\"error\":{\"kind\",\"message\"}}`.",
     ),

@@ -1,4 +1,4 @@
-//! What all handlers share: errors as JSON, and requests that are checked before anybody sees them.
+//! What all handlers share: errors as JSON, and requests that are checked before they are carried out.
 
 use std::error::Error;
 use std::time::Duration;

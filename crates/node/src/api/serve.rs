@@ -84,7 +84,7 @@ where
         tokio::task::yield_now().await;
     }
     drop(listener);
-    // Whoever does not take its answer in time does not get it.
+    // A client that does not take its answer in time does not get it.
     let _ = tokio::time::timeout(FAREWELL, graceful.shutdown()).await;
     Ok(())
 }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_push_out_their_own_and_nobody_who_was_let_in() {
+    async fn strangers_push_out_their_own_and_no_visitor_who_was_let_in() {
         let visitors = Visitors::new();
         let known = visitors.enter(remote("10.0.0.1"));
         known.let_in().await;

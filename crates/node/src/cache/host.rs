@@ -333,7 +333,7 @@ impl Host {
 
     fn read_mail(&mut self) {
         while let Some(mail) = self.mail.take() {
-            // Who asks may have gone: an answer that nobody takes is dropped.
+            // The sender may have gone: its answer is dropped then.
             match mail {
                 Mail::Command(port, request) => self.command(From::Remote(port), request),
                 Mail::Flush(reply) => self.begin_flush(reply),
@@ -365,7 +365,7 @@ impl Host {
 
     fn answer(&mut self) {
         for (number, result) in self.cache.take_answers() {
-            // One that a crash has interrupted ends with a number that nobody waits for.
+            // One that a crash has interrupted ends with a number that no flush waits for.
             if let Some(flush) = self.flush.take_if(|flush| flush.number == number) {
                 for reply in flush.waiting {
                     let result = match &result {

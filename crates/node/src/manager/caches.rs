@@ -35,7 +35,7 @@ const LEAST_BACKING: u64 = 1 << 20;
 const FLUSH_WAIT: Duration = Duration::from_secs(30);
 /// How long devices may take to answer what a cache that goes has asked of them.
 const REST_WAIT: Duration = Duration::from_secs(10);
-/// Share of a pool's room that a cache gets if nobody says: what it keeps of itself, and other volumes, need some.
+/// Share of a pool's room that a cache gets by default: what it keeps of itself, and other volumes, need some.
 const SHARE_OF_ROOM: f64 = 0.9;
 
 /// Opens devices by what names them, remote ones included.

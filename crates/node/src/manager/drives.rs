@@ -52,7 +52,7 @@ impl PoolManager {
         if pool.joining.is_empty() {
             return;
         }
-        // As long as it does not answer, nobody knows.
+        // As long as it does not answer, that is unknown.
         let Ok(view) = pool.link.view() else { return };
         pool.take_in(&view.status.members);
         if let Err(error) = self.remember(name, pool) {
@@ -319,7 +319,7 @@ impl LivePool {
     }
 }
 
-/// Whether a drive was removed as it was to be: nothing is on it any more, and it is nobody's concern.
+/// Whether a drive was removed as it was to be: nothing is on it any more, and it is not shown.
 pub(super) fn is_gone(pool: &LivePool, index: usize, member: &MemberStatus) -> bool {
     let removed = pool.drives.get(index).is_some_and(|drive| drive.removed);
     removed && !member.in_service && !member.holds

@@ -1,6 +1,6 @@
 //! Volumes that are used on this machine without a connection: on their pool's core, in process.
 //!
-//! To everybody else such a user is a host that is connected to the volume, and what holds for hosts holds
+//! To all others such a user is a host that is connected to the volume, and what holds for hosts holds
 //! for it: who may, what refuses while one is there, and what sends it away.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::model::{ControlError, VolumeName};
 /// How long one that is sent away may take: what its volume has is answered first.
 const DISMISSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What somebody of this machine wants to use.
+/// What a process of this machine wants to use.
 #[derive(Clone, Debug)]
 pub struct LocalWish {
     pub volume: VolumeName,
@@ -37,7 +37,7 @@ pub struct LocalWish {
 pub struct LocalRefusal {
     /// In a sentence.
     pub why: String,
-    /// It may be met later, without anybody changing what was decided.
+    /// It may be met later, although no setting changes.
     pub may_change: bool,
 }
 
@@ -66,7 +66,7 @@ pub enum Dismissal {
     ForGood(String),
 }
 
-/// Somebody of this machine who uses a volume.
+/// A user of a volume on this machine.
 pub trait LocalUser: Send + Sync {
     /// Is to end: it answers what it has taken, and takes nothing more.
     fn dismiss(&self, why: Dismissal);

@@ -330,7 +330,7 @@ impl PoolManager {
     pub(super) fn begin_scrub(&self, name: &str) -> Result<PoolStatus, ControlError> {
         let pools = self.lock();
         let pool = live(&pools, name)?;
-        // Its progress is in the status; nobody waits for the answer.
+        // Its progress is in the status; the answer is not waited for.
         drop(pool.link.begin(Manage::Scrub));
         Ok(self.pool_status(name, &pools[name]))
     }

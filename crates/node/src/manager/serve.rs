@@ -96,7 +96,7 @@ impl PoolManager {
             let link = EngineDriver::link(reactor);
             let driver = EngineDriver::settle(engine, &openers, reactor, &link)?;
             driver.borrow_mut().remember_in(memory(link.clone()));
-            let gone = |_| IoError::new(ErrorKind::Internal, "nobody waits for the pool");
+            let gone = |_| IoError::new(ErrorKind::Internal, "the pool's caller is gone");
             sender.send(link.clone()).map_err(gone)?;
             Ok(Box::new(Settled { driver, link }) as Box<dyn Resident>)
         });

@@ -536,7 +536,7 @@ fn reservations_lie_beside_the_state_and_go_with_their_volume() {
         room.manager.import_pool("tank", request)
     };
     let export = || room.manager.export_pool("tank", ExportPool::default());
-    export().expect("nobody uses it");
+    export().expect("no host uses it");
     std::fs::write(&file, "no reservations").expect("written");
     let error = import().expect_err("damaged");
     let shown = file.display().to_string();

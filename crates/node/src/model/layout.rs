@@ -56,7 +56,7 @@ impl LayoutSpec {
         }
     }
 
-    /// The grain that its volumes have if nobody says another; none if they are passed through.
+    /// The grain that its volumes have by default; none if they are passed through.
     pub fn default_grain(self) -> Option<Grain> {
         self.homes().map(Layout::default_grain)
     }

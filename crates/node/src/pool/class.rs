@@ -1,4 +1,4 @@
-//! What class a drive is that nobody has said.
+//! The class of a drive whose class was not given.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;

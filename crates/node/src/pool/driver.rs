@@ -364,7 +364,7 @@ impl EngineDriver {
                 } => drop(reply.send(self.readmit(back, &*opener))),
                 Mail::Replica { volume, mail } => self.replica_mail(volume, mail),
                 Mail::Stored(membership) => self.post(Event::Remembered(membership)),
-                // Whoever asked may have gone.
+                // The asker may have gone.
                 Mail::Look { reply } => drop(reply.send(self.view())),
             }
         }
@@ -396,7 +396,7 @@ impl EngineDriver {
                     self.drives.join(index, device);
                 }
             }
-            // Whoever asked may have gone.
+            // The asker may have gone.
             Err(error) => drop(reply.send(Err(error))),
         }
     }
@@ -485,7 +485,7 @@ impl EngineDriver {
                 self.copies.remove(&volume);
             }
             if let Some(reply) = self.waiting.try_remove(id as usize) {
-                // Whoever asked may have gone.
+                // The asker may have gone.
                 let _ = reply.send(answer);
             }
         }

@@ -72,7 +72,7 @@ fn bodies_and_heads_have_limits() {
 }
 
 #[test]
-fn what_is_no_request_harms_nobody() {
+fn what_is_no_request_does_no_harm() {
     let node = Node::start();
     for bytes in [
         &b"\0\0\0\0\r\n\r\n"[..],

@@ -38,7 +38,7 @@ fn a_volume_from_its_making_to_its_end() {
     );
     assert!(
         made.allow_hosts.is_empty() && !made.allow_any_host,
-        "nobody unless somebody says so"
+        "no host is let in by default"
     );
     assert_eq!(client.volumes().expect("a list"), [made]);
     let allowed = client.allow_hosts(&name(), &allow(&[HOST]));
@@ -116,11 +116,11 @@ fn hosts_are_let_in_and_out_one_by_one() {
     let error = client.deny_hosts(&name(), &deny(&[OTHER]));
     let error = error.expect_err("it may, as any host");
     assert_eq!(error.kind, ErrorKind::Conflict);
-    let nobody_else = DenyHosts {
+    let no_other = DenyHosts {
         any_host: true,
         ..deny(&[OTHER])
     };
-    assert_eq!(denied(&nobody_else), (texts(&[HOST]), false));
+    assert_eq!(denied(&no_other), (texts(&[HOST]), false));
     for body in [r#"{}"#, r#"{"hosts":[]}"#, r#"{"hosts":["foo"]}"#] {
         let (status, answer) = node.ask("POST", "/v1/volumes/tank/db/hosts/allow", body);
         assert_eq!(

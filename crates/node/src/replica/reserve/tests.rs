@@ -285,7 +285,7 @@ fn what_waits_when_ownership_is_lost_fails_on_this_path() {
 }
 
 #[test]
-fn a_node_that_served_before_refuses_nobody_by_what_it_knew() {
+fn a_node_that_served_before_refuses_no_host_by_what_it_knew() {
     let mut pair = Pair::new();
     for wants in [
         register(1, RegisterAction::Register),
