@@ -41,8 +41,8 @@ impl Host {
 /// Of a target without Cross-Controller Reset we only know that it accepted a new Connect. Ashlar's
 /// of earlier versions had then waited for the commands of every connection whose end it had noticed;
 /// of others, [`Replay::Reads`] at least repeats no write. A write whose outcome is unknown may still
-/// land late there, as it may if this process is restarted while the network is silent: then nobody
-/// knows which association to end.
+/// land late there, as it may if this process is restarted while the network is silent: then it is not
+/// known which association to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Replay {
     /// Reads, writes, write zeroes and deallocate.

@@ -1,4 +1,4 @@
-//! Against a target of somebody else's, whose URL stands in `ASHLAR_TEST_PEER`, for instance
+//! Against a target that is not ours, whose URL stands in `ASHLAR_TEST_PEER`, for instance
 //! `nvme-tcp://127.0.0.1:4430/nqn.2016-06.io.spdk:malloc`. Overwrites the namespace's start.
 
 mod exercise;

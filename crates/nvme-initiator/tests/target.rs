@@ -111,8 +111,8 @@ fn refusals_name_what_was_refused() {
     assert!(unknown.to_string().contains("subsystem NQN"), "{unknown}");
     let address = server.address();
     stop(server);
-    let nobody = refused(format!("nvme-tcp://{address}/{NQN}"));
-    assert!(nobody.to_string().contains("refused"), "{nobody}");
+    let closed = refused(format!("nvme-tcp://{address}/{NQN}"));
+    assert!(closed.to_string().contains("refused"), "{closed}");
     let nowhere = refused(format!("nvme-tcp://no-such-host.invalid/{NQN}"));
     assert!(
         nowhere.to_string().contains("no-such-host.invalid"),
@@ -210,7 +210,7 @@ fn an_idle_device_only_keeps_alive() {
     stop(server);
 }
 
-/// Somebody who accepts and says nothing, and somebody who says nonsense.
+/// A peer that accepts and sends nothing, and one that sends nonsense.
 #[test]
 fn silence_and_nonsense_are_named_and_bounded() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("listen");

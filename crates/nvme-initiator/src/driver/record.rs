@@ -11,7 +11,7 @@ use crate::controller::Instance;
 use crate::reconnect::{MOST_PORTALS, PathInstance};
 
 /// Instead of a name, where a path has had no association.
-const NOBODY: &str = "-";
+const NO_NAME: &str = "-";
 /// What a line has, filled up with blanks: a name, a blank, a portal.
 const LINE_BYTES: usize = Instance::TEXT_BYTES + 1 + PORTAL_BYTES;
 /// The longest name of a host, and a port.
@@ -86,7 +86,7 @@ fn format(paths: &[PathInstance]) -> io::Result<String> {
     let line = |at: usize| {
         let text = paths.get(at).map_or_else(String::new, |path| {
             let instance = path.instance;
-            let name = instance.map_or(NOBODY.to_owned(), |instance| instance.to_string());
+            let name = instance.map_or(NO_NAME.to_owned(), |instance| instance.to_string());
             let width = Instance::TEXT_BYTES;
             format!("{name:width$} {}", path.address)
         });
@@ -106,7 +106,7 @@ fn path(line: &str) -> Result<PathInstance, String> {
         .split_at_checked(Instance::TEXT_BYTES)
         .ok_or_else(unknown)?;
     let instance = match name.trim() {
-        NOBODY => None,
+        NO_NAME => None,
         named => Some(named.parse()?),
     };
     let address = Some(address.trim()).filter(|address| !address.is_empty());

@@ -188,13 +188,13 @@ fn a_target_that_ends_and_comes_back_is_a_pause() {
 fn one_portal_that_answers_is_enough_to_begin_with_and_none_is_told_of_all() {
     let device = memory();
     let a = serve(any_port(), &device, 1, AnaState::Optimized);
-    let nobody: SocketAddr = ([127, 0, 0, 1], 1).into();
-    for (first, second) in [(a.address(), nobody), (nobody, a.address())] {
+    let dead: SocketAddr = ([127, 0, 0, 1], 1).into();
+    for (first, second) in [(a.address(), dead), (dead, a.address())] {
         let remote = connect(first, second, "");
         let mut rig = Rig::new(&remote);
         rig.write(BlockRange::new(0, 1), 1, Durability::Cached);
     }
-    let text = format!("nvme-tcp://{nobody},127.0.0.1:2/{NQN}");
+    let text = format!("nvme-tcp://{dead},127.0.0.1:2/{NQN}");
     let error = Remote::connect(config(&text))
         .err()
         .expect("refused")
