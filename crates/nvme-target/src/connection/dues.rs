@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-/// A host that owes bytes and sends fewer than this a second is slow. A hundredth of the slowest link that
-/// anybody has storage on, and a buffer of 1 MiB is back within a minute.
+/// A host that owes bytes and sends fewer than this a second is slow. A hundredth of the slowest link in use
+/// for storage, and a buffer of 1 MiB is back within a minute.
 pub(crate) const LEAST_BYTES_PER_SECOND: usize = 16 << 10;
 /// How long that is counted before it is judged.
 const WINDOW: Duration = Duration::from_millis(500);

@@ -128,7 +128,7 @@ fn a_new_size_is_told_once_and_holds_for_everything() {
     resize(&mut world, &disk, 3000);
     admin.settle(&mut world);
     assert_eq!(told(&mut admin, request), event);
-    // Whoever never asked for events can look nevertheless.
+    // A host that never asked for events can read the list nevertheless.
     assert_eq!(changed(&mut world, &mut deaf, false), [1]);
 }
 
@@ -307,7 +307,7 @@ fn what_devices_have_is_answered_before_a_subsystem_goes() {
 }
 
 #[test]
-fn a_device_that_keeps_commands_holds_nobody_up_but_its_own_hosts() {
+fn a_device_that_keeps_commands_holds_up_only_its_own_hosts() {
     let (mut world, disk) = two_cores();
     let other = Disk::plain(BlockSize::B4096, 64);
     world.add(OTHER, std::slice::from_ref(&other));

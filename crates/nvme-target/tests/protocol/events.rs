@@ -32,12 +32,12 @@ fn four_event_requests_wait_and_a_fifth_is_refused() {
             .status()
             .is(Status::ABORT_REQUESTED)
     );
-    for nobody in [
+    for missed in [
         Command::abort(0, 0xffff),
         Command::abort(1, waiting[0]),
         Command::abort(9, 1),
     ] {
-        let reply = admin.call(&mut world, nobody, &[]);
+        let reply = admin.call(&mut world, missed, &[]);
         assert_eq!((reply.status(), reply.dw0() & 1), (Status::SUCCESS, 1));
     }
     admin.send(&mut world, Command::async_event_request(), &[]);

@@ -248,7 +248,7 @@ fn buffers_come_back_however_a_connection_dies() {
             }
             io.send(world, write_in(0, &[1; 65536], 4096), &[1; 65536]);
         },
-        // Answers that nobody takes.
+        // Answers that the host does not take.
         |world, io| {
             world.wires[io.wire].reading = false;
             for _ in 0..20 {

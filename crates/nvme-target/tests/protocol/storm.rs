@@ -1,5 +1,5 @@
 //! Hosts that do anything, in any order, from a seed: whatever happens, nothing is left at the end,
-//! and whoever behaves is served.
+//! and a host that behaves is served.
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ impl Storm {
         }
     }
 
-    /// Everybody behaves from now on: everything ends.
+    /// All hosts behave from now on: everything ends.
     fn calm(&mut self) {
         self.plan.disks[0].release();
         for wire in &mut self.world.wires {

@@ -108,7 +108,7 @@ fn is_turned_away(address: std::net::SocketAddr) -> bool {
 }
 
 #[test]
-fn a_server_that_stops_answers_what_it_has_taken_and_lets_nobody_in() {
+fn a_server_that_stops_answers_what_it_has_taken_and_lets_no_host_in() {
     let server = serve();
     let address = server.address();
     let disk = Disk::new(64);

@@ -196,11 +196,11 @@ fn a_resident_has_its_deadlines_kept() {
     eventually("it is polled", || busy.polls.load(Ordering::SeqCst) > 30);
     if last > 0 {
         let more = quiet.polls.load(Ordering::SeqCst) - before;
-        assert!(more < 10, "nothing happens, nobody is polled: {more}");
+        assert!(more < 10, "nothing happens, no resident is polled: {more}");
     }
     let taken = settle(&server, 0, "busy", None);
     assert!(matches!(taken, Err(ServeError::Config(_))));
-    let nowhere = settle(&server, 99, "nobody", None);
+    let nowhere = settle(&server, 99, "nowhere", None);
     assert!(matches!(nowhere, Err(ServeError::Config(_))));
     let broken = |_: &Handle| Err(IoError::new(ErrorKind::Media, "no pool here"));
     let refused = server.settle_in(0, "broken", Box::new(broken));
