@@ -63,7 +63,7 @@ END
 ;;
 DROP PROCEDURE IF EXISTS ashlar_payment
 ;;
--- in_last is null if the customer is given by in_c. Gives the customer's number; null where nobody has the name.
+-- in_last is null if the customer is given by in_c. Gives the customer's number; null where no customer has the name.
 CREATE PROCEDURE ashlar_payment(
     in_w int, in_d int, in_c_w int, in_c_d int, in_c int, in_last varchar(16), in_amount decimal(6,2))
 BEGIN

@@ -1,21 +1,21 @@
 //! Asking what may never answer: storage that hangs keeps the thread that reads it, and nothing can call that
-//! thread back. So another one asks, which is left where it is when somebody wants to end.
+//! thread back. So another thread asks, and is left where it is when the run is interrupted.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress};
 
-/// Who is asked gets this long to answer once somebody wants to end.
+/// How long an answer is waited for once the run is interrupted.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
-/// Whether somebody does is asked so often.
+/// How often it is looked whether it is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Waits for up to `limit` until there is no `reason` any more why a database does not take clients. Other troubles are
 /// told by what meets them.
 ///
 /// # Errors
-/// It is not ready in time, or somebody wants to end.
+/// It is not ready in time, or the run is interrupted.
 pub(crate) fn until_ready(
     target: &str,
     limit: Duration,
@@ -43,8 +43,8 @@ pub(crate) fn until_ready(
 /// The answer of `who` to a question, which a thread of its own puts.
 ///
 /// # Errors
-/// Somebody wants to end, and it has not answered since for [`GRACE`]: that thread still waits. Or there can be
-/// no such thread.
+/// The run is interrupted, and there was no answer for [`GRACE`] since: that thread still waits. Or the thread
+/// cannot be started.
 pub(crate) fn ask<T: Send + 'static>(
     who: &str,
     progress: &Progress,
@@ -53,7 +53,7 @@ pub(crate) fn ask<T: Send + 'static>(
     let (tell, told) = channel();
     std::thread::Builder::new()
         .name("aside".to_owned())
-        // Nobody may be waiting any more.
+        // The caller may have given up.
         .spawn(move || drop(tell.send(question())))
         .map_err(|error| LabError::caused(format!("a thread to ask {who}"), error))?;
     let mut ends: Option<Instant> = None;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_answer_is_waited_for_until_somebody_wants_to_end() {
+    fn who_does_not_answer_is_waited_for_until_the_run_is_interrupted() {
         let slow = || {
             std::thread::sleep(Duration::from_millis(300));
             7

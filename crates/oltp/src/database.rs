@@ -28,7 +28,7 @@ pub trait Database: Send + Sync {
     /// Waits while it is starting up, after a crash for instance; `progress` is told what it waits for, once.
     ///
     /// # Errors
-    /// It is not ready after that time, or somebody wants this to end.
+    /// It is not ready after that time, or the run is interrupted.
     fn await_ready(&self, limit: Duration, progress: &Progress) -> Result<(), LabError> {
         let _ = (limit, progress);
         Ok(())
@@ -115,7 +115,7 @@ pub enum Outcome {
     Committed,
     /// A new order was committed, under this number.
     Ordered(i32),
-    /// A payment was committed, of the customer of this number; one of nobody (no customer has the name) is [`Self::Committed`].
+    /// A payment was committed, of this customer; one of a name that no customer has is [`Self::Committed`].
     Paid(i32),
     /// A delivery was committed, of the order of this number in each district, if one was there.
     Delivered(Delivered),

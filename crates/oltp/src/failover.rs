@@ -31,7 +31,7 @@ use crate::server::{Commit, DATABASE, Pair, Server, Settings};
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Orders that only a primary has that is about to die, at least; and how long they may take.
 const ENOUGH_TO_LOSE: usize = 10;
-/// Whoever waits for the first order looks this often.
+/// The wait for the first order looks this often.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What is to be done.
@@ -96,7 +96,7 @@ pub struct FailoverResult {
     pub kinds: BTreeMap<String, Count>,
     /// The first of them.
     pub examples: Vec<String>,
-    /// Conditions 1 to 12 on the promoted server, before anybody works on it.
+    /// Conditions 1 to 12 on the promoted server, before there is a load on it.
     pub consistency: Consistency,
     /// The load on the promoted server, with conditions 1 to 12 after it.
     pub after: StepResult,
@@ -270,7 +270,7 @@ impl FailoverPlan {
             pair.standby().cut_off()?;
             let (at, before) = (Instant::now(), ledger.len());
             cut_off = Some((at, before));
-            // Commits that wait for nobody go on; those that wait for the standby do not.
+            // Local commits go on; those that wait for the standby do not.
             let enough = || {
                 let lost = ledger.len() - before;
                 at.elapsed() >= self.cut_off

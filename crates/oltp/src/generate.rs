@@ -1,5 +1,5 @@
 //! The initial rows of TPC-C clause 4.3.3, table by table and warehouse by warehouse. A part's rows
-//! depend on the seed and the part only, so parts can be made in any order and by anyone.
+//! depend on the seed and the part only, so parts can be made in any order and by any thread.
 
 mod rows;
 #[cfg(test)]

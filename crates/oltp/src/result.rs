@@ -74,7 +74,7 @@ pub struct Method {
     /// last of a number of users is followed by a check.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_turns: bool,
-    /// Percent of the time in which nobody began a transaction, on purpose (`--slow-down`).
+    /// Percent of the time in which no user began a transaction, on purpose (`--slow-down`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slow_down_pct: f64,
     /// Seed of the inputs.
@@ -134,7 +134,7 @@ pub struct StepResult {
     pub server_cpu_reason: Option<String>,
     /// Processor seconds of the load: of this process, or of the agents that made it.
     pub client_cpu_s: f64,
-    /// Share of the machine's processors in use, whoever used them, 0 to 100; null if it cannot be told.
+    /// Share of the machine's processors in use by all processes, 0 to 100; null if it cannot be told.
     #[serde(default)]
     pub machine_cpu_pct: Option<f64>,
     /// What the device of the database's files transferred.

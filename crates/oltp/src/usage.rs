@@ -195,7 +195,7 @@ fn both<T: Copy>(from: &Result<T, String>, to: Result<T, String>) -> Result<(T, 
 
 /// Processor seconds of a process, its children that have ended, and its children that run.
 pub(crate) fn family_cpu_s(first: u32) -> Result<f64, String> {
-    // Of one that has ended and that nobody has waited for yet, the children's time is not all in.
+    // Of one that has ended and was not waited for yet, the children's time is not all in.
     let own = Stat::of(first).filter(|own| !own.has_ended);
     let own = own.ok_or_else(|| format!("process {first} is not there"))?;
     let mut ticks = own.ticks + own.ended_children_ticks;

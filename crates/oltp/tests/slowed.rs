@@ -15,13 +15,13 @@ use ashlar_oltp::inputs::{Mix, Transaction};
 use ashlar_oltp::{Mode, OltpResult, RunPlan, begin, run};
 use fake::{Acts, Fake};
 
-/// The database ends one transaction in this time, whoever asks.
+/// The database ends one transaction in this time, of all users together.
 const TRANSACTION: Duration = Duration::from_millis(1);
-/// Nobody has asked for so long: it stood still. Less is users on their way to their next transactions. What it had to
-/// do while a loaded machine woke nobody, it catches up.
+/// Without a transaction for so long, the database stood still. A shorter pause is users on their way to their next
+/// transactions; what it had to do while a loaded machine woke no thread, it catches up.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// A queue with one server that never rests while somebody waits, and orders that were taken.
+/// A queue with one server that never rests while a user waits, and orders that were taken.
 struct Waiting {
     orders: AtomicI64,
     queue: Mutex<Queue>,
@@ -29,7 +29,7 @@ struct Waiting {
 
 struct Queue {
     users: usize,
-    nobody_since: Instant,
+    empty_since: Instant,
     last_ends: Instant,
 }
 
@@ -37,14 +37,14 @@ impl Queue {
     fn new(now: Instant) -> Self {
         Self {
             users: 0,
-            nobody_since: now,
+            empty_since: now,
             last_ends: now,
         }
     }
 
-    /// When the transaction ends that somebody begins.
+    /// When a transaction ends that begins now.
     fn enter(&mut self, now: Instant) -> Instant {
-        if self.users == 0 && now.saturating_duration_since(self.nobody_since) >= IDLE {
+        if self.users == 0 && now.saturating_duration_since(self.empty_since) >= IDLE {
             self.last_ends = now;
         }
         self.users += 1;
@@ -55,7 +55,7 @@ impl Queue {
     fn leave(&mut self, now: Instant) {
         self.users -= 1;
         if self.users == 0 {
-            self.nobody_since = now;
+            self.empty_since = now;
         }
     }
 }

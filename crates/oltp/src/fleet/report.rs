@@ -287,7 +287,7 @@ fn devices(result: &FleetResult, published: &[PublishedStep]) -> Markup {
                 h2 { "The storage, as the kernel sees it" }
                 (accesses(&devices, "device"))
                 p.note {
-                    "Of the block devices under the databases, whoever uses them: the disk that an attached volume is, "
+                    "Of the block devices under the databases, by all their users: the disk that an attached volume is, "
                     "where a place is one." (published_ms(published))
                 }
             }

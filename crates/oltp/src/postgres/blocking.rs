@@ -3,7 +3,7 @@
 //! was as much processor time as all the rest of the client.
 //!
 //! The stream's calls block, so what matters is when the connection may read: never before what is
-//! queued was sent, and only while whoever waits has nothing to do.
+//! queued was sent, and only while the caller that waits has nothing to do.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -24,20 +24,20 @@ use crate::socket::{Socket, at_once};
 /// Whether a read may wait for bytes.
 const NEVER: u8 = 0;
 const ONCE: u8 = 1;
-/// As long as somebody logs in.
+/// During a login.
 const ALWAYS: u8 = 2;
 
 type Link = tokio_postgres::Connection<Blocking, NoTlsStream>;
 
 /// Why there is no connection.
 pub(super) enum Refused {
-    /// Nobody answered at this address.
+    /// No server answered at this address.
     Unreachable(io::Error),
     /// The server did not let us in.
     Server(Error),
 }
 
-/// Logs in. Whoever waits for an answer does so until `until` is not to go on.
+/// Logs in. An answer is waited for until `until` is not to go on.
 pub(super) fn connect(config: &Config, until: &Arc<Progress>) -> Result<(Client, Driver), Refused> {
     let (stream, may_wait) = Blocking::open(config, until)?;
     let login = config.connect_raw(stream, NoTls);
@@ -60,7 +60,7 @@ pub(super) fn cancel(
     at_once(token.cancel_query_raw(stream, NoTls)).map_err(Refused::Server)
 }
 
-/// Set when whoever waits for an answer has something to do.
+/// Set when the future that waits for an answer can go on.
 #[derive(Default)]
 struct Flag(AtomicBool);
 
@@ -108,7 +108,7 @@ impl Driver {
         let mut context = Context::from_waker(Waker::noop());
         let ended = Pin::new(running).poll(&mut context).is_ready();
         if ended {
-            // Whoever still waits is told when this is dropped.
+            // Futures that still wait get an error when this is dropped.
             *link = None;
         }
         !ended

@@ -87,7 +87,7 @@ impl Sql<'_> {
         self.client.execute(&self.st.rollback, &[]).await
     }
 
-    /// The customer in the middle of those who bear a name; `None` if nobody does.
+    /// The customer in the middle of those who bear a name; `None` if there is none.
     async fn middle(&self, place: Place, name: &str) -> Result<Option<i32>, Error> {
         let Place {
             warehouse,

@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Why a server that is there lets nobody in yet: it starts up, recovers, or shuts down.
+    /// Why a server that is there lets no client in yet: it starts up, recovers, or shuts down.
     pub(super) fn not_yet(config: &Config, until: &Arc<Progress>) -> Option<String> {
         match connect(config, until) {
             Err(Refused::Server(error)) if error.code() == Some(&SqlState::CANNOT_CONNECT_NOW) => {

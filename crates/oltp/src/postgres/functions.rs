@@ -60,7 +60,7 @@ impl FunctionSession {
         Ok(number.map_or(Outcome::Committed, Outcome::Ordered))
     }
 
-    /// Gives the customer's number, if somebody has the name.
+    /// Gives the customer's number, if a customer has the name.
     fn payment(&self, payment: &Payment) -> Result<Outcome, Error> {
         let (number, last) = payment.who.number_or_name();
         let Connection { client, driver, .. } = &self.connection;

@@ -29,7 +29,7 @@ const TABLES: &str = include_str!("../../sql/postgres_tables.sql");
 const KEYS: &str = include_str!("../../sql/postgres_keys.sql");
 const FUNCTIONS: &str = include_str!("../../sql/postgres_functions.sql");
 
-/// More loaders than this are of no use to anyone.
+/// More loaders than this make loading no faster.
 const MOST_LOADERS: usize = 64;
 
 /// The server's settings that a result names.
@@ -64,7 +64,7 @@ pub struct Postgres {
     config: Config,
     target: String,
     logic: Logic,
-    /// Whoever waits for an answer looks at this.
+    /// Every wait for an answer looks at this.
     until: Arc<Progress>,
 }
 
@@ -88,7 +88,7 @@ impl Postgres {
         })
     }
 
-    /// The same; once `progress` is not to go on, nobody waits for an answer longer than a few seconds,
+    /// The same; once `progress` is not to go on, an answer is waited for no longer than a few seconds,
     /// whatever has become of the server.
     pub fn until(self, progress: &Progress) -> Self {
         Self {

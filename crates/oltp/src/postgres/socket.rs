@@ -118,7 +118,7 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(true));
         let (_dir, _listener, socket) = to_a_mute(Progress::silent().until(stop));
         let begun = Instant::now();
-        let error = socket.read(&mut [0; 8], false).expect_err("nobody answers");
+        let error = socket.read(&mut [0; 8], false).expect_err("no answer");
         assert!(error.to_string().contains("interrupted"), "{error}");
         let waited = begun.elapsed();
         assert!((LAST_WORDS..3 * LAST_WORDS).contains(&waited), "{waited:?}");
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_login_has_an_end() {
         let (_dir, _listener, socket) = to_a_mute(Progress::silent());
-        let error = socket.read(&mut [0; 8], true).expect_err("nobody answers");
+        let error = socket.read(&mut [0; 8], true).expect_err("no answer");
         assert!(error.to_string().contains("connect_timeout"), "{error}");
     }
 }

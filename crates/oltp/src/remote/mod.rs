@@ -45,7 +45,7 @@ pub(crate) const GO_ON: Duration = COUNTED.saturating_mul(5);
 pub struct Secret {
     /// Told to agents.
     pub drawn: String,
-    /// Told to no one.
+    /// Not sent to the other side.
     pub password: String,
 }
 

@@ -36,8 +36,8 @@ mod tests {
     #[test]
     fn the_role_reads_and_writes_rows_and_makes_nothing() {
         let dir = tempfile::tempdir().expect("folder");
-        let anyone = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(dir.path(), anyone).expect("its user comes in");
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open).expect("its user comes in");
         let at = Ports::default().draw([127, 0, 0, 1].into()).expect("free");
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         let door = Some(Door::new(at, Vec::new()));

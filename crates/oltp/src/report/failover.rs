@@ -54,8 +54,8 @@ fn verdict(result: &FailoverResult) -> Markup {
             }
             @if result.commit == Commit::Local {
                 p.note {
-                    "Commits waited for nobody, so transactions are expected to be missing: it shows that a loss is "
-                    "seen, and says nothing against the storage."
+                    "Commits did not wait for the standby, so transactions are expected to be missing: it shows that a "
+                    "loss is seen, and says nothing against the storage."
                 }
             }
             table.checks {

@@ -52,7 +52,7 @@ pub(crate) fn summary(shown: &[Shown<'_>]) -> Markup {
         p.note {
             "Medians over repeats that reached their end; the spread is (largest - smallest) / median. "
             "CPU of client and server is in seconds of the measured time; read and written are what the "
-            "device did, whoever caused it, for each transaction."
+            "device did in all, for each transaction."
         }
     }
 }

@@ -90,7 +90,7 @@ pub struct RunPlan {
     pub repeats: u32,
     /// Seed of the inputs.
     pub seed: u64,
-    /// Share of the time, 0 to 0.9, in which nobody begins a transaction: a configuration that is slower
+    /// Share of the time, 0 to 0.9, in which no user begins a transaction: a configuration that is slower
     /// on purpose, to see whether the statistics find it.
     pub slow_down: f64,
 }

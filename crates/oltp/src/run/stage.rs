@@ -59,7 +59,7 @@ pub(crate) struct Stage {
     pub(super) streams: Option<Streams>,
     /// Where what is acknowledged is written down.
     pub(crate) ledger: Option<Arc<Ledger>>,
-    /// Share of the time in which nobody begins a transaction, as bits of a float; 1: it is others' turn.
+    /// Share of the time in which no user begins a transaction, as bits of a float; 1: it is others' turn.
     slow_down: AtomicU64,
     phase: AtomicU8,
     began: Instant,
@@ -259,7 +259,7 @@ impl Stage {
         }
     }
 
-    /// Waits while nobody may begin; false if it is over before that ends. All users wait at once: a pause
+    /// Waits while no user may begin; false if it is over before that ends. All users wait at once: a pause
     /// of one alone would leave the others more of the database.
     pub(super) fn hold(&self) -> bool {
         while let Some(left) = self.left_to_hold() {

@@ -20,7 +20,7 @@ struct Told {
     /// New orders that were committed.
     orders: AtomicI64,
     warehouses: AtomicI32,
-    /// How long a login takes, a transaction, and a question of whoever looks on.
+    /// How long a login takes, a transaction, and a question of the watcher.
     login: Duration,
     transaction: Duration,
     question: Duration,
@@ -120,7 +120,7 @@ fn count(step: &StepResult) -> u64 {
 }
 
 #[test]
-fn users_that_hang_while_logging_in_keep_nobody() {
+fn users_that_hang_while_logging_in_do_not_delay_the_end() {
     let fake = Faked::new(|fake| fake.login = Duration::from_secs(20));
     let (database, plan) = (fake.database(), plan(&[2], Mode::Timed, 1000));
     let stop = Arc::new(AtomicBool::new(false));
@@ -141,9 +141,9 @@ fn users_that_hang_while_logging_in_keep_nobody() {
     );
 }
 
-/// Storage that does not answer keeps users and whoever looks on; what they saw before is kept.
+/// Storage that does not answer keeps users and the watcher; what they saw before is kept.
 #[test]
-fn a_database_that_hangs_is_left_when_somebody_wants_to_end() {
+fn a_database_that_hangs_is_left_when_the_run_is_interrupted() {
     let fake = Faked::new(|_| {});
     let (database, plan) = (fake.database(), plan(&[2], Mode::Timed, 600_000));
     let stop = Arc::new(AtomicBool::new(false));
@@ -314,7 +314,7 @@ fn users_key_in_and_think() {
     let result = ran(&fake, &plan);
     assert!(result.method.keying_and_thinking && result.method.think_s.is_empty());
     let step = &result.steps[0];
-    // Keying takes 2 or 3 s, 18 of a new order; nobody begins a second one before 4 s.
+    // Keying takes 2 or 3 s, 18 of a new order; no user begins a second one before 4 s.
     let done = count(step);
     assert!((5..=40).contains(&done), "{done}");
     assert_eq!(step.transactions["new_order"].count, 0);

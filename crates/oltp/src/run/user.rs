@@ -51,7 +51,7 @@ impl User<'_> {
             }
             self.think(kind);
         }
-        // Nobody can ask it any more.
+        // The session cannot be asked any more.
         self.session.have_counted();
         Ok(())
     }
@@ -135,7 +135,7 @@ impl User<'_> {
                     return Ok(true);
                 }
                 Err(Failure::Lost(text)) => {
-                    // What ends while users are told to stop is nobody's loss.
+                    // What ends while users are told to stop is no loss.
                     return if self.stage.is_over() {
                         Ok(false)
                     } else {

@@ -110,9 +110,9 @@ pub(crate) struct Window {
     span: Span,
     /// What the device read and wrote in each whole second.
     device_series: Vec<(u64, u64)>,
-    /// Open loop: arrivals that nobody had begun.
+    /// Open loop: arrivals that no user had begun.
     missed: u64,
-    /// Somebody wanted it to end before its time.
+    /// It was interrupted before its time.
     interrupted: bool,
     /// That the database did not answer at its end.
     unanswered: Option<LabError>,
@@ -163,7 +163,7 @@ impl<'a> Users<'a> {
     /// Logs all users in. They wait until the ramp, or measuring, begins.
     ///
     /// # Errors
-    /// Not all of them can log in, or somebody wants this to end.
+    /// Not all of them can log in, or the run is interrupted.
     pub(crate) fn log_in(
         database: &Arc<dyn Database>,
         of: (&RunPlan, &TerminalSetting),
@@ -238,7 +238,7 @@ impl<'a> Users<'a> {
         move |counts| counts.ended == users
     }
 
-    /// Waits for a time, until all users have ended, or until somebody wants it to end; whether it did end.
+    /// Waits for a time, until all users have ended, or until the run is interrupted; whether it did end.
     fn wait(&self, time: Duration) -> bool {
         let start = Instant::now();
         loop {
@@ -262,7 +262,7 @@ impl<'a> Users<'a> {
     /// Measures for a time, or until all users have ended.
     ///
     /// # Errors
-    /// What they have seen cannot be put together; or somebody wants it to end, and the database does not
+    /// What they have seen cannot be put together; or the run is interrupted, and the database does not
     /// answer when it begins.
     pub(crate) fn measure(&mut self, time: Duration) -> Result<Window, LabError> {
         let first = self.mark()?;
@@ -304,7 +304,7 @@ impl<'a> Users<'a> {
         Ok(window)
     }
 
-    /// Nobody begins a transaction from now on.
+    /// No user begins a transaction from now on.
     pub(crate) fn rest(&self) {
         self.stage.turn(1.0);
     }

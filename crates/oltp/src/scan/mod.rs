@@ -73,7 +73,7 @@ pub struct ScanStep {
     pub server_cpu_s: Option<f64>,
     /// Processor seconds of this process.
     pub client_cpu_s: f64,
-    /// Share of the machine's processors in use, whoever used them, 0 to 100; null if it cannot be told.
+    /// Share of the machine's processors in use by all processes, 0 to 100; null if it cannot be told.
     #[serde(default)]
     pub machine_cpu_pct: Option<f64>,
     /// What the device of the database's files transferred.

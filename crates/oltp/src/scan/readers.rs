@@ -104,6 +104,6 @@ fn read(mut watcher: Box<dyn Watcher>, barrier: &Barrier, rows: i32, tell: &Send
             "a reader of {SCAN_TABLE} found {found} letters instead of {expected}"
         ))),
     });
-    // Whoever asked is there until all have told.
+    // The receiver is there until all have sent.
     let _ = tell.send(read);
 }

@@ -178,7 +178,7 @@ mod tests {
         let text = SHIPPED.iter().find(|(name, _)| *name == "flash-cache");
         let text = text.expect("ships").1;
         for (was, is, named) in [
-            ("beside = \"ruled\"", "beside = \"nobody\"", "nobody"),
+            ("beside = \"ruled\"", "beside = \"unknown\"", "unknown"),
             (
                 "[\"ruled\", \"cached\"]",
                 "[\"cached\", \"ruled\"]",

@@ -80,7 +80,7 @@ pub struct OltpSection {
     /// Memory of a server, page cache included, in percent of the database; no limit if there is none.
     #[serde(default)]
     pub memory_pct: Vec<f64>,
-    /// Percent of the time in which nobody begins a transaction, a configuration each.
+    /// Percent of the time in which no user begins a transaction, a configuration each.
     #[serde(default = "not_at_all")]
     pub slow_down_pct: Vec<f64>,
     /// What kind of database.

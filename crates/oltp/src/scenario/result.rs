@@ -58,7 +58,7 @@ pub struct ConfigurationResult {
     pub memory_pct: Option<f64>,
     /// Memory that it had, page cache included.
     pub memory_bytes: Option<u64>,
-    /// Percent of the time in which nobody began a transaction, on purpose.
+    /// Percent of the time in which no user began a transaction, on purpose.
     #[serde(default)]
     pub slow_down_pct: f64,
     /// TPROC-C on it.

@@ -143,7 +143,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Removes a server's, if it has one and nobody is in it.
+    /// Removes a server's, if it has one and no process is in it.
     pub(crate) fn remove(server: &Path) {
         let Some((root, _)) = hierarchy() else {
             return;
@@ -215,7 +215,7 @@ mod tests {
         };
         assert_eq!(told(limit), (32 * MIB).to_string());
         let child = started_in(&group);
-        // The child alone: whoever has started it is out again.
+        // The child alone: the thread that started it is out again.
         assert_eq!(told("cgroup.procs"), child.id().to_string());
         goes(child);
         // It was killed, or swapped. Cores charge pages in advance.

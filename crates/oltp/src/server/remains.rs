@@ -1,8 +1,8 @@
 //! What a killed server leaves outside of its directory, or would leave.
 //!
 //! PostgreSQL's segments of shared memory in `/dev/shm` bear no mark of their server, and a killed one leaves
-//! them there. So its servers here have them in their own directory, where the next start, or whoever removes
-//! the directory, removes them too; and room in their main memory for the usual ones, so that what is measured
+//! them there. So its servers here have them in their own directory, where the next start removes them, or the
+//! removal of the directory; and room in their main memory for the usual ones, so that what is measured
 //! is not their writing.
 
 use std::path::Path;
@@ -37,7 +37,7 @@ impl Interlock {
         Some(Self { id, process })
     }
 
-    /// Removes it if it is still this server's, and used by nobody.
+    /// Removes it if it is still this server's, and used by no process.
     pub(super) fn remove(&self) {
         let all = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
         if !self.is_left_in(&all) {
@@ -53,7 +53,7 @@ impl Interlock {
         let _ = command.status();
     }
 
-    /// Whether `/proc/sysvipc/shm` has it, made by this server's process, with nobody attached.
+    /// Whether `/proc/sysvipc/shm` has it, made by this server's process, with no process attached.
     fn is_left_in(&self, all: &str) -> bool {
         let number = |words: &[&str], at: usize| words.get(at).and_then(|w| w.parse::<u64>().ok());
         all.lines().any(|line| {

@@ -118,7 +118,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a standby the primary, which waits for nobody from then on.
+    /// Makes a standby the primary, which waits for no standby from then on.
     ///
     /// # Errors
     /// It does not run, or is no standby.

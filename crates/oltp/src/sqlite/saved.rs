@@ -13,7 +13,7 @@ use crate::schema::{Marker, State};
 /// What SQLite keeps beside a database file.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// A database file, and the copy of it that is put back. Nobody may have the database open while it is
+/// A database file, and the copy of it that is put back. No connection may have the database open while it is
 /// saved or put back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedFile {
@@ -95,7 +95,7 @@ impl SavedFile {
         if busy != 0 {
             let database = self.database.display();
             return Err(LabError::environment(format!(
-                "{database}: somebody else has it open, so it cannot be copied"
+                "{database}: another connection has it open, so it cannot be copied"
             )));
         }
         connection.close().map_err(|(_, error)| caused(error))?;

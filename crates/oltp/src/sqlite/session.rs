@@ -86,7 +86,7 @@ impl Sql<'_> {
         self.statement(sql)?.query_row(values, of)
     }
 
-    /// The number of a customer; `None` if nobody has the name.
+    /// The number of a customer; `None` if no customer has the name.
     fn customer(&self, place: Place, who: &Who) -> Done<Option<i32>> {
         let name = match who {
             Who::Number(number) => return Ok(Some(*number)),

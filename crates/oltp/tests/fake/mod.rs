@@ -15,7 +15,7 @@ pub trait Acts: Send + Sync + 'static {
     /// A user's transaction.
     fn transact(&self, transaction: &Transaction) -> Result<Outcome, Failure>;
 
-    /// What whoever looks on is told of new orders.
+    /// New orders, as the watcher is told.
     fn orders(&self) -> i64;
 
     fn log_in(&self) {}

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Whoever owns the cluster is called this in it, and logs in without a password.
+/// The name of the cluster's owner in it, who logs in without a password.
 pub const OWNER: &str = "owner";
 
 pub struct Cluster {
@@ -42,7 +42,7 @@ impl Cluster {
         hba.push_str("host all all 127.0.0.1/32 scram-sha-256\n");
         std::fs::write(Path::new(&data).join("pg_hba.conf"), hba).expect("written");
         let socket = cluster.dir.path().display().to_string();
-        // A killed server's segments stay, and nobody knows whose they were: they belong in the folder.
+        // A killed server's segments stay, and bear no mark of it: they belong in the folder.
         let mut options = format!(
             "-c listen_addresses='' -k {socket} -c fsync=off -c dynamic_shared_memory_type=mmap"
         );
@@ -147,7 +147,7 @@ pub fn programs() -> Option<PathBuf> {
     found.pop()
 }
 
-/// Somebody without rights: numbers of user and group.
+/// A user without rights: numbers of user and group.
 fn unprivileged() -> (u32, u32) {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let numbers = |name: &str| {

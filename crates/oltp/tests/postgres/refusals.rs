@@ -153,7 +153,7 @@ fn a_database_that_is_starting_up_is_waited_for_and_not_forever() {
     starting_up(&socket, 4);
     database
         .await_ready(Duration::from_secs(20), &progress)
-        .expect("whoever comes fifth is not told to wait");
+        .expect("the fifth connection is not told to wait");
     let said: Vec<u8> = said.try_iter().flatten().collect();
     let said = String::from_utf8(said).expect("text");
     assert_eq!(said.matches("is starting up").count(), 1, "{said}");

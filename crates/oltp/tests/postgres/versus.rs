@@ -60,7 +60,7 @@ fn parts_run_on_the_same_ground_and_are_told_together() {
         return;
     }
     let room = tempfile::tempdir().expect("a folder");
-    // A server that runs as somebody else must get in.
+    // A server that runs as another user must get in.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(room.path(), open).expect("opened");
     let place = |name: &str| Place {
