@@ -41,7 +41,7 @@ fn many_operations_start_before_the_turn_ends() {
         buffer.fill(1);
         port.write(&file, key * 4096, buffer, false, key);
     }
-    // Nobody has given the thread's turn an end.
+    // The thread's turn has not ended.
     while seen.metadata().expect("metadata").len() < 32 * 4096 {
         assert!(begins.elapsed() < Duration::from_secs(10), "nothing began");
         std::thread::sleep(Duration::from_millis(1));
