@@ -187,7 +187,7 @@ mod tests {
         assert!(!held.covers(needed, START + reliance()));
         assert!(!held.confirmed_since(needed, nonce));
         held.granted(member, Nonce(99));
-        assert!(!held.confirmed_since(needed, nonce), "nobody asked that");
+        assert!(!held.confirmed_since(needed, nonce), "not asked with it");
     }
 
     #[test]

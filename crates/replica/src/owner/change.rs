@@ -287,7 +287,7 @@ impl Owner {
         let marks = !turn.sings(Canary::NoMarkRemove);
         let mut in_flight = self.unreadable();
         if !self.coming(&stored.key.members).is_empty() {
-            // Nobody else is newly absent then.
+            // No other member is newly absent then.
             in_flight.add(&self.shape(turn.at()).everything());
         }
         let token = turn.persist(EntryChange {
