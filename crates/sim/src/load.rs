@@ -183,7 +183,7 @@ impl Load {
         BlockRange::new(start + env.chance.below(room - blocks + 1), blocks as u32)
     }
 
-    /// A write of old that is repeated behind everybody's back.
+    /// A write of old that is repeated unseen.
     pub(crate) fn late_replay(&mut self, env: &mut Env<'_>, pool: &BufferPool) -> Option<Request> {
         let wanted = env.profile.canary == Some(Canary::LateReplay) && env.chance.happens(30);
         let (range, value) = self.acknowledged.filter(|_| wanted)?;

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_loses_a_tail_and_a_hole_tells_nobody() {
+    fn a_cut_loses_a_tail_and_a_hole_is_not_told() {
         for seed in 0..50 {
             let mut chance = Chance::new(seed);
             let mut pipe = Pipe::new(SHAPE);

@@ -178,7 +178,7 @@ impl<'a> World<'a> {
         self.turns += 1;
     }
 
-    /// Everybody does what there is to do. True if anything was done.
+    /// All parts do what there is to do. True if anything was done.
     fn turn(&mut self) -> Result<bool, String> {
         let mut news = self.env.net.deliver(self.env.now);
         news |= self.accept();
@@ -280,7 +280,7 @@ impl<'a> World<'a> {
             .map_err(|why| format!("on the medium LBA {lba} {why}"))
     }
 
-    /// What must be so when everybody has left.
+    /// What must be so when all hosts have left.
     fn check_end(&mut self) -> Result<(), String> {
         if let Some(cores) = &self.cores {
             let (connections, bytes) = (cores.connections(), cores.outstanding_bytes());

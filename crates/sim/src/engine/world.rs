@@ -388,7 +388,7 @@ impl<'a, S: Subject> World<'a, S> {
         self.rig.advance(next.unwrap_or(later).max(soon));
     }
 
-    /// Everybody does what there is to do. True if anything was done.
+    /// All parts do what there is to do. True if anything was done.
     fn turn(&mut self) -> Result<bool, String> {
         self.befall()?;
         if self.rig.is_off() {

@@ -98,7 +98,7 @@ fn a_settled_pool_is_right() {
 }
 
 #[test]
-fn slots_that_are_nobodys_or_used_twice_are_noticed() {
+fn slots_without_a_user_or_with_two_are_noticed() {
     let why = with(|found| {
         let segment = *found.segments.keys().next().unwrap();
         let free = (0..).map(|slot| segment << 12 | slot);
