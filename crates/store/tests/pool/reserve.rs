@@ -179,7 +179,7 @@ fn repair_begins_by_itself_after_its_time() {
 }
 
 #[test]
-fn repair_begins_at_once_when_somebody_says_so() {
+fn repair_begins_at_once_when_an_operator_says_so() {
     let (mut bench, volume) = patient();
     lose(&mut bench, volume, 1);
     bench.manage(Manage::Repair).expect("repair");

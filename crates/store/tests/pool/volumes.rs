@@ -132,7 +132,7 @@ fn one_change_of_a_size_at_a_time() {
 }
 
 #[test]
-fn whoever_asked_for_a_change_is_told_that_the_pool_has_stopped() {
+fn who_asked_for_a_change_is_told_that_the_pool_has_stopped() {
     let mut bench = Bench::new(1, 16 << 20);
     let [grows, leaves] = [0, 1].map(|_| bench.volume(1024, 1));
     bench.seen.held.set(Some(|op| op != Operation::Read));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_counted_once_whoever_counts_on_them() {
+    fn pages_that_several_count_on_are_counted_once() {
         let (mut map, mut chance, mut next) = (Map::default(), 9u64, 0);
         let mut held: Vec<u64> = Vec::new();
         for sequence in 1..3000 {
