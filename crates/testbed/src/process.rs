@@ -89,7 +89,7 @@ impl Process {
         std::thread::spawn(move || {
             let mut line = String::new();
             if BufReader::new(out).read_line(&mut line).is_ok() {
-                // Nobody may be waiting any more.
+                // The waiting thread may have given up.
                 let _ = say.send(line);
             }
         });
