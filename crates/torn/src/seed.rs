@@ -39,7 +39,7 @@ pub(super) fn server_at(mount: &Path) -> Result<Server, LabError> {
     Server::at(&mount.join("db"))
 }
 
-/// The database of a server; nobody waits for it once `progress` is not to go on.
+/// The database of a server; waits for it end once `progress` is not to go on.
 pub(super) fn database(server: &Server, progress: &Progress) -> Result<Postgres, LabError> {
     Ok(Postgres::new(&server.url(DATABASE), Logic::Functions)?.until(progress))
 }

@@ -220,7 +220,7 @@ mod tests {
                 format!("{recovers}PANIC:  could not open file \"/x/sockets/db/pg_wal/1\"\n"),
                 true,
             ),
-            // It has not come so far, and nobody knows why.
+            // It has not come so far, and its log does not say why.
             (begun.to_owned(), false),
             (String::new(), false),
         ] {
