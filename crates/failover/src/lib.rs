@@ -2,10 +2,10 @@
 //!
 //! # What it is for
 //!
-//! "How long is nobody served, and is everything that was acknowledged there?" [`ha()`] has nodes of a cluster killed,
-//! stopped, cut off and upgraded under a load that checks every block. [`FciSystem`] is a PostgreSQL that is kept up on
-//! a replicated volume, as one of the topologies of [`faults`](ashlar_oltp::faults). [`versus()`] makes the storage on
-//! which that is compared with a group of two.
+//! "How long is no client served, and is everything that was acknowledged there?" [`ha()`] has nodes of a cluster
+//! killed, stopped, cut off and upgraded under a load that checks every block. [`FciSystem`] is a PostgreSQL that is kept
+//! up on a replicated volume, as one of the topologies of [`faults`](ashlar_oltp::faults). [`versus()`] makes the storage
+//! on which that is compared with a group of two.
 //!
 //! # Where it stands on a write's way
 //!
