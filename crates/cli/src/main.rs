@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are answers, not errors. Printing fails only without anyone to read.
+            // Help and version are answers, not errors. Printing fails only if the reader is gone.
             let _ = error.print();
             return if error.use_stderr() {
                 exit::USAGE.into()

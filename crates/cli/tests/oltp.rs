@@ -134,7 +134,7 @@ fn what_is_no_copy_of_ours_is_not_put_in_the_place_of_a_database() {
         let words = format!("oltp build --db sqlite:{name} --warehouses {warehouses}");
         assert_eq!(lab(&words).0, 0);
     }
-    let mine = "what somebody has written, and would like to keep. ".repeat(100);
+    let mine = "what a user has written, and would like to keep. ".repeat(100);
     std::fs::write(path("mine.txt"), &mine).expect("written");
     let run = "oltp run --db sqlite:a.db --mode fixed:20";
     let before = read("a.db");

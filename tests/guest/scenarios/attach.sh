@@ -44,7 +44,7 @@ for device in "$(basename "$disk")" $path; do
     note "$device write_cache $(cat "/sys/block/$device/queue/write_cache")"
 done
 
-# Somebody in it keeps it.
+# A process in it keeps it mounted.
 busy() {
     (cd $point && sleep 20) &
     sleeper=$!

@@ -32,7 +32,7 @@ check reset-in-io during resets
 check rescan-in-io during rescans
 mark pause
 check stalled-target-in-io during host pause memory 12
-# Shorter than the keep-alive time-out and the I/O time-out: nobody may have given up.
+# Shorter than the keep-alive time-out and the I/O time-out: the host must not have given up.
 not_given_up() { ! kernel_says pause 'timeout|reconnect|resetting'; }
 check stall-was-sat-out not_given_up
 LIMIT=90

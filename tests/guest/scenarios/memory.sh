@@ -21,5 +21,5 @@ require version-2 only_two
 check limit is_limited
 check by-memory-max grep -q '^limited by memory.max$' /tmp/limited.out
 check test-ran grep -q '1 passed; 0 failed' /tmp/limited.out
-check whoever-had-too-much-was-killed killed
+check process-with-too-much-was-killed killed
 check no-group-is-left none_left

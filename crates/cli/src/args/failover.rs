@@ -17,7 +17,7 @@ use super::server::CommitWord;
   ashlar lab failover --topology fci,group --tuning default,fast --fault kill-node,move --rounds 10 --out /tmp/run
   ashlar lab failover --topology standalone,group --fault kill-database --rounds 20 --out /tmp/run")]
 pub(crate) struct FailoverArguments {
-    /// Where the primary's folder is made, and removed afterwards; anybody must be able to enter it
+    /// Where the primary's folder is made, and removed afterwards; every user must be able to enter it
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub(crate) dir: PathBuf,
 

@@ -60,7 +60,7 @@ pub(crate) enum LabCommand {
     /// `start` makes it if the directory is empty or not there, and prints what `lab oltp --db` takes.
     /// Everything is below the directory: data, socket, log, and the copy that `save` keeps and
     /// `restore` puts back (by reference where the file system can). As root, the server runs as the user
-    /// postgres, or nobody. A server that was killed leaves no shared memory behind.
+    /// `postgres`, or `nobody`. A server that was killed leaves no shared memory behind.
     Server(crate::args::ServerArguments),
     /// A cluster on this machine: nodes of Ashlar, or an availability group of PostgreSQL
     ///
@@ -306,7 +306,7 @@ pub(crate) struct RunArguments {
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub(crate) dir: PathBuf,
 
-    /// A storage place for databases: a directory on it, which anybody may enter; may be repeated. The
+    /// A storage place for databases: a directory on it, which every user may enter; may be repeated. The
     /// first is the 100 %. A new folder is made there, and removed afterwards. [default: here=DIR]
     #[arg(long = "place", value_name = "NAME=DIR", conflicts_with = "dir")]
     pub(crate) places: Vec<String>,

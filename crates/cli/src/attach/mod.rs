@@ -28,7 +28,7 @@ pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
     };
     let base = &arguments.folder.base;
     let limit = limit(&arguments.timeout)?;
-    // What can be refused without asking anybody is refused first, and nothing is done.
+    // What can be refused without a question to the daemon is refused first, and nothing is done.
     ashlar_attach::require_root("attach")?;
     let via = match arguments.via {
         ViaWord::Auto => Via::Auto,
@@ -45,7 +45,7 @@ pub(crate) fn attach(arguments: &AttachArguments) -> Result<(), Failure> {
     let program = program.map_err(|error| Failure::environment(format!("/proc/self: {error}")))?;
     if limit.is_none() {
         eprintln!(
-            "ashlar: --timeout never: while {volume} does not answer, whoever uses it cannot be \
+            "ashlar: --timeout never: while {volume} does not answer, its users cannot be \
              stopped but by `ashlar detach --force`"
         );
     }

@@ -111,6 +111,6 @@ mod tests {
         reader.read_exact(&mut some).expect("what was written");
         put(&writer, b"again\n").expect("there is room again");
         drop(reader);
-        assert!(put(&writer, b"nobody reads\n").is_err());
+        assert!(put(&writer, b"no reader\n").is_err());
     }
 }

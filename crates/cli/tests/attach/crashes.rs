@@ -10,21 +10,21 @@ use crate::rig::{Rig, Way};
 
 /// So long some work goes on before something dies.
 const BEFORE: Duration = Duration::from_millis(400);
-/// Orders that are acknowledged before it, and after it by whoever survives.
+/// Orders that are acknowledged before it, and after it by what survives.
 const ORDERS: usize = 25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     Daemon,
     Server,
-    /// Nobody is left then who would start another server, or wait for another daemon.
+    /// No process is left then that would start another server, or wait for another daemon.
     Guardian,
     Database,
     All,
 }
 
 impl Victim {
-    /// Whoever there is.
+    /// Those that there are.
     fn all(way: Way) -> [Self; 4] {
         let own = match way {
             Way::InProcess => Self::Guardian,

@@ -135,7 +135,7 @@ fn killed_servers_and_daemons_cost_a_pause_and_no_error() {
         send(rig.pid("server"), Signal::KILL);
         writer.advances();
         rig.kill_node();
-        // Whoever takes over must wait for the daemon, too.
+        // The server that takes over must wait for the daemon, too.
         if round == 1 {
             send(rig.pid("server"), Signal::KILL);
         }

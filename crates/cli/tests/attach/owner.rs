@@ -1,4 +1,4 @@
-//! What the daemon does to a volume that it serves in process is refused, or told to whoever uses it: as for a
+//! What the daemon does to a volume that it serves in process is refused, or told to its users: as for a
 //! host that is connected.
 
 use std::fs;
@@ -29,7 +29,7 @@ fn a_volume_that_is_attached_is_in_use() {
     rig.refuses(&delete, 2, &["in use by nqn.", &lets_go]);
     let export = ["pool", "export", "tank"];
     rig.refuses(&export, 2, &["is connected to a volume", &lets_go]);
-    // Another machine, or whoever else remembers its attachments elsewhere.
+    // Another machine, or another state folder on this one.
     let other = rig.path("other");
     fs::create_dir(&other).expect("a folder");
     let (other, elsewhere) = (other.display().to_string(), rig.path("elsewhere"));

@@ -13,7 +13,7 @@ fn without_root_nothing_is_done() {
         return;
     }
     let dir = open_folder();
-    // Nobody may not be allowed to come to where it was built.
+    // The user `nobody` may not be allowed to enter the folder where it was built.
     let program = dir.path().join("ashlar");
     fs::copy(env!("CARGO_BIN_EXE_ashlar"), &program).expect("copied");
     let state = dir.path().join("state");
@@ -75,7 +75,7 @@ fn mount_points_and_volumes_that_cannot_be_are_named() {
 
 /// A host that was let in for an attachment that is refused is let out again; one that was let in before is not.
 #[test]
-fn a_refused_attachment_leaves_nobody_allowed() {
+fn a_refused_attachment_leaves_no_host_allowed() {
     if !can_attach() {
         return;
     }
@@ -122,7 +122,7 @@ fn a_refused_attachment_leaves_nobody_allowed() {
         refused.error
     );
     assert_eq!(allowed(), format!("[\"{nqn}\"]"));
-    // Others stay, and whoever is attached.
+    // Other hosts stay, and the one that is attached.
     let other = "nqn.2026-01.io.example:other";
     rig.ok(&[&one[..], &[other]].concat());
     rig.ok(&["volume", "deny", "tank/db", "--host", nqn]);
@@ -153,7 +153,7 @@ fn a_volume_is_attached_once_and_stays_while_it_is_used() {
     );
     let connected = ["tank/db is in use", "connected", "nqn."];
     rig.refuses(&["attach", "tank/db", "--mount", &other], 3, &connected);
-    // Even where nobody asks the daemon.
+    // Even where the daemon is not asked.
     rig.refuses(
         &["attach", "tank/db", "--mount", &other, "--shared"],
         3,

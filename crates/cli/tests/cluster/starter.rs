@@ -1,4 +1,4 @@
-//! What `ashlar lab cluster up` starts also ends, whoever ends first.
+//! What `ashlar lab cluster up` starts also ends, whichever process ends first.
 
 use std::path::Path;
 

@@ -155,7 +155,7 @@ impl Running {
             let mut out = BufReader::new(out);
             let mut line = String::new();
             let read = out.read_line(&mut line);
-            // Nobody may be waiting any more. What comes later must find a reader all the same.
+            // The waiting thread may have given up. What comes later must find a reader all the same.
             let _ = say.send(read.map(|_| line));
             let _ = std::io::copy(&mut out, &mut std::io::sink());
         });

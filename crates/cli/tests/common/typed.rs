@@ -1,4 +1,4 @@
-//! A run as somebody types it, who then types Ctrl-C.
+//! A run that a person types, and ends by Ctrl-C.
 
 #![allow(dead_code)] // Each test program has its own use of it.
 

@@ -22,7 +22,7 @@ fn no_acknowledged_order_is_lost_with_the_primary() {
         result["database"]["settings"]["synchronous_commit"],
         "remote_apply"
     );
-    // It died in the middle: everybody was lost, and nothing stopped in order.
+    // It died in the middle: all users were lost, and nothing stopped in order.
     assert_eq!(
         (
             &result["before"]["lost_users"],
@@ -62,7 +62,7 @@ fn no_acknowledged_order_is_lost_with_the_primary() {
     is_left_empty(&dir.join("b"));
 }
 
-/// The control: with commits that wait for nobody, what the standby has not received is lost, and is found
+/// The control: with commits that do not wait for the standby, what it has not received is lost, and is found
 /// missing; with commits that wait for it, the same loss of the standby costs nothing.
 #[test]
 fn what_is_lost_is_found_missing() {

@@ -332,7 +332,7 @@ fn a_scan_calls_its_readers_off() {
     is_a_partial_scan(dir);
 }
 
-/// A process, and its children: nothing answers, and nobody is taken in.
+/// A process, and its children: nothing answers, and no client is let in.
 fn stop(first: u32) {
     let stop = |process: u32| {
         let process = Pid::from_raw(process as i32).expect("a number");
@@ -347,7 +347,7 @@ fn stop(first: u32) {
     }
 }
 
-/// Ends what was typed; it takes no longer than whoever typed it would wait.
+/// Ends what was typed; it takes no longer than a person would wait.
 fn ends_soon(typed: Typed) {
     let begun = Instant::now();
     typed.interrupt(Signal::INT);
@@ -389,7 +389,7 @@ fn a_run_on_a_database_that_hangs_ends_and_keeps_its_steps() {
         );
         assert!(all_hold(&step["consistency"]), "{step}");
     }
-    // Nobody is let in.
+    // No client is let in.
     let typed = Typed::start(dir, &format!("oltp run --db {url} --out second"));
     std::thread::sleep(Duration::from_secs(1));
     ends_soon(typed);

@@ -114,7 +114,7 @@ fn mapped(pid: u64) -> String {
         .collect()
 }
 
-/// Segments in /dev/shm bear no mark of their server, so that nobody could remove those of a killed one.
+/// Segments in /dev/shm bear no mark of their server, so that no later start could remove those of a killed one.
 #[test]
 fn a_killed_server_leaves_no_shared_memory() {
     if !has_postgresql() {
@@ -274,7 +274,7 @@ fn a_standby_has_what_was_acknowledged_when_the_primary_dies() {
         last >= acknowledged && count == last,
         "{has}, acknowledged {acknowledged}"
     );
-    sql(&other, "insert into t values (0)").expect("it is the primary, and waits for nobody");
+    sql(&other, "insert into t values (0)").expect("it is the primary, and waits for no standby");
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn an_agent_lets_in_who_has_its_token_one_at_a_time() {
     );
     let (code, said) = sweep(&format!("--client {}", one.address), "none");
     assert!(code == 2 && said.contains("--token-file"), "{said}");
-    let (code, said) = sweep("--client 127.0.0.1:1 --token-file token", "nobody");
+    let (code, said) = sweep("--client 127.0.0.1:1 --token-file token", "absent");
     assert!(code == 3 && said.contains("127.0.0.1:1"), "{said}");
     let (code, said) = sweep(&(with(&[&one]) + " --verify"), "verify");
     assert!(code == 2 && said.contains("--verify"), "{said}");

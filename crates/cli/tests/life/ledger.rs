@@ -1,5 +1,5 @@
 //! What a volume may hold: by block, the write that was acknowledged last, and those after it whose
-//! end nobody has seen.
+//! end was not seen.
 
 use crate::host::BLOCK;
 
@@ -113,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// Nobody knows how this one ended.
+    /// How this one ended is not known.
     pub fn lose(&mut self, at: u64, blocks: u64, seq: Seq) {
         self.unseen.push(Unseen { at, blocks, seq });
     }

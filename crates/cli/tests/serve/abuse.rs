@@ -21,7 +21,7 @@ fn rounds(usual: usize, soak: usize) -> usize {
 }
 
 #[test]
-fn two_thousand_connections_at_once_keep_nobody_from_being_served() {
+fn two_thousand_connections_at_once_keep_no_host_from_being_served() {
     ashlar_reactor::raise_file_limit();
     let target = Target::start();
     is_served(target.address, 0);
@@ -54,7 +54,7 @@ fn two_thousand_connections_at_once_keep_nobody_from_being_served() {
 }
 
 #[test]
-fn a_slow_writer_and_one_that_never_reads_hold_up_nobody() {
+fn a_slow_writer_and_one_that_never_reads_hold_up_no_other() {
     let target = Target::start();
     let (_admin, cntlid) = Client::admin(target.address);
     let mut deaf = Client::io(target.address, cntlid, 1);

@@ -37,7 +37,7 @@ impl Client {
     }
 }
 
-/// Connects, writes, reads, and leaves: somebody who is served.
+/// Connects, writes, reads, and leaves: a host that is served.
 pub fn is_served(address: SocketAddr, seed: u8) {
     let (_admin, cntlid) = Client::admin(address);
     let mut io = Client::io(address, cntlid, 1);

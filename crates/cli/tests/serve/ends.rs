@@ -154,7 +154,7 @@ fn a_host_that_is_not_named_is_refused() {
     let (command, data) = connect(0, CNTLID_DYNAMIC);
     let (completion, _) = client.call(command, data.as_wire());
     assert_eq!(completion.status().code(), 0x184);
-    let nobody = ended(&mut serve(&[
+    let refused = ended(&mut serve(&[
         "--device",
         "memory:16MiB",
         "--nqn",
@@ -162,9 +162,9 @@ fn a_host_that_is_not_named_is_refused() {
         "--listen",
         "192.0.2.1:4420",
     ]));
-    let error = nobody.error;
+    let error = refused.error;
     assert!(
         error.contains("--allow-host"),
-        "it says that nobody may connect: {error}"
+        "it says that no host may connect: {error}"
     );
 }

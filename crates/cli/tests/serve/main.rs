@@ -1,5 +1,5 @@
-//! `ashlar serve` as a process: what it says, how it ends, and that nobody on the network can take
-//! it from the others.
+//! `ashlar serve` as a process: what it prints, how it ends, and that no host on the network can keep
+//! others from it.
 
 mod abuse;
 mod client;
