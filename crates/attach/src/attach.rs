@@ -33,7 +33,7 @@ pub struct Namespace {
     pub url: String,
     /// What makes it the same one whatever it is reached by.
     pub identity: String,
-    /// As the kernel's own nvme-tcp is told of it.
+    /// How the kernel's own nvme-tcp reaches it.
     pub fabrics: Fabrics,
     /// Its size in bytes.
     pub bytes: u64,

@@ -360,7 +360,7 @@ impl Clearing<'_> {
 
     /// Ends the connection between the kernel and the server, whatever state that is in: requests fail.
     fn abort(&self) {
-        // Its time-out was told by the limit; what is still there then is told by the next step.
+        // An error adds nothing: the next step reports what is still there.
         let _ = self.disconnect(SHORT);
         if let Some(processes) = self.folder.processes() {
             processes.guardian.signal(Signal::KILL);

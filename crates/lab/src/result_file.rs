@@ -30,7 +30,7 @@ pub trait ResultFile: Serialize {
     /// Every question that was asked, and what came of it: the first table of the report. Checks are added to it.
     fn short(&self) -> Vec<Short>;
 
-    /// The report as HTML: what is told on a terminal, if there is nothing better.
+    /// The report as HTML: the text for a terminal, if there is nothing better.
     ///
     /// # Errors
     /// What was published, which stands beside it, cannot be read.

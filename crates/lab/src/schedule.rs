@@ -109,7 +109,7 @@ pub enum Measurement<T> {
     Whole(T, String),
     /// A part of it: it is told in the result, ends the run, and is measured again if that goes on.
     Part(T),
-    /// Nothing, for this reason, which is told; the others are measured.
+    /// Nothing, for this reason, which the result gives; the others are measured.
     Failed(String),
 }
 

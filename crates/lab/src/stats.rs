@@ -79,7 +79,7 @@ pub struct Ratio {
     /// differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detectable_pct: Option<f64>,
-    /// What that is told from.
+    /// The noise from which that is computed.
     #[serde(skip)]
     noise: Option<power::Noise>,
 }

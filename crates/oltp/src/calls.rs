@@ -1,4 +1,4 @@
-//! What stored procedures are told and what they give, where that is text.
+//! Arguments and results of stored procedures, where they are text.
 
 use crate::database::Delivered;
 use crate::inputs::NewOrder;

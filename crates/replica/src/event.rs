@@ -1,4 +1,4 @@
-//! What a replica is told, and what it wants done.
+//! Events that a replica is given, and what it asks for.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! How long an answer may be owed, and when silence does not count against who owes it.
+//! How long an answer may be owed, and when silence does not count against the member that owes it.
 //!
 //! A process that got no processor for a while has heard nothing in that time, whatever was said: the others are
 //! given time to be heard before it judges them, once. One that is silent then is taken for dead as always, so a
@@ -10,7 +10,7 @@ use ashlar_block::Moment;
 
 use crate::lease::GRANT_EVERY;
 
-/// Nothing of what is owed has come for so long: who owes it hangs.
+/// Nothing of what is owed has come for so long: the member that owes it hangs.
 pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(2);
 /// One answer is owed for so long, though others come: hosts do not wait any longer.
 pub const SLOW_AFTER: Duration = Duration::from_secs(8);

@@ -1,4 +1,4 @@
-//! What is told about the one file.
+//! Answers to the kernel's questions about the one file.
 
 use ashlar_block::Geometry;
 

@@ -310,7 +310,7 @@ impl Pool {
         }
     }
 
-    /// Commands that come when they come, whatever has been answered; `told` hears of each how long it took.
+    /// Commands that come at their times, whatever has been answered; `told` is called with each and how long it took.
     pub(crate) fn paced(
         &mut self,
         mut next: impl FnMut() -> Option<Timed>,

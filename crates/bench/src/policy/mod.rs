@@ -62,7 +62,7 @@ trait Policy {
     fn ask(&mut self, slot: u32) -> bool;
 }
 
-/// Runs all traces; `told` hears of each cell.
+/// Runs all traces; `told` is called with each cell.
 pub(crate) fn policy(
     options: &PolicyOptions<'_>,
     mut told: impl FnMut(&PolicyCell) -> Result<(), Failure>,

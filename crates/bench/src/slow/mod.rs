@@ -97,7 +97,7 @@ fn loads() -> Vec<Load> {
     [1, 16].into_iter().flat_map(with).collect()
 }
 
-/// Measures all loads; `told` hears of each.
+/// Measures all loads; `told` is called with each result.
 pub(crate) fn slow(
     mut told: impl FnMut(&Slow) -> Result<(), Failure>,
 ) -> Result<Vec<Slow>, Failure> {
@@ -110,7 +110,7 @@ pub(crate) fn slow(
     Ok(all)
 }
 
-/// Measures the database on disks; `told` hears of each run.
+/// Measures the database on disks; `told` is called with each run.
 pub(crate) fn databases(
     mut told: impl FnMut(&Run) -> Result<(), Failure>,
 ) -> Result<Vec<Run>, Failure> {

@@ -168,7 +168,7 @@ enum Owner {
     Loss,
 }
 
-/// What an operation hears.
+/// Events for an operation that waits.
 enum News {
     Granted,
     Recorded,

@@ -11,7 +11,7 @@ use signal_hook::flag;
 
 use crate::exit::Failure;
 
-/// Progress that hears of a first SIGINT or SIGTERM; a second one ends this process at once.
+/// Progress that a first SIGINT or SIGTERM interrupts; a second one ends this process at once.
 ///
 /// # Errors
 /// Signals cannot be heard.

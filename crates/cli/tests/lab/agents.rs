@@ -259,7 +259,7 @@ fn an_agent_lets_in_who_has_its_token_one_at_a_time() {
     assert!(code == 3 && said.contains("127.0.0.1:1"), "{said}");
     let (code, said) = sweep(&(with(&[&one]) + " --verify"), "verify");
     assert!(code == 2 && said.contains("--verify"), "{said}");
-    // What speaks something else is shown the door, and leaves no harm.
+    // A client of another protocol is turned away, and does no harm.
     let mut stranger = std::net::TcpStream::connect(&one.address).expect("it listens");
     std::io::Write::write_all(&mut stranger, &[0xff; 64]).expect("sent");
     let words = format!(

@@ -1,4 +1,4 @@
-//! What is told of a round that has failed: nothing else is left of it.
+//! The account of a round that has failed: nothing else is left of it.
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -10,7 +10,7 @@ use ashlar_testbed::nodes::Seat;
 
 use super::round::Scene;
 
-/// Lines of a log that are told.
+/// Lines of a log that it quotes.
 const LINES: usize = 15;
 /// How long a node may take to say how a volume is.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);

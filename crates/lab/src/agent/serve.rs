@@ -14,9 +14,9 @@ use crate::live::{Count, Counter};
 use crate::runner::{Fill, Outcome, Threads};
 use crate::{LabError, Machine, Progress, Stacks};
 
-/// A coordinator that waits is told so often that there is something to wait for.
+/// How often a coordinator that waits gets a sign that the work goes on.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
-/// Whether it should end is asked so often while it loads.
+/// How often it is looked, during a load, whether it should end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The same, while there is nothing to do.
 const IDLE: Duration = Duration::from_millis(500);

@@ -10,7 +10,7 @@ use crate::stats::median;
 use crate::units::{grouped, moment};
 use crate::{LabError, write_whole};
 
-/// What came of a run is told in so many lines at most.
+/// Lines about a run's outcome, at most.
 const MOST_LINES: usize = 4;
 
 /// A run, as far as results of every kind tell of it.

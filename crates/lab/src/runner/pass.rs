@@ -52,7 +52,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Writes everything: random data, or stamps if there is a model. `tell` hears blocks done.
+    /// Writes everything: random data, or stamps if there is a model. `tell` is called with the blocks done.
     pub(super) fn fill(
         mut self,
         seed: u64,

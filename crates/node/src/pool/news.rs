@@ -20,10 +20,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What a bad copy is counted in.
 const GRANULE_KIB: u64 = 4;
 
-/// How often it is told that a drive goes on being slow.
+/// How often the log repeats that a drive is slow.
 const SLOW_AGAIN: Duration = Duration::from_secs(10);
 
-/// What has been told already.
+/// What the log has already.
 #[derive(Default)]
 pub(super) struct News {
     /// What drives call themselves, by member.

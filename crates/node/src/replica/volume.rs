@@ -206,7 +206,7 @@ pub(crate) struct Replicated {
     absent: Option<Positions>,
     /// Why the copy cannot go on, though its pool can.
     failure: Option<String>,
-    /// What the replica is to hear after what it hears now.
+    /// Events for the replica that come after the current one.
     unheard: VecDeque<Event>,
     is_hearing: bool,
     is_over: bool,
@@ -615,8 +615,8 @@ impl Replicated {
         }
     }
 
-    /// The replica hears of something, and what it wants is done. What it is to hear because of that comes after it: its
-    /// messages are numbered in the order in which it wants them sent.
+    /// Gives the replica an event, and does what it asks for. Events that come of that are given to it afterwards: its
+    /// messages are numbered in the order in which it has them sent.
     fn hear(&mut self, event: Event, ground: &mut Ground<'_>) {
         if self.is_over {
             return;

@@ -46,7 +46,7 @@ impl<T: Send + 'static> Errand<T> {
         let (tell, told): (Sender<T>, Receiver<T>) = channel();
         let ring = Ring(Arc::clone(wake));
         let run = move || {
-            // After what is told, or after it is sure that nothing will be: what is declared last goes first.
+            // The sender is dropped before the ring: what the ring wakes finds the answer, or that there will be none.
             let (_ring, tell) = (ring, tell);
             // It may not be waited for any more.
             let _ = tell.send(errand());

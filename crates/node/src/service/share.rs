@@ -13,9 +13,9 @@ use super::keep::{One, wanted};
 use super::machine::Owner;
 use crate::model::{ControlError, MoveService, ServiceNode, ServiceStatus};
 
-/// Another node is told so often, and at once what is new.
+/// How often other nodes are told the state; news are told at once.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// What was told so long ago is not counted on.
+/// What a node has said so long ago does not count any more.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
 /// What other nodes have told.

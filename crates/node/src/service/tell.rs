@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::machine::Owner;
 use crate::model::{ClusterEvent, ServiceState};
 
-/// Between two owners no node has its volumes for a moment; after so long it is told that it waits.
+/// Between two owners no node has its volumes for a moment; after so long the log says that it waits.
 const WAITS_FOR: Duration = Duration::from_secs(1);
 
 /// How a service is at a moment.

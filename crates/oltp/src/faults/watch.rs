@@ -11,7 +11,7 @@ use super::trace::{Ack, Server};
 use crate::database::{Database, ServerStart, Watcher};
 use crate::postgres::{EPOCH, Logic, Postgres, STARTED};
 
-/// A server is asked so often.
+/// How often a server is asked.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// One that did not answer, so often: each question takes processor time from a server that comes up.
 const ASK_SILENT_EVERY: Duration = Duration::from_millis(200);

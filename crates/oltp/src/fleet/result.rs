@@ -19,7 +19,7 @@ use crate::result::{KindResult, LatencyUs, StepResult};
 /// The table that stands beside it.
 pub(crate) const PUBLISHED: &str = "s2d_fleet_144_databases.csv";
 const TABLE: &str = include_str!("../../../../published/s2d_fleet_144_databases.csv");
-/// Processors that others use for more than this share of the time, percent, are told.
+/// A step is flagged if others use processors for more than this share of the time, percent.
 const OTHERS_PCT: f64 = 20.0;
 /// A median of databases that differ by more than this says little of each.
 const UNEQUAL: f64 = 0.1;

@@ -34,7 +34,7 @@ const LONGEST_DIR: usize = 70;
 /// How long a group may take to be ready: a primary that stood still is rewound first, which takes a minute on a busy
 /// machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
-/// Whether it is, is asked so often.
+/// How often it is asked whether it is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How fast a group notices, and what it does without its quorum.

@@ -26,7 +26,7 @@ const GRACE_AT_END: Duration = Duration::from_secs(5);
 /// A database whose users are asked to have everything counted has done so by then, or only one of them
 /// waits for something.
 const COUNTING: Duration = Duration::from_secs(1);
-/// Whether it is to end is asked so often.
+/// How often it is looked whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Most of a user's stack is for the database's client library.
 const STACK: usize = 1 << 20;

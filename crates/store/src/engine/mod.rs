@@ -204,7 +204,7 @@ pub struct Outbox {
     pub io: Vec<(usize, Request)>,
     /// Completions of commands.
     pub done: Vec<Completion>,
-    /// Answers to wishes.
+    /// Answers to `Manage` requests, by number.
     pub managed: Vec<(u64, Result<Managed, IoError>)>,
     /// What the node is to store, in place of what it was handed before; then comes [`Event::Remembered`].
     pub membership: Option<Membership>,

@@ -33,7 +33,7 @@ const PAGE: usize = 4096;
 const COPIED: usize = 64 << 10;
 /// Parts of a zeroed range on their way at a time.
 const ZEROES_AT_ONCE: u32 = 16;
-/// Failures of a kind that are told one by one.
+/// Failures of one kind that are logged one by one.
 const SAID: u64 = 16;
 const EINVAL: i32 = 22;
 const EIO: i32 = 5;
@@ -57,7 +57,7 @@ struct Job {
     deallocate: bool,
     /// Requests on their way.
     parts: u32,
-    /// The first error, as the kernel is told.
+    /// The first error, as the kernel gets it.
     error: Option<i32>,
 }
 

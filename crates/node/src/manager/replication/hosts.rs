@@ -1,8 +1,9 @@
 //! Who may connect to a replicated volume: the same on all its nodes, once they have heard of each other.
 //!
-//! More hosts are let in at the nodes that are reached; hosts are turned away only when all are. What a node has not
-//! heard is told until it has: each node remembers the number of each change, tells the others once a second where they
-//! are not known to agree, and asks them before it serves hosts by a copy that comes into service or is connected again.
+//! More hosts are let in at the nodes that are reached; hosts are turned away only when all are. A node is told
+//! of a change until it has heard of it: each node remembers the number of each change, tells the others once a second
+//! where they are not known to agree, and asks them before it serves hosts by a copy that comes into service or is
+//! connected again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -26,7 +27,7 @@ use crate::manager::serve::nqn;
 use crate::manager::{Kept, PoolManager, live};
 use crate::model::{ControlError, ErrorKind, HostChange, HostList, VolumeName, VolumeStatus};
 
-/// Nodes are told so often what they are not known to know.
+/// How often a node is told what it is not known to know.
 const EVERY: Duration = Duration::from_secs(1);
 /// How long a node may take to hear of a change.
 const HEARS_WITHIN: Duration = Duration::from_secs(2);

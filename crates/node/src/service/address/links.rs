@@ -150,8 +150,8 @@ pub(super) fn remove(link: &Link, ip_address: IpAddr, prefix: u8) -> Result<(), 
     run::finished(&mut command, ANSWERS_WITHIN)
 }
 
-/// When the first address of a network goes, the kernel takes the others with it, or makes one of them the first: that
-/// is what it is told here. It stays so: another service may be about to rely on it.
+/// When the first address of a network goes, the kernel takes the others with it, or makes one of them the first. This
+/// sets the latter. It stays so: another service may be about to rely on it.
 fn keep_secondaries(link: &str, others: &[IpAddr]) {
     let file = format!("/proc/sys/net/ipv4/conf/{link}/promote_secondaries");
     if let Err(error) = std::fs::write(&file, "1") {
@@ -160,7 +160,7 @@ fn keep_secondaries(link: &str, others: &[IpAddr]) {
     }
 }
 
-/// Ends what clients have open to an address. They are told so at once, which is impossible when it is gone.
+/// Ends what clients have open to an address. They get a reset at once, which is impossible when the address is gone.
 pub(super) fn cut_clients(ip_address: IpAddr) {
     let mut command = Command::new("ss");
     command.args(["-K", "-H", "-n", "-t", "src"]);

@@ -43,7 +43,7 @@ pub type Rule = fn(Operation) -> bool;
 /// Which operations of a drive fail, and how.
 pub type Fault = Option<(Rule, ErrorKind)>;
 
-/// What was answered to commands, and to wishes.
+/// Answers to commands, and to `Manage` requests.
 pub type Answers = (Vec<Completion>, Vec<(u64, Result<Managed, IoError>)>);
 
 /// What has happened to the drives, and what is to go wrong.
@@ -547,7 +547,7 @@ impl Bench {
         managed.remove(0).1
     }
 
-    /// What is answered to wishes that come together.
+    /// Answers to `Manage` requests that come together.
     pub fn manage_together<const N: usize>(
         &mut self,
         wishes: [Manage; N],
