@@ -371,6 +371,13 @@ pub enum Alarm {
         /// What it has said before.
         known: Revision,
     },
+    /// The store's key is of an epoch before this owner's: the same, whatever its revision.
+    StoreIsEarlier {
+        /// What the store says.
+        stored: Epoch,
+        /// The owner's.
+        known: Epoch,
+    },
     /// The store's key says less of the volume's size than it has said: the same.
     StoreShrinks {
         /// What the store says.

@@ -145,7 +145,12 @@ impl Owner {
     }
 
     /// The quorum answers.
-    pub(crate) fn answered(&mut self, turn: &mut Turn<'_>, ask: Ask, reply: &Reply) {
+    pub(crate) fn answered(&mut self, turn: &mut Turn<'_>, ask: Ask, mut reply: &Reply) {
+        if let Some(earlier) = self.is_earlier(reply) {
+            // Nothing has succeeded this owner: it says less than it has said.
+            turn.doubt(earlier);
+            reply = &Reply::Unknown;
+        }
         if self.looking == Some(ask) {
             self.looking = None;
             return self.looked(turn, reply);
@@ -180,6 +185,18 @@ impl Owner {
             },
             _ => {}
         }
+    }
+
+    /// What the quorum holds, if that is the key of an epoch before this owner's. Its revision does not tell: who restores
+    /// an etcd from a backup may have it count on from a higher one.
+    fn is_earlier(&self, reply: &Reply) -> Option<Alarm> {
+        let Reply::Holds(Some(held)) = reply else {
+            return None;
+        };
+        // One that cannot be read is for who reads it.
+        let stored = Key::decode(&held.value).ok()?.epoch;
+        let known = self.epoch;
+        (stored < known).then_some(Alarm::StoreIsEarlier { stored, known })
     }
 
     /// The swap may still be made: another one on this revision decides.
@@ -233,7 +250,12 @@ impl Owner {
             return;
         }
         let stored = Stored::from_held(turn, held);
-        self.ends |= stored.is_none_or(|stored| stored.key.epoch != self.epoch);
+        self.ends |= stored.is_none_or(|stored| !self.is_its(&stored.key));
+    }
+
+    /// Whether a key has this owner.
+    fn is_its(&self, key: &Key) -> bool {
+        key.epoch == self.epoch && key.owner == self.stored.key.owner
     }
 
     /// Copies that a key of this epoch names as in sync, and that were not added: within its epoch only the owner adds any.
@@ -266,9 +288,7 @@ impl Owner {
     }
 
     fn read_back(&mut self, turn: &mut Turn<'_>, stored: Stored) {
-        let owner = stored.key.owner;
-        let is_mine = stored.key.epoch == self.epoch && owner == self.stored.key.owner;
-        if !is_mine {
+        if !self.is_its(&stored.key) {
             self.ends = true;
             return;
         }

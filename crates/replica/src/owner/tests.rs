@@ -25,6 +25,7 @@ use crate::message::{Attach, Content, Envelope, Join, Message, RecordKind, Refus
 use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
+mod backup;
 mod died;
 mod exact;
 mod giving;
@@ -587,58 +588,6 @@ impl Rig {
     fn in_sync(&self) -> Positions {
         Key::decode(&self.stored().value).expect("a key").in_sync
     }
-}
-
-/// In sync were both, and that is in the backup; then the other copy was left out.
-fn alone_after_a_backup() -> (Rig, Held) {
-    let mut rig = Rig::new();
-    rig.obey(LONG);
-    let both = Positions::first(2);
-    assert_eq!((rig.in_sync(), rig.told), (both, Positions::NONE), "added");
-    let backup = rig.stored();
-    rig.pass(LONG);
-    assert_eq!(rig.in_sync(), Positions::first(1), "silent, and left out");
-    rig.told = Positions::NONE.with(at(1));
-    (rig, backup)
-}
-
-/// A key that names a copy which has left since must not bring that copy back without what it has missed.
-#[test]
-fn an_older_key_from_a_backup_counts_for_nothing() {
-    let (mut rig, backup) = alone_after_a_backup();
-    rig.quorum.restore(VOLUME, backup);
-    rig.obey(LONG);
-    assert_eq!(rig.told, Positions::NONE.with(at(1)), "it stays absent");
-    assert!(rig.replica.is_serving());
-    assert!(
-        matches!(rig.alarms[..], [Alarm::StoreWentBack { .. }]),
-        "told once: {:?}",
-        rig.alarms
-    );
-}
-
-/// The revision of a store that was written to since it was restored says nothing.
-#[test]
-fn a_key_from_a_backup_adds_no_copy_that_the_owner_has_not_added() {
-    let (mut rig, mut backup) = alone_after_a_backup();
-    backup.revision.0 += 100;
-    rig.quorum.restore(VOLUME, backup);
-    let newcomer = MemberId {
-        replica: ReplicaUuid::NEW,
-        ..member(2)
-    };
-    let members = Members::first([member(0), member(1), newcomer]).expect("three");
-    rig.handle(Event::Reseat(Wish {
-        members,
-        in_sync: Positions::first(1),
-        until: rig.now + LONG,
-    }));
-    rig.pass(LONG);
-    assert!(rig.replica.is_serving());
-    assert_eq!(rig.alarms, [Alarm::StoreAdds(Positions::NONE.with(at(1)))]);
-    let tells =
-        |said: &Envelope| matches!(said.message, Message::Join(join) if !join.absent.has(at(1)));
-    assert!(!rig.said.iter().any(tells), "it stays absent");
 }
 
 /// A candidate, and an owner that leaves a silent copy out.

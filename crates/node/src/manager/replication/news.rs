@@ -373,6 +373,9 @@ fn alarm_text(alarm: &Alarm) -> String {
         Alarm::StoreWentBack { stored, known } => format!(
             "the quorum's key of the volume is of revision {stored}, and was of {known} before: {FROM_BACKUP}"
         ),
+        Alarm::StoreIsEarlier { stored, known } => format!(
+            "the quorum's key of the volume says {stored}, and this node serves it in {known}: {FROM_BACKUP}"
+        ),
         Alarm::StoreShrinks { stored, known } => format!(
             "the quorum's key says that the volume has {} bytes, and said {} before: {FROM_BACKUP}",
             stored.map_or(0, |size| size.hosts() * GRANULE),

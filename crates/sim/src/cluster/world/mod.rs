@@ -501,6 +501,7 @@ impl World<'_> {
                     | Alarm::Differs { .. }
                     | Alarm::StoreIsOld { .. }
                     | Alarm::StoreWentBack { .. }
+                    | Alarm::StoreIsEarlier { .. }
                     | Alarm::StoreShrinks { .. }
                     | Alarm::StoreAdds(_)
                     | Alarm::KeyUnreadable(_) => {
