@@ -146,6 +146,8 @@ pub(crate) enum Part {
     Hoarders,
     /// A volume of two copies against one of one, on a cluster that this machine is
     Replicas,
+    /// What a write of such volumes costs: processor time, bytes between nodes and on drives
+    ReplicaCost,
     /// Against a peer's target
     Peer,
     /// What the storage engine costs, counted

@@ -14,6 +14,7 @@
 //! parts/cores  1 or 2 connections ─▶ ashlar serve, 1 or 2 cores     server CPU a command
 //! parts/hoarders   a writer ─▶ ashlar serve ◀─ 64 queues that owe data   IOPS, longest wait
 //! parts/replicas   ashlar lab sweep: a volume of one copy | of two    IOPS, latency, by where hosts are
+//!                  raw client ──TCP──▶ the same two, in turn          processor time and bytes a write
 //! engine/cost      load ─▶ engine ─▶ drives that count              device bytes a user byte
 //! engine/recovery  crash ─▶ import                                  seconds, memory
 //! engine/reads     load ─▶ engine ─▶ files | the same files         IOPS

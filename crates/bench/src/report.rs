@@ -15,7 +15,7 @@ use crate::engine::{
 };
 use crate::failure::Failure;
 use crate::figures::{Case, Row, Side, Spread};
-use crate::parts::{Bench, Copies, Hoarders, Idle, Remote, Scaling};
+use crate::parts::{Bench, Copies, Hoarders, Idle, Remote, Scaling, WriteCost};
 use crate::policy::{self, PolicyCell};
 use crate::slow::{self, Slow};
 
@@ -42,6 +42,8 @@ struct Results {
     hoarders: Option<Vec<Hoarders>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replicas: Option<Vec<Copies>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica_cost: Option<Vec<WriteCost>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<Vec<Row>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,6 +111,7 @@ impl Report {
                 cores: None,
                 hoarders: None,
                 replicas: None,
+                replica_cost: None,
                 peer: None,
                 cost: None,
                 cost_ratios: Vec::new(),

@@ -17,7 +17,7 @@ pub(crate) use cores::Scaling;
 pub(crate) use hoarders::Hoarders;
 pub(crate) use idle::Idle;
 pub(crate) use local::Remote;
-pub(crate) use replicas::Copies;
+pub(crate) use replicas::{Copies, WriteCost};
 
 use crate::args::{Options, Part};
 use crate::cpu::{self, Meter, Sample};
@@ -88,6 +88,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if options.wants(Part::Replicas) {
         report.replicas(replicas::measure(&bench)?)?;
+    }
+    if options.wants(Part::ReplicaCost) {
+        report.replica_cost(replicas::measure_writes(&bench)?)?;
     }
     if options.wants(Part::Peer) {
         report.peer(peer::measure(&bench)?)?;

@@ -9,6 +9,10 @@ use ashlar_lab::result::CellResult;
 use serde::{Deserialize, Serialize};
 
 mod pieces;
+mod writes;
+
+pub(crate) use writes::WriteCost;
+pub(super) use writes::measure as measure_writes;
 
 use super::Bench;
 use super::sweep::Sweep;
@@ -107,7 +111,7 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<(Vec<Copies>, Vec<String>), F
     let cluster = Cluster::up(bench, place.dir.clone())?;
     let one = cluster.volume("tank/one", &[])?.by(None);
     let two = cluster.volume("tank/two", &["--replicas", "2", "--nodes", "a,b"])?;
-    let (owner, other) = (two.by(None), two.by(Some(&cluster.portal("b")?)));
+    let (owner, other) = (two.by(None), two.by(Some(&cluster.node("b")?.portal)));
     let both = format!("stripe:[{owner}],[{other}]");
     let ways = [("owner", &owner), ("other", &other), ("spread", &both)];
     let (mut cells, mut notes) = (Vec::new(), Vec::from_iter(place.note));
@@ -173,6 +177,8 @@ struct Nodes {
 struct Node {
     name: String,
     portal: String,
+    api: PathBuf,
+    pids: Vec<i32>,
 }
 
 /// Two nodes on this machine, ended with this.
@@ -199,13 +205,11 @@ impl<'a> Cluster<'a> {
         args
     }
 
-    /// Where a node serves hosts.
-    fn portal(&self, name: &str) -> Result<String, Failure> {
+    fn node(&self, name: &str) -> Result<Node, Failure> {
         let told = self.order("cluster-status", self.lab("status", &["--json"]))?;
         let told: Nodes = serde_json::from_str(&told).map_err(Failure::doing("status"))?;
         let node = told.nodes.into_iter().find(|node| node.name == name);
-        let node = node.ok_or_else(|| Failure::environment(format!("there is no node {name}")))?;
-        Ok(node.portal)
+        node.ok_or_else(|| Failure::environment(format!("there is no node {name}")))
     }
 
     /// Makes a volume at node `a`.

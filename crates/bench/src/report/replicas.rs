@@ -2,7 +2,7 @@
 
 use super::{Report, Table, load_name, mark, print, range};
 use crate::failure::Failure;
-use crate::parts::Copies;
+use crate::parts::{Copies, WriteCost};
 
 impl Report {
     /// Two copies against one.
@@ -58,6 +58,37 @@ impl Report {
         }
         print(&table.text("One write at a time, of what it is made of (us)"))?;
         self.results.replicas = Some(cells);
+        self.save()
+    }
+
+    /// What a write costs, of two copies and of one.
+    pub(crate) fn replica_cost(
+        &mut self,
+        (cells, notes): (Vec<WriteCost>, Vec<String>),
+    ) -> Result<(), Failure> {
+        self.results.flags.extend(notes);
+        let mut table = Table::new(&["load", "one, us", "two, us", "two / one"]);
+        let mut bytes = Table::new(&["load", "between nodes", "one", "owner", "other"]);
+        for cell in &cells {
+            let case = &cell.case;
+            let name = || load_name(case.pattern, case.block_bytes, case.depth);
+            table.row([
+                name(),
+                range(&cell.one.cpu_us, 1),
+                range(&cell.two.cpu_us, 1),
+                range(&cell.cpu_ratio, 2),
+            ]);
+            bytes.row([
+                name(),
+                range(&cell.two.wire_bytes, 0),
+                range(&cell.one.owner_device_bytes, 2),
+                range(&cell.two.owner_device_bytes, 2),
+                range(&cell.two.other_device_bytes, 2),
+            ]);
+        }
+        print(&table.text("Processor time a write, of the daemons of both nodes"))?;
+        print(&bytes.text("Bytes a write between nodes; bytes on each node's drives a user byte"))?;
+        self.results.replica_cost = Some(cells);
         self.save()
     }
 }

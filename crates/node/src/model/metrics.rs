@@ -53,15 +53,17 @@ pub struct FailoverCount {
     pub count: u64,
 }
 
-/// What a node has copied to a copy of a volume, of what that missed.
+/// What has gone from a node to a copy of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedCount {
     /// The volume's identity.
     pub volume: Uuid,
     /// The node that has the copy.
     pub node: String,
-    /// How much.
+    /// What was copied to it, of what it missed.
     pub bytes: u64,
+    /// All that was sent to its node.
+    pub sent_bytes: u64,
 }
 
 /// A copy that this node has, since its daemon started.

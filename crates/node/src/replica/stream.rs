@@ -66,8 +66,8 @@ impl Stream {
         self.key
     }
 
-    /// Queues a message; [`flush`](Self::flush) sends.
-    pub(super) fn push(&mut self, envelope: &Envelope) {
+    /// Queues a message; [`flush`](Self::flush) sends. Gives the bytes that it takes.
+    pub(super) fn push(&mut self, envelope: &Envelope) -> usize {
         let mut encoded = self.codec.encode(envelope);
         if let Some(cipher) = &mut self.cipher {
             match cipher.seal(&encoded.head, &encoded.data) {
@@ -77,12 +77,14 @@ impl Stream {
                 }
                 Err(why) => {
                     self.unsent = Some(why);
-                    return;
+                    return 0;
                 }
             }
         }
-        self.queued += encoded.head.len() + encoded.data.len();
+        let bytes = encoded.head.len() + encoded.data.len();
+        self.queued += bytes;
         self.outgoing.push_back(encoded);
+        bytes
     }
 
     /// Gives the ring what it can take: all that is queued, as far as one batch goes, and a place to receive into.

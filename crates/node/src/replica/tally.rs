@@ -7,6 +7,8 @@ use ashlar_replica::{MAX_MEMBERS, Position};
 pub(crate) struct Tally {
     /// Bytes that were copied to each other copy, of what it missed.
     copied: [Copied; MAX_MEMBERS],
+    /// Bytes that were said to each other copy's node, as they go over its connection.
+    sent: [u64; MAX_MEMBERS],
     /// Commands of hosts that came here and were sent on to the owner.
     pub(crate) forwarded: u64,
     /// Commands of hosts that came here and were refused by their labels.
@@ -32,6 +34,11 @@ impl Tally {
         begins
     }
 
+    /// Something was said.
+    pub(super) fn sent(&mut self, to: Position, bytes: usize) {
+        self.sent[to.index()] += bytes as u64;
+    }
+
     /// A copy is in sync: what was copied to it for that, if anything was.
     pub(super) fn in_sync(&mut self, at: Position) -> Option<u64> {
         self.copied[at.index()].in_resync.take()
@@ -48,6 +55,7 @@ impl Tally {
     /// Another copy is there from now on.
     pub(super) fn seated(&mut self, at: Position) {
         self.copied[at.index()] = Copied::default();
+        self.sent[at.index()] = 0;
     }
 
     /// Bytes that were copied to a copy since this node owns the volume.
@@ -58,6 +66,11 @@ impl Tally {
     /// The same in all its terms.
     pub(crate) fn copied_bytes(&self, to: Position) -> u64 {
         self.copied[to.index()].ever
+    }
+
+    /// Bytes that were said to a copy's node.
+    pub(crate) fn sent_bytes(&self, to: Position) -> u64 {
+        self.sent[to.index()]
     }
 }
 
@@ -76,8 +89,10 @@ mod tests {
         assert!(tally.copied(at, 3), "another resync");
         assert_eq!((tally.copied_in_term(at), tally.copied_bytes(at)), (3, 10));
         tally.copied(other, 1);
+        tally.sent(at, 6);
+        assert_eq!((tally.sent_bytes(at), tally.sent_bytes(other)), (6, 0));
         tally.seated(at);
         assert_eq!((tally.copied_in_term(at), tally.copied_bytes(at)), (0, 0));
-        assert_eq!(tally.copied_bytes(other), 1);
+        assert_eq!((tally.copied_bytes(other), tally.sent_bytes(at)), (1, 0));
     }
 }

@@ -654,7 +654,7 @@ impl Replicated {
             Effect::Send { to, envelope } => {
                 // Without a connection it is lost with its session, as the protocol expects.
                 if let Some(stream) = &mut self.peers[to.index()].stream {
-                    stream.push(&envelope);
+                    self.tally.sent(to, stream.push(&envelope));
                 }
             }
             Effect::Ask { ask, question } => self.outside.ask(ask, question),

@@ -66,7 +66,7 @@ pub(super) fn all(cluster: &ClusterMetrics, volumes: &[VolumeMetrics]) -> Vec<Me
     out.extend(owners(&replicated));
     out.extend(copies(&replicated));
     out.extend(resyncs(&replicated));
-    out.push(copied(&cluster.copied, &replicated));
+    out.extend(sent(&cluster.copied, &replicated));
     out.extend(counts(&cluster.copies, &replicated));
     out.extend(failovers(&cluster.failovers, &replicated));
     out.extend(proofs(&replicated));
@@ -229,19 +229,29 @@ fn counts(counts: &[CopyCounts], volumes: &[Replicated<'_>]) -> Vec<Metric> {
     ]
 }
 
-/// Each node says what it has copied, whichever node owns the volume now.
-fn copied(counts: &[CopiedCount], volumes: &[Replicated<'_>]) -> Metric {
-    let each = volumes.iter().flat_map(|one| {
-        let counts = counts.iter();
-        let counts = counts.filter(|count| count.volume == one.volume.status.uuid);
-        counts.map(|count| (one.labels_with(&count.node), count.bytes as f64))
-    });
-    counter(
-        "ashlar_replica_resynced",
-        "What this node has copied to the copy, of what that missed",
-        Some(Unit::Bytes),
-    )
-    .with(each)
+/// What each node has sent to other copies, whichever node owns the volume now.
+fn sent(counts: &[CopiedCount], volumes: &[Replicated<'_>]) -> [Metric; 2] {
+    let of = |value: fn(&CopiedCount) -> u64| {
+        volumes.iter().flat_map(move |one| {
+            let counts = counts.iter();
+            let counts = counts.filter(|count| count.volume == one.volume.status.uuid);
+            counts.map(move |count| (one.labels_with(&count.node), value(count) as f64))
+        })
+    };
+    [
+        counter(
+            "ashlar_replica_resynced",
+            "What this node has copied to the copy, of what that missed",
+            Some(Unit::Bytes),
+        )
+        .with(of(|count| count.bytes)),
+        counter(
+            "ashlar_replica_sent",
+            "All that this node has sent to the copy's node for the volume",
+            Some(Unit::Bytes),
+        )
+        .with(of(|count| count.sent_bytes)),
+    ]
 }
 
 fn failovers(counts: &[FailoverCount], volumes: &[Replicated<'_>]) -> Vec<Metric> {

@@ -93,6 +93,7 @@ fn snapshot(owner: &str) -> MetricsSnapshot {
             volume: uuid,
             node: "b".into(),
             bytes: 12288,
+            sent_bytes: 20480,
         }],
         copies: vec![CopyCounts {
             volume: uuid,
@@ -133,6 +134,7 @@ fn an_owner_says_how_its_copies_are() {
         "ashlar_node_drained{} 1",
         "ashlar_cluster_protocol_version{} 6",
         "ashlar_replica_resynced_bytes_total{pool=\"tank\",volume=\"db\",node=\"b\"} 12288",
+        "ashlar_replica_sent_bytes_total{pool=\"tank\",volume=\"db\",node=\"b\"} 20480",
         "ashlar_replica_failovers_total{pool=\"tank\",volume=\"db\",cause=\"death\"} 2",
         "ashlar_replica_failovers_total{pool=\"tank\",volume=\"db\",cause=\"move\"} 0",
         "ashlar_replica_last_gap_seconds{pool=\"tank\",volume=\"db\"} 1.25",

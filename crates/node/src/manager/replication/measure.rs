@@ -26,6 +26,7 @@ impl PoolManager {
                 volume,
                 node: replication.node_name(node),
                 bytes: view.tally.copied_bytes(at),
+                sent_bytes: view.tally.sent_bytes(at),
             }));
             let shown = replication.shown();
             let shown = shown.get(&volume);
