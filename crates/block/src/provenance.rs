@@ -30,4 +30,6 @@ pub struct Provenance {
     pub association: AssociationId,
     /// `None` if the device knew no label then.
     pub label: Option<Label>,
+    /// It is to be done by the node that it has come to, or by none.
+    pub here_only: bool,
 }

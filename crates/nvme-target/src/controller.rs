@@ -78,6 +78,8 @@ pub(crate) struct Controller {
     ready: AtomicBool,
     /// The host wants writes acknowledged from the volatile cache (feature 06h).
     write_cache: AtomicBool,
+    /// The host wants nothing handed on to another target (feature C0h).
+    here_only: AtomicBool,
     keep_alive_ms: AtomicU32,
     /// What its host may do to each namespace, as it was found out last.
     known: Box<[Known]>,
@@ -142,6 +144,7 @@ impl Controller {
             dismissed: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             write_cache: AtomicBool::new(true),
+            here_only: AtomicBool::new(false),
             keep_alive_ms: AtomicU32::new(keep_alive_ms),
             last_seen: AtomicU64::new(now.as_nanos()),
             pulse: Pulse::default(),
@@ -213,6 +216,14 @@ impl Controller {
 
     pub(crate) fn set_write_cache(&self, on: bool) {
         self.write_cache.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn here_only(&self) -> bool {
+        self.here_only.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_here_only(&self, on: bool) {
+        self.here_only.store(on, Ordering::Relaxed);
     }
 
     pub(crate) fn keep_alive_ms(&self) -> u32 {

@@ -254,6 +254,7 @@ impl Executor<'_> {
             registrant: Registrant(self.controller.host.id),
             association: self.controller.association(),
             label: slot.label,
+            here_only: self.controller.here_only(),
         };
         self.devices.submit(namespace.device, request, provenance);
     }

@@ -36,6 +36,8 @@ pub mod fid {
     pub const RESERVATION_PERSISTENCE: u8 = 0x83;
     /// Namespace Write Protection Config.
     pub const WRITE_PROTECTION: u8 = 0x84;
+    /// Vendor specific, Ashlar's: what comes by this controller is done by its node, or refused: not handed on to another.
+    pub const HERE_ONLY: u8 = 0xc0;
 
     /// The specification's name, `"?"` for what is not listed here.
     pub fn name(fid: u8) -> &'static str {
@@ -58,6 +60,7 @@ pub mod fid {
             RESERVATION_NOTIFICATION_MASK => "Reservation Notification Mask",
             RESERVATION_PERSISTENCE => "Reservation Persistence",
             WRITE_PROTECTION => "Namespace Write Protection Config",
+            HERE_ONLY => "Here Only (vendor specific)",
             _ => "?",
         }
     }
@@ -75,6 +78,8 @@ pub mod capability {
 
 /// Bit 0 of Volatile Write Cache: the cache is enabled.
 pub const WRITE_CACHE_ENABLE: u32 = 1 << 0;
+/// Bit 0 of Here Only: nothing is handed on.
+pub const HANDS_NOTHING_ON: u32 = 1 << 0;
 /// Bit 0 of Write Atomicity Normal, DN: only AWUPF counts, not AWUN.
 pub const DISABLE_NORMAL: u32 = 1 << 0;
 /// Bit 0 of Host Identifier's dword 11, EXHID: 16 bytes; over fabrics always.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ashlar_nvme::command::{GetLogPage, Identify};
 use ashlar_nvme::event::{AsyncEvent, notices};
 use ashlar_nvme::fabrics::DISCOVERY_NQN;
-use ashlar_nvme::feature::fid;
+use ashlar_nvme::feature::{HANDS_NOTHING_ON, fid};
 use ashlar_nvme::identify::cns;
 use ashlar_nvme::log::{DiscoveryEntry, lid};
 use ashlar_nvme::reservation::{
@@ -103,7 +103,13 @@ struct Path {
 
 impl Path {
     fn to(who: &Who, portal: SocketAddr) -> Self {
+        Self::with(who, portal, |_| ())
+    }
+
+    /// After what the host does first with its admin queue.
+    fn with(who: &Who, portal: SocketAddr, prepare: impl FnOnce(&mut Client)) -> Self {
         let (mut admin, cntlid) = Client::admin_as(who, portal);
+        prepare(&mut admin);
         let reset = reset_of(&mut admin, cntlid);
         let listener = Listener::over(admin, cntlid, notices::ANA_CHANGE);
         let io = Client::io_as(who, portal, listener.cntlid, 1);
@@ -441,6 +447,47 @@ fn a_write_that_a_stopped_forwarder_holds_does_not_undo_newer_ones() {
             );
         }
     }
+}
+
+/// A service's attachment: what its node gets late must not come under the next owner's epoch, whatever became of it.
+#[test]
+fn a_host_that_wants_nothing_handed_on_is_served_by_the_owner_alone() {
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let (owner, other) = seats(&cluster);
+    let mut host = Host::new(&cluster, 1);
+    let keeps = |admin: &mut Client| {
+        let command = Command::set_features(0, fid::HERE_ONLY, HANDS_NOTHING_ON);
+        assert!(admin.call(command, &[]).0.status().is_success());
+    };
+    let forwarded = host.settled(other, |io| io.write(0, &[1; BLOCK]));
+    assert_eq!(forwarded, Status::SUCCESS, "others are served there, too");
+    let who = host.who.clone();
+    host.paths = NODES
+        .map(|node| Path::with(&who, cluster.portal(node), keeps))
+        .into();
+    let written = host.settled(owner, |io| io.write(0, &[2; BLOCK]));
+    assert_eq!(written, Status::SUCCESS);
+    for _ in 0..3 {
+        let io = &mut host.paths[other].io;
+        assert_eq!(io.write(0, &[3; BLOCK]), Status::ANA_INACCESSIBLE);
+        assert_eq!(io.try_read(0, BLOCK as u32).0, Status::ANA_INACCESSIBLE);
+        host.paths[other].listener.catch_up();
+    }
+    // Its daemon stands still with a write, for so long that another node serves.
+    let stopped = stop(&cluster, NODES[owner]);
+    host.paths[owner].io.send_write(0, &[4; BLOCK]);
+    let new = vec![5; BLOCK];
+    let written = host.settled(other, |io| io.write(0, &new));
+    assert_eq!(written, Status::SUCCESS);
+    resume(stopped);
+    let late = host.paths[owner].io.next_status();
+    assert!(late.is_none_or(|status| !status.is_success()), "{late:?}");
+    let found = host.paths[other].io.read(0, BLOCK as u32);
+    assert!(found == new, "{:?}", &found[..2]);
 }
 
 /// A host whose kernel sends by two portals of a node in turn: what one has written beside the other is no reason to

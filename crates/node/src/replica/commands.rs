@@ -38,6 +38,8 @@ pub(super) struct Sender {
     pub(super) label: Option<Label>,
     /// It came by NVMe, from a host that may have lost its rights since it was let in.
     pub(super) is_judged: bool,
+    /// It is not sent on to the owner.
+    pub(super) here_only: bool,
 }
 
 struct Command {
@@ -330,6 +332,7 @@ mod tests {
             registrant: Registrant::default(),
             label: None,
             is_judged: true,
+            here_only: false,
         }
     }
 

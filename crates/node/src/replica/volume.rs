@@ -303,6 +303,7 @@ impl Replicated {
                 None => self.label(origin),
             },
             is_judged: provenance.is_some(),
+            here_only: provenance.is_some_and(|known| known.here_only),
         };
         let (command, asked) = match self.commands.take(request, sender, self.size) {
             Ok(taken) => taken,
@@ -311,7 +312,8 @@ impl Replicated {
         if let Some(follow) = &mut self.follow {
             follow.count(self.me);
         }
-        self.tally.forwarded += u64::from(self.replica.forwards());
+        let sends_on = self.replica.forwards() && !sender.here_only;
+        self.tally.forwarded += u64::from(sends_on);
         for part in asked {
             self.ask(command, &sender, part, ground);
         }
@@ -325,7 +327,12 @@ impl Replicated {
             registrant,
             label,
             is_judged,
+            here_only,
         } = sender;
+        if here_only && self.replica.forwards() {
+            // What has waited here may be older than all that the owner has done.
+            return self.answer(command, Outcome::NotOwner, ground);
+        }
         // It may have been let in before this node knew what is reserved.
         let writes = !matches!(part, Asked::Read(_));
         if is_judged && !self.reserve.lets(registrant, writes) {

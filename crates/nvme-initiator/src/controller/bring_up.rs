@@ -7,7 +7,7 @@ use ashlar_nvme::command::Identify;
 use ashlar_nvme::fabrics::{
     CNTLID_DYNAMIC, Cap, Cc, Connect, ConnectData, Csts, InvalidParameter, property,
 };
-use ashlar_nvme::feature::{NumberOfQueues, fid};
+use ashlar_nvme::feature::{HANDS_NOTHING_ON, NumberOfQueues, fid};
 use ashlar_nvme::identify::cns;
 use ashlar_nvme::{Command, Completion, Status};
 
@@ -36,6 +36,7 @@ pub(super) enum Step {
     IdentifyNamespace,
     Descriptors,
     NumberOfQueues,
+    HereOnly,
     EventConfiguration,
     ReadPaths,
     OpenQueues,
@@ -63,7 +64,7 @@ impl Step {
             Self::FindNamespace | Self::IdentifyNamespace | Self::Descriptors => {
                 "identifying the namespace"
             }
-            Self::NumberOfQueues | Self::EventConfiguration => "setting features",
+            Self::NumberOfQueues | Self::HereOnly | Self::EventConfiguration => "setting features",
             Self::ReadPaths => "reading how the namespace is reached (ANA)",
             Self::OpenQueues => "connecting I/O queues",
             Self::Ready => "in operation",
@@ -104,6 +105,10 @@ impl Association {
                     0,
                 )
             }
+            Step::HereOnly => (
+                Command::set_features(0, fid::HERE_ONLY, HANDS_NOTHING_ON),
+                0,
+            ),
             Step::EventConfiguration => (self.event_configuration(), 0),
             Step::ReadPaths => self.ask_paths(),
             Step::AskShutdown => (set_cc(self.cc.with_normal_shutdown()), 0),
@@ -253,8 +258,13 @@ impl Association {
                 let granted = NumberOfQueues::parse(completion.dw0.get());
                 let granted = granted.map_or(1, NumberOfQueues::usable_pairs) as usize;
                 self.streams.truncate(1 + granted.max(1));
-                Step::EventConfiguration
+                match self.config.forwards {
+                    true => Step::EventConfiguration,
+                    false => Step::HereOnly,
+                }
             }
+            // A target that does not know it may hand on what it gets late.
+            Step::HereOnly => Step::EventConfiguration,
             Step::EventConfiguration => {
                 // Events are a convenience: a controller that refuses them can still be used.
                 self.request_event(now);

@@ -3,6 +3,7 @@ use std::time::Duration;
 use ashlar_nvme::Status;
 use ashlar_nvme::command::SglDescriptor;
 use ashlar_nvme::event::AsyncEvent;
+use ashlar_nvme::feature::fid;
 
 use super::*;
 use crate::config::Host;
@@ -63,6 +64,25 @@ fn bring_up_ends_with_queues_and_the_first_namespace() {
     assert_eq!((facts.geometry.blocks, facts.geometry.max_blocks), (64, 32));
     assert!(facts.geometry.volatile_cache && facts.geometry.deallocates);
     assert!(world.target.event_cid.is_some(), "an event was asked for");
+}
+
+#[test]
+fn a_target_that_may_hand_commands_on_is_told_not_to_where_it_knows_that() {
+    for forwards in [true, false] {
+        let mut world = World::new(64);
+        let config = Config {
+            forwards,
+            ..config()
+        };
+        let mut association = start(&world, config, Purpose::Namespace);
+        run(&mut world, &mut association, SHORT);
+        assert!(association.is_ready(), "one that does not is used as it is");
+        let told: &[u8] = match forwards {
+            true => &[],
+            false => &[fid::HERE_ONLY],
+        };
+        assert_eq!(world.target.unknown_features, told);
+    }
 }
 
 #[test]

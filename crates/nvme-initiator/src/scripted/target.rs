@@ -4,6 +4,7 @@ use ashlar_block::Moment;
 use ashlar_nvme::command::{DataPointer, DsmRange, opcode};
 use ashlar_nvme::event::AsyncEvent;
 use ashlar_nvme::fabrics::{Cap, Csts, property};
+use ashlar_nvme::feature::fid;
 use ashlar_nvme::identify::{
     IdentifyController, IdentifyNamespace, NamespaceIdentity, cns, namespace_list, oncs,
 };
@@ -58,6 +59,8 @@ pub(crate) struct Target {
     /// The path of each I/O command executed, in order.
     pub by: Vec<usize>,
     events: Vec<Option<u16>>,
+    /// Features that were set, and that it does not know.
+    pub(crate) unknown_features: Vec<u8>,
     cc: u32,
     ready_polls: u32,
 }
@@ -102,6 +105,7 @@ impl Target {
             stopped: Vec::new(),
             by: Vec::new(),
             events: vec![None; 4],
+            unknown_features: Vec::new(),
             cc: 0,
             ready_polls: 0,
         }
@@ -213,6 +217,11 @@ impl Target {
                 };
                 page.resize(asked.bytes as usize, 0);
                 peer.send(cid, 0, &page, (true, true));
+            }
+            // Vendor specific ones are not known.
+            opcode::admin::SET_FEATURES if command.feature_id() >= fid::HERE_ONLY => {
+                self.unknown_features.push(command.feature_id());
+                peer.answer(&Completion::new(cid, Status::INVALID_FIELD.with_dnr()));
             }
             // Number of Queues: four of each.
             opcode::admin::SET_FEATURES => {

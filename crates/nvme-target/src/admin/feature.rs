@@ -1,7 +1,7 @@
 //! Get and Set Features (Base 2.1, 5.1.11 and 5.1.25).
 
 use ashlar_nvme::command::FeatureSelect;
-use ashlar_nvme::feature::{NumberOfQueues, WRITE_CACHE_ENABLE, capability, fid};
+use ashlar_nvme::feature::{HANDS_NOTHING_ON, NumberOfQueues, WRITE_CACHE_ENABLE, capability, fid};
 use ashlar_nvme::{Command, Status};
 
 use super::{Outcome, is_discovery, reservation};
@@ -44,6 +44,10 @@ fn exists(controller: &Controller, feature: u8) -> bool {
             Role::Io(subsystem) => subsystem.has_reservations(),
             Role::Discovery => false,
         },
+        fid::HERE_ONLY => match &controller.role {
+            Role::Io(subsystem) => subsystem.paths.is_some(),
+            Role::Discovery => false,
+        },
         fid::VOLATILE_WRITE_CACHE => match &controller.role {
             Role::Io(subsystem) => subsystem.volatile_cache(),
             Role::Discovery => false,
@@ -78,6 +82,7 @@ fn current(controller: &Controller, feature: u8) -> Outcome {
     let value = match feature {
         fid::HOST_ID => return Outcome::Data(controller.host.id.to_vec()),
         fid::VOLATILE_WRITE_CACHE => u32::from(controller.write_cache()) * WRITE_CACHE_ENABLE,
+        fid::HERE_ONLY => u32::from(controller.here_only()) * HANDS_NOTHING_ON,
         fid::NUMBER_OF_QUEUES => {
             let granted = state.granted_queues.unwrap_or(MAX_IO_QUEUES);
             NumberOfQueues::pairs(u32::from(granted)).dword()
@@ -117,6 +122,7 @@ pub(super) fn set(controller: &Controller, command: &Command) -> Outcome {
         fid::HOST_ID => return Outcome::Done(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
         fid::POWER_MANAGEMENT if value != 0 => return invalid(),
         fid::VOLATILE_WRITE_CACHE => controller.set_write_cache(value & WRITE_CACHE_ENABLE != 0),
+        fid::HERE_ONLY => controller.set_here_only(value & HANDS_NOTHING_ON != 0),
         fid::KEEP_ALIVE_TIMER => controller.set_keep_alive_ms(value),
         fid::ASYNC_EVENT_CONFIGURATION => controller.want_events(value),
         other => {

@@ -52,6 +52,7 @@ pub(crate) fn petition(controller: &Controller, label: Option<Label>, wants: Wan
             registrant: Registrant(controller.host.id),
             association: controller.association(),
             label,
+            here_only: controller.here_only(),
         },
         wants,
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_block::ErrorKind;
 use ashlar_nvme::command::{GetLogPage, Identify};
 use ashlar_nvme::event::{AsyncEvent, notices};
-use ashlar_nvme::feature::fid;
+use ashlar_nvme::feature::{HANDS_NOTHING_ON, fid};
 use ashlar_nvme::identify::{IdentifyController, IdentifyNamespace, cmic, cns};
 use ashlar_nvme::log::{AnaLog, AnaState, lid};
 use ashlar_nvme::pdu::Digests;
@@ -117,10 +117,28 @@ fn hosts_are_told_of_ana_where_a_subsystem_is_shared_and_nowhere_else() {
         ),
         (0, 0, 0)
     );
+    let keeps = Command::set_features(0, fid::HERE_ONLY, HANDS_NOTHING_ON);
+    let status = admin.call(&mut alone, keeps, &[]).status();
+    assert!(
+        status.is(Status::INVALID_FIELD),
+        "there is no other to hand anything on to"
+    );
     alone
         .target
         .set_path(NQN, None, AnaState::Change)
         .expect_err("it has one path");
+}
+
+#[test]
+fn a_host_may_want_nothing_handed_on() {
+    let mut world = shared(1, AnaState::NonOptimized);
+    let (mut admin, _) = Host::admin(&mut world, Digests::NONE);
+    let get = Command::get_features(0, fid::HERE_ONLY);
+    for value in [0, HANDS_NOTHING_ON, 0] {
+        let set = Command::set_features(0, fid::HERE_ONLY, value);
+        assert!(admin.call(&mut world, set, &[]).status().is_success());
+        assert_eq!(admin.call(&mut world, get, &[]).dw0(), value);
+    }
 }
 
 #[test]

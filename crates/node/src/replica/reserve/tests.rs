@@ -30,6 +30,7 @@ fn petition(host: u8, wants: Wants) -> Petition {
             registrant: Registrant([host; 16]),
             association: AssociationId(host.into()),
             label: Some(LABEL),
+            here_only: false,
         },
         wants,
     }

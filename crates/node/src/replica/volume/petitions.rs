@@ -47,6 +47,7 @@ impl Replicated {
                 registrant,
                 association: origin.association,
                 label: Some(label),
+                here_only: false,
             };
             let petition = Petition { provenance, wants };
             return self.reserve_for(petition, Asker::There(command), ground);

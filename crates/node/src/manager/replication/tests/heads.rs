@@ -46,6 +46,7 @@ impl Nodes {
                 registrant: Registrant([1; 16]),
                 association: AssociationId(1),
                 label: None,
+                here_only: false,
             };
             let (answer, verdict) = answer_to();
             let wants = Wants::Succeed;
