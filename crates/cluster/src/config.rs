@@ -27,15 +27,34 @@ pub struct ClusterConfig {
     pub quorum: QuorumConfig,
     /// What nodes know each other by.
     pub trust: Trust,
-    /// What this node speaks with others: of its program's ([`Versions::OURS`]) those that the cluster has not left behind.
+    /// What this node speaks with others: of its program's ([`Versions::OURS`]) those that the cluster has not left behind,
+    /// and that it is not held back from.
     pub versions: Versions,
 }
 
 impl ClusterConfig {
     /// Whether what this version leaves behind may be left: no node speaks less any more. In a cluster of a file nothing is
-    /// agreed on, and nothing is waited for.
+    /// agreed on, and nothing is waited for but this node's own leave.
     pub fn has_agreed_on(&self, version: u16) -> bool {
-        self.trust.identity().is_none() || self.versions.oldest() >= version
+        let is_file = self.trust.identity().is_none();
+        self.versions.newest() >= version && (is_file || self.versions.oldest() >= version)
+    }
+
+    /// The same, of a node that speaks nothing newer than this with others.
+    ///
+    /// # Errors
+    /// The program does not speak it.
+    pub fn speaking_at_most(self, newest: Option<u16>) -> Result<Self, Problem> {
+        let Some(newest) = newest else {
+            return Ok(self);
+        };
+        let versions = self.versions.at_most(newest).ok_or_else(|| {
+            Problem::usage(format!(
+                "protocol_at_most {newest}: this program speaks {} of the protocol between nodes",
+                self.versions
+            ))
+        })?;
+        Ok(Self { versions, ..self })
     }
 }
 

@@ -202,7 +202,9 @@ impl Joining<'_> {
             return Ok(());
         }
         let step = match agreed > ours.newest() {
-            true => "start it from the program that it ran before, or a newer one",
+            true => {
+                "start it from the program that it ran before, or a newer one, and without protocol_at_most"
+            }
             false => "upgrade all nodes to a version in between first",
         };
         Err(Setback::Final(Problem::conflict(format!(

@@ -53,6 +53,11 @@ impl Versions {
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
     }
 
+    /// Nothing newer than this, as a program that does not know better; none if this one is not spoken.
+    pub fn at_most(self, newest: u16) -> Option<Self> {
+        self.has(newest).then_some(Self { newest, ..self })
+    }
+
     /// Nothing older than this from now on; one that is not spoken changes nothing.
     #[must_use]
     pub fn since(self, agreed: u16) -> Self {
@@ -86,6 +91,8 @@ mod tests {
         assert_eq!(Some(ours.since(4)), Versions::new(4, 5));
         assert_eq!(ours.since(4).since(3), ours.since(4), "not back again");
         assert_eq!(ours.since(6), ours, "it cannot");
+        assert_eq!(ours.at_most(4), Versions::new(3, 4));
+        assert_eq!((ours.at_most(2), ours.at_most(6)), (None, None));
         let old = Versions::new(3, 3).expect("a range");
         assert_eq!(ours.common(old), Some(3));
         assert_eq!(ours.since(4).common(old), None);

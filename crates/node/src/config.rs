@@ -44,6 +44,8 @@ pub struct Config {
     drive_wait_seconds: Option<u64>,
     /// What reads of volumes with copies rely on; see [`Config::reads`].
     reads: Option<Reads>,
+    /// The newest version of the protocol between nodes that may be spoken; see [`Config::protocol_at_most`].
+    protocol_at_most: Option<u16>,
     /// How volumes know this machine when it attaches them, if that stays the same.
     #[serde(skip)]
     pub host: Option<String>,
@@ -118,6 +120,20 @@ impl Config {
     /// What reads of volumes rely on that have copies on other nodes: their promises, unless something else is said.
     pub fn reads(&self) -> Reads {
         self.reads.unwrap_or_default()
+    }
+
+    /// The same, which speaks no newer protocol with other nodes if the command line says so.
+    #[must_use]
+    pub fn speaking_at_most(self, version: Option<u16>) -> Self {
+        Self {
+            protocol_at_most: version.or(self.protocol_at_most),
+            ..self
+        }
+    }
+
+    /// The newest version of the protocol between nodes that may be spoken: the program's unless something else is said.
+    pub fn protocol_at_most(&self) -> Option<u16> {
+        self.protocol_at_most
     }
 
     /// How long after a loss repair begins by itself: 5 minutes unless something else is said.
@@ -195,7 +211,7 @@ mod tests {
         let config = Config::parse(
             "listen = '0.0.0.0:4420'\nadvertise = '10.0.0.5:4420'\ncores = [3, 1]\n\
              api = '[::1]:8080'\nspin = '2000'\nrepair_after_seconds = 60\ndrive_timeout_seconds = 3\n\
-             drive_wait_seconds = 0\nreads = 'confirmed'\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
+             drive_wait_seconds = 0\nreads = 'confirmed'\nprotocol_at_most = 5\n[[pool]]\nname = 'tank'\ndrives = ['/dev/x']\n",
         )
         .expect("valid");
         assert_eq!(config.listen().to_string(), "0.0.0.0:4420");
@@ -204,6 +220,9 @@ mod tests {
         assert_eq!(config.repair_after(), Duration::from_secs(60));
         assert_eq!(config.drive_timeout(), Duration::from_secs(3));
         assert_eq!(config.drive_wait(), Duration::ZERO);
+        assert_eq!(config.protocol_at_most(), Some(5));
+        let four = config.clone().speaking_at_most(Some(4));
+        assert_eq!(four.protocol_at_most(), Some(4));
         assert_eq!(config.reads(), Reads::Confirmed);
         assert_eq!(config.clone().reading(None).reads(), Reads::Confirmed);
         let leased = config.clone().reading("leased".parse().ok());

@@ -44,6 +44,10 @@ pub(crate) struct NodeArguments {
     /// suspended or moved; say it at all nodes) [default: leased]
     #[arg(long, value_name = "leased|confirmed")]
     pub(crate) reads: Option<Reads>,
+    /// Speak no newer version of the protocol between nodes than this, as the program of before: the node may go back to
+    /// that one [default: the newest of this program]
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) protocol_at_most: Option<u16>,
     /// The cluster that the node is in, if it is written in a file (docs/replication.md); one that it has joined is in
     /// --dir
     #[arg(long, value_name = "FILE", requires = "name")]
@@ -108,7 +112,7 @@ impl NodeArguments {
     }
 
     /// The node's cluster, joined.
-    fn cluster(&self, daemon: &Daemon) -> Result<Option<Cluster>, Failure> {
+    fn cluster(&self, daemon: &Daemon, newest: Option<u16>) -> Result<Option<Cluster>, Failure> {
         let (config, name) = match (&self.cluster, &self.name) {
             (Some(file), Some(name)) => (ClusterConfig::read(file).map_err(failure)?, name.clone()),
             _ => match self.home()? {
@@ -116,6 +120,7 @@ impl NodeArguments {
                 None => return Ok(None),
             },
         };
+        let config = config.speaking_at_most(newest).map_err(failure)?;
         let remembered = Remembered::read(daemon.path()).map_err(failure)?;
         let cluster = Cluster::start_as(config, &name, &remembered).map_err(failure)?;
         let now = cluster.remembered(supervise::run_id());
@@ -147,6 +152,7 @@ pub(crate) fn run(
     };
     let config = config.overridden(arguments.listen, arguments.api);
     let config = config.spinning(arguments.spin).reading(arguments.reads);
+    let config = config.speaking_at_most(arguments.protocol_at_most);
     let mut config = match arguments.portal()? {
         Some(portal) => config.listening_at(portal),
         None => config,
@@ -154,9 +160,10 @@ pub(crate) fn run(
     config.host = machine_host().map(|host| host.nqn);
     let dir = arguments.dir.as_deref();
     let dir = dir.ok_or_else(|| Failure::usage("a node has --dir"))?;
+    let newest = config.protocol_at_most();
     let daemon = Daemon::open(dir, config)?;
     fence_left_behind(daemon.path())?;
-    let cluster = arguments.cluster(&daemon)?;
+    let cluster = arguments.cluster(&daemon, newest)?;
     let control = assemble(&daemon, cluster)?;
     let services = Services::open(daemon.path(), control.clone().ownership())?;
     control.keep_services(&services);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ashlar_lab::{LabError, Pulse};
-use ashlar_node::model::NodeState;
+use ashlar_node::model::{MoveVolume, NodeState, ProtocolOfCluster};
 use ashlar_testbed::process::own_program;
 
 use super::kinds::HaFault;
@@ -56,27 +56,73 @@ fn version_of(program: &Path) -> Option<String> {
     Some(version.to_owned())
 }
 
-/// One node after the other; the next one when all copies are in sync again.
+/// One node after the other; the next one when all copies are in sync again. The first speaks an older version of the
+/// protocol with the others before that, as one whose program is older, and owns the volume.
 pub(super) fn roll(scene: &Scene<'_>, pulse: &Pulse) -> Result<(), LabError> {
     let Scene { nodes, upgrade, .. } = scene;
+    if let Some(first) = nodes.names.first() {
+        hold_back(scene, first, pulse)?;
+    }
     for name in &nodes.names {
         nodes.end_daemon(name)?;
         nodes.set_program(name, &upgrade.program)?;
-        nodes.start_node(name)?;
-        nodes.await_ready(name, scene.progress)?;
-        scene.await_in_sync()?;
-        // Else the next node's end leaves them without a path until they try again.
-        scene.eventually(&format!("hosts are back at node {name}"), |_| {
-            let status = nodes.client(name)?.volume(&scene.volume);
-            let status = status.map_err(|error| LabError::caused(format!("node {name}"), error))?;
-            Ok(!status.connected_hosts.is_empty())
-        })?;
+        nodes.set_protocol(name, None)?;
+        start(scene, name)?;
         scene.await_answers(pulse, &format!("with the new program at node {name}"))?;
     }
     nodes
         .names
         .iter()
         .try_for_each(|name| expect_new(scene, name))
+}
+
+/// Begins a node; done when it can end again, and hosts notice nothing but that.
+fn start(scene: &Scene<'_>, name: &str) -> Result<(), LabError> {
+    let nodes = scene.nodes;
+    nodes.start_node(name)?;
+    nodes.await_ready(name, scene.progress)?;
+    scene.await_in_sync()?;
+    // Else the next node's end leaves them without a path until they try again.
+    scene.eventually(&format!("hosts are back at node {name}"), |_| {
+        let status = nodes.client(name)?.volume(&scene.volume);
+        let status = status.map_err(|error| LabError::caused(format!("node {name}"), error))?;
+        Ok(!status.connected_hosts.is_empty())
+    })
+}
+
+/// The newest version of the protocol that a node speaks, and the oldest.
+fn spoken(scene: &Scene<'_>, name: &str) -> Result<Option<ProtocolOfCluster>, LabError> {
+    let view = scene.nodes.client(name)?.cluster();
+    let view = view.map_err(|error| LabError::caused(format!("node {name}"), error))?;
+    Ok(view.protocol)
+}
+
+/// A node goes on with what its program spoke before, first as one that others write to, then as owner.
+fn hold_back(scene: &Scene<'_>, name: &str, pulse: &Pulse) -> Result<(), LabError> {
+    let nodes = scene.nodes;
+    let Some(all) = spoken(scene, name)?.filter(|all| all.oldest < all.newest) else {
+        return Ok(());
+    };
+    let older = all.newest - 1;
+    nodes.end_daemon(name)?;
+    // Another one, of a round before, need not know how to.
+    nodes.set_program(name, &own_program()?)?;
+    nodes.set_protocol(name, Some(older))?;
+    start(scene, name)?;
+    scene.await_answers(pulse, &format!("beside node {name}, which speaks less"))?;
+    let now = spoken(scene, name)?.map(|now| now.newest);
+    if now != Some(older) {
+        return Err(LabError::check(format!(
+            "node {name} is to speak version {older} at the most, and says {now:?}"
+        )));
+    }
+    let request = MoveVolume { to: name.into() };
+    scene.eventually(&format!("node {name} serves"), |_| {
+        let moved = nodes.client(name)?.move_volume(&scene.volume, &request);
+        moved.map_err(|error| LabError::caused(&scene.volume, error))?;
+        Ok(true)
+    })?;
+    scene.await_answers(pulse, &format!("by node {name}, which speaks less"))
 }
 
 /// A node is what it was upgraded to, and agrees with the others.

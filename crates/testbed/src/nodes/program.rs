@@ -1,4 +1,5 @@
-//! The program that a node is started from: the one that has made the cluster, until the node is upgraded.
+//! The program that a node is started from: the one that has made the cluster, until the node is upgraded; and what it
+//! may speak with others.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
@@ -32,6 +33,34 @@ impl Nodes {
         let link = self.program_link(name);
         remove(std::fs::remove_file(&link), &link)?;
         symlink(program, &link).map_err(|error| LabError::caused(link.display(), error))
+    }
+
+    /// Where it is written down what a node may speak with others at the most.
+    fn protocol_file(&self, name: &str) -> PathBuf {
+        self.folder(&Seat::node(name)).join("protocol")
+    }
+
+    /// What a node is told of the protocol between nodes.
+    pub(super) fn protocol(&self, name: &str) -> Result<Option<String>, LabError> {
+        let file = self.protocol_file(name);
+        match std::fs::read_to_string(&file) {
+            Ok(newest) => Ok(Some(newest)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(LabError::caused(file.display(), error)),
+        }
+    }
+
+    /// From the next start on a node speaks nothing newer with others than this, or all that its program speaks.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn set_protocol(&self, name: &str, newest: Option<u16>) -> Result<(), LabError> {
+        let file = self.protocol_file(name);
+        match newest {
+            Some(newest) => std::fs::write(&file, newest.to_string())
+                .map_err(|error| LabError::caused(file.display(), error)),
+            None => remove(std::fs::remove_file(&file), &file),
+        }
     }
 
     /// Whether all that runs of a node, and is not its mounts' or another program's, is this program.

@@ -77,6 +77,9 @@ impl Nodes {
         if let Some(api) = self.network.api(&seat) {
             words.extend(["--api".into(), api.to_string()]);
         }
+        if let Some(newest) = self.protocol(name)? {
+            words.extend(["--protocol-at-most".into(), newest]);
+        }
         self.spawn(&seat, &words)
     }
 
