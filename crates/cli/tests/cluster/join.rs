@@ -1,10 +1,15 @@
 //! A cluster from nothing, as docs/cluster.md has it: three directories on addresses of loopback, each started from what
 //! joining has left in it.
 
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
 use rustix::process::Signal;
 
 use crate::common::{
-    Running, TEST_TIMEOUT, ashlar, eventually, eventually_within, ok, refuses, send,
+    Running, TEST_TIMEOUT, ashlar, can_attach, ended, eventually, eventually_within, ok, refuses,
+    send,
 };
 use crate::machines::{Machines, can_join};
 use crate::rig::working_in;
@@ -21,6 +26,48 @@ fn daemon_of(parent: i32) -> i32 {
         name.is_ok_and(|name| name.trim() == "ashlar")
     };
     children.find(is_ours).expect("a daemon")
+}
+
+/// The volume as a file system of node a's machine.
+struct Mounted<'a>(&'a Machines);
+
+impl<'a> Mounted<'a> {
+    fn new(machines: &'a Machines) -> Self {
+        let mounted = Self(machines);
+        std::fs::create_dir(mounted.path("")).expect("a folder");
+        let words = ["attach", "tank/db", "--via", "initiator", "--fs", "ext4"];
+        let mut attach = mounted.command(&words);
+        ok(attach.arg("--mount").arg(mounted.path("")));
+        mounted
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.room.path().join("mnt").join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.0.to("a", words);
+        command.env("ASHLAR_ATTACH_STATE", self.0.room.path().join("attached"));
+        command
+    }
+
+    /// Durable when this returns.
+    fn write(&self, name: &str) {
+        let mut file = std::fs::File::create(self.path(name)).expect("a file");
+        file.write_all(name.as_bytes()).expect("written");
+        file.sync_all().expect("durable");
+    }
+
+    fn has(&self, name: &str) -> bool {
+        std::fs::read_to_string(self.path(name)).is_ok_and(|text| text == name)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        // Another test's namespace may hold the mount for a moment.
+        ended(self.command(&["detach", "--force"]).arg(self.path("")));
+    }
 }
 
 #[test]
@@ -66,6 +113,9 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
     eventually("the nodes are named", || {
         is_seen("in sync: a, b") + is_seen("in sync: b, a") > 0
     });
+    let mounted = can_attach().then(|| Mounted::new(&machines));
+    let files = |name: &str| mounted.iter().for_each(|mounted| mounted.write(name));
+    files("before");
     let served = is_seen("this node serves it");
     // Its parent begins it anew; until then the other serves.
     send(daemon_of(parent), Signal::KILL);
@@ -73,6 +123,11 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
         let volume = machines.json(other, &["volume", "show", "tank/db"]);
         volume["owner"] == other
     });
+    files("after");
+    for mounted in &mounted {
+        assert!(mounted.has("before") && mounted.has("after"));
+    }
+    drop(mounted);
     eventually("what died is in sync again", || {
         machines.owner(other).is_some()
     });
