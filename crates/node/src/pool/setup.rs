@@ -17,6 +17,7 @@ use ashlar_store::{
     Comeback, DrivePlan, Drives, Engine, ImportOptions, MemberStatus, NodeMemory, PoolError,
     PoolPlan, Sizes, enlist, format, missing_members, read_label,
 };
+use rustix::fs::{Advice, fadvise};
 use uuid::Uuid;
 
 use super::class::guess_class;
@@ -145,8 +146,7 @@ fn read_label_beside(path: &Path) -> io::Result<Option<Label>> {
     let file = File::open(path)?;
     let mut label = Ok(None);
     for at in LABEL_AT {
-        let mut bytes = vec![0; GRANULE];
-        let found = file.read_exact_at(&mut bytes, at).map(|()| bytes);
+        let found = read_from_drive(&file, at);
         let found = found.and_then(|bytes| Label::decode(&bytes).map_err(io::Error::other));
         match found {
             Ok(Some(found)) => return Ok(Some(found)),
@@ -155,6 +155,13 @@ fn read_label_beside(path: &Path) -> io::Result<Option<Label>> {
         }
     }
     label
+}
+
+/// What the drive has, and not what this machine's memory remembers of it: its holder may have written by another path.
+fn read_from_drive(file: &File, at: u64) -> io::Result<Vec<u8>> {
+    fadvise(file, 0, None, Advice::DontNeed)?;
+    let mut bytes = vec![0; GRANULE];
+    file.read_exact_at(&mut bytes, at).map(|()| bytes)
 }
 
 /// Takes `class=…` out of a drive's options: it is the pool's, not the device's.
@@ -515,4 +522,50 @@ pub fn import(drives: &[OpenDrive], how: HowToImport) -> Result<ImportedPool, Co
         .map(|(index, member)| place(member.drive).filter(|_| engine.uses(index)))
         .collect();
     Ok(ImportedPool { engine, drives })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// A block device over a file, as another path to what the file has.
+    struct Other(String);
+
+    impl Drop for Other {
+        fn drop(&mut self) {
+            // One that is there nevertheless is the machine's to clear away.
+            let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+        }
+    }
+
+    impl Other {
+        /// None where this process may not make one.
+        fn over(path: &Path) -> Option<Self> {
+            let mut losetup = Command::new("losetup");
+            let made = losetup.args(["-f", "--show"]).arg(path).output().ok()?;
+            let name = String::from_utf8(made.stdout).ok()?;
+            made.status.success().then(|| Self(name.trim().to_owned()))
+        }
+    }
+
+    #[test]
+    fn a_drive_is_read_as_it_is_and_not_as_it_was_read_by_another_path() {
+        let room = tempfile::tempdir().expect("a folder");
+        let path = room.path().join("drive");
+        std::fs::write(&path, vec![1; 1 << 20]).expect("a drive");
+        let Some(other) = Other::over(&path) else {
+            println!("skipped: no loop devices");
+            return;
+        };
+        let beside = File::open(&other.0).expect("a device");
+        let at = LABEL_AT[0];
+        let read = || read_from_drive(&beside, at).expect("read")[0];
+        assert_eq!(read(), 1);
+        let drive = File::options().write(true).open(&path).expect("a drive");
+        drive.write_all_at(&[2; GRANULE], at).expect("written");
+        drive.sync_all().expect("durable");
+        assert_eq!(read(), 2);
+    }
 }
