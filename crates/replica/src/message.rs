@@ -29,6 +29,18 @@ pub struct Envelope {
     pub message: Message,
 }
 
+impl Envelope {
+    /// What a copy says whose store has failed, to an owner that begins a session with it.
+    pub fn answer_of_failed(&self) -> Option<Self> {
+        let is_join = matches!(self.message, Message::Join(_));
+        is_join.then(|| Self {
+            number: 0,
+            message: Message::Failed,
+            ..self.clone()
+        })
+    }
+}
+
 /// What a range is to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {

@@ -1,6 +1,7 @@
 mod account;
 mod connections;
 mod lacks;
+mod last_words;
 mod petitions;
 mod size;
 
@@ -514,31 +515,6 @@ impl Replicated {
     pub(crate) fn leave(&mut self, ground: &mut Ground<'_>) {
         self.close();
         self.cease(ground);
-    }
-
-    /// What was said when the store failed leaves; what is heard then does not count.
-    fn say_last_words(&mut self, now: Moment) {
-        if self.closes_at.is_none_or(|at| now >= at) {
-            return self.close();
-        }
-        while let Some(event) = self.port.next() {
-            let streams = self
-                .peers
-                .iter_mut()
-                .filter_map(|peer| peer.stream.as_mut());
-            let mut streams = streams.filter(|stream| stream.key() == event.key);
-            if let (What::Sent(result, batch), Some(stream)) = (event.what, streams.next()) {
-                // One that is broken has no more to say.
-                let _ = stream
-                    .sent(result, batch)
-                    .and_then(|()| stream.flush(&self.port));
-            }
-        }
-    }
-
-    fn close(&mut self) {
-        self.closes_at = None;
-        self.peers.iter_mut().for_each(|peer| peer.stream = None);
     }
 
     /// What hosts have asked for is theirs to ask again.

@@ -1,4 +1,4 @@
-//! A copy whose process is certified dead is not waited for.
+//! A copy whose process is certified dead, or whose store has failed, is not waited for.
 
 use super::*;
 use crate::owner::{POWER_LOSS_WAIT, REMOVE_AFTER};
@@ -50,4 +50,26 @@ fn an_owner_that_awaits_what_others_know_goes_on_waiting_for_a_dead_one() {
     assert!(!rig.replica.is_serving());
     rig.pass(POWER_LOSS_WAIT);
     assert!(rig.replica.is_serving(), "not for ever");
+}
+
+#[test]
+fn an_owner_serves_without_a_copy_that_answers_that_its_store_has_failed() {
+    let mut rig = Rig::begin(Plan {
+        in_sync: Positions::first(2),
+        ..Plan::default()
+    });
+    rig.pass(LONG);
+    let is_join = |said: &&Envelope| said.answer_of_failed().is_some();
+    let join = rig.said.iter().rfind(is_join).expect("a session").clone();
+    assert!(!rig.replica.is_serving());
+    let answer = join.answer_of_failed().expect("to a JOIN");
+    assert_eq!((answer.session, answer.number), (join.session, 0));
+    assert_eq!(answer.answer_of_failed(), None);
+    rig.handle(Event::Received {
+        from: at(1),
+        envelope: answer,
+    });
+    rig.pass(TICK * 4);
+    assert!(rig.replica.is_serving());
+    assert_eq!(rig.in_sync(), Positions::first(1));
 }
