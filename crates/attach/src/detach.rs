@@ -192,7 +192,7 @@ impl Clearing<'_> {
         let processes = self.folder.processes();
         processes.is_some_and(|all| {
             let serves = all.server.or(all.daemon);
-            all.guardian.is_alive() || serves.is_some_and(|serves| serves.is_alive())
+            all.guardian.may_go_on() || serves.is_some_and(|serves| serves.may_go_on())
         })
     }
 

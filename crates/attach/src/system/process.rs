@@ -18,20 +18,30 @@ pub struct Process {
 impl Process {
     /// The process that has this number now.
     pub(crate) fn of(pid: i32) -> Option<Self> {
-        let (_, started) = stat(pid)?;
+        let started = Stat::of(pid)?.started;
         Some(Self { pid, started })
     }
 
     /// Whether it runs, or is at least stopped; not a zombie.
     pub(crate) fn is_alive(&self) -> bool {
-        let alive = |(state, started)| started == self.started && !matches!(state, 'Z' | 'X');
-        stat(self.pid).is_some_and(alive)
+        self.stat().is_some_and(|stat| !stat.has_ended())
+    }
+
+    /// Whether it runs, or is stopped and may go on. One that was killed does neither, though it may be alive for long:
+    /// what it is to clean up at its end may wait for a device.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.stat()
+            .is_some_and(|stat| !stat.has_ended() && !stat.is_exiting())
     }
 
     /// Whether it was stopped by a signal.
     pub(crate) fn is_stopped(&self) -> bool {
-        stat(self.pid)
-            .is_some_and(|(state, started)| started == self.started && matches!(state, 'T' | 't'))
+        self.stat()
+            .is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+    }
+
+    fn stat(&self) -> Option<Stat> {
+        Stat::of(self.pid).filter(|stat| stat.started == self.started)
     }
 
     /// Sends it a signal, if it is alive.
@@ -55,13 +65,35 @@ impl Process {
     }
 }
 
-/// State and start of a process (proc(5), fields 3 and 22).
-fn stat(pid: i32) -> Option<(char, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, brackets too.
-    let mut rest = text[text.rfind(')')? + 1..].split_whitespace();
-    let state = rest.next()?.chars().next()?;
-    Some((state, rest.nth(18)?.parse().ok()?))
+/// The kernel's `PF_EXITING`, among a process's flags.
+const EXITING: u64 = 0x4;
+
+/// Of a process (proc(5), fields 3, 9 and 22).
+struct Stat {
+    state: char,
+    flags: u64,
+    started: u64,
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name may hold anything, brackets too.
+        let mut rest = text[text.rfind(')')? + 1..].split_whitespace();
+        Some(Self {
+            state: rest.next()?.chars().next()?,
+            flags: rest.nth(5)?.parse().ok()?,
+            started: rest.nth(12)?.parse().ok()?,
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
+    fn is_exiting(&self) -> bool {
+        self.flags & EXITING != 0
+    }
 }
 
 #[cfg(test)]
