@@ -13,6 +13,8 @@ use crate::mark::{MarkSums, SECTORS};
 
 /// Bytes of a granule, the unit of what is cached and what is dirty.
 pub const GRANULE: usize = 4096;
+/// Bytes of the smallest blocks that a device has.
+const SECTOR: u64 = 512;
 /// Granules of a unit: what one lock covers, and what one request of the cache touches at most, but for
 /// write-back.
 pub(crate) const UNIT: u64 = 16;
@@ -44,11 +46,46 @@ const _: () = assert!(64 + NAME_BYTES <= SUMS_AT && IDENTITY_AT + 12 + IDENTITY_
 /// Where what is, in granules of the fast device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Granules of the backing device.
+    /// Granules of the backing device; the last may be there in part.
     pub granules: u64,
+    /// Sectors of 512 bytes that the device lacks of that.
+    lacks: u8,
 }
 
 impl Layout {
+    /// Of a backing device of so many granules.
+    pub const fn of_granules(granules: u64) -> Self {
+        Self { granules, lacks: 0 }
+    }
+
+    /// Of one of so many bytes, whole sectors of 512.
+    pub const fn of_bytes(bytes: u64) -> Self {
+        let granules = bytes.div_ceil(GRANULE as u64);
+        let lacks = (granules * GRANULE as u64 - bytes) / SECTOR;
+        Self {
+            granules,
+            lacks: lacks as u8,
+        }
+    }
+
+    /// Bytes of the backing device.
+    pub const fn bytes(self) -> u64 {
+        self.granules * GRANULE as u64 - self.lacks as u64 * SECTOR
+    }
+
+    /// Whether the device ends within a granule: hosts see blocks of 512 bytes then.
+    pub const fn has_part(self) -> bool {
+        self.lacks > 0
+    }
+
+    /// Ranges of bytes, in order of address, as far as the device has them.
+    pub fn clip(self, mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+        if let Some((from, bytes)) = ranges.last_mut() {
+            *bytes = (*bytes).min(self.bytes().saturating_sub(*from));
+        }
+        ranges
+    }
+
     /// Granules that the fast device must have, thin.
     pub fn fast_granules(self) -> u64 {
         self.header_at() + UNIT
@@ -132,8 +169,8 @@ pub enum Mark {
 pub struct Header {
     /// The cache: its volume.
     pub cache: Uuid,
-    /// Granules of the backing device.
-    pub granules: u64,
+    /// How large the backing device is.
+    pub layout: Layout,
     /// Bytes that may be cached.
     pub cache_bytes: u64,
     /// Size of the blocks that hosts see.
@@ -211,7 +248,7 @@ impl Header {
         bytes[..8].copy_from_slice(&HEADER_MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(self.cache.as_bytes());
-        bytes[32..40].copy_from_slice(&self.granules.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.layout.granules.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.cache_bytes.to_le_bytes());
         bytes[48] = self.mode as u8;
         bytes[49] = self.mark as u8;
@@ -228,6 +265,7 @@ impl Header {
             }
         }
         bytes[62] = u8::from(self.is_untold);
+        bytes[63] = self.layout.lacks;
         if let Some(identity) = &self.identity {
             bytes[61] = 1 + u8::from(identity.name.is_some());
             let name = identity.name.as_deref().unwrap_or_default().as_bytes();
@@ -259,7 +297,7 @@ impl Header {
             let why = format!("header has version {version}, this program knows {VERSION}");
             return Err(bad(&why));
         }
-        let granules = u64_at(bytes, 32);
+        let (granules, lacks) = (u64_at(bytes, 32), bytes[63]);
         if granules > MOST_GRANULES {
             return Err(bad(&format!(
                 "header names a device of {granules} x {GRANULE} bytes, which no volume can cache"
@@ -283,11 +321,14 @@ impl Header {
             1 => BlockSize::B512,
             _ => return Err(bad("header names an unknown size of blocks")),
         };
+        if lacks > 0 && (blocks != BlockSize::B512 || lacks > 7 || granules == 0) {
+            return Err(bad("header names a device that cannot be so large"));
+        }
         let mut cache = [0; 16];
         cache.copy_from_slice(&bytes[16..32]);
         Ok(Self {
             cache: Uuid::from_bytes(cache),
-            granules,
+            layout: Layout { granules, lacks },
             cache_bytes: u64_at(bytes, 40),
             blocks,
             mode,
@@ -358,7 +399,7 @@ mod tests {
     fn headers_and_pages_are_read_as_they_were_written() {
         let header = Header {
             cache: Uuid::from_u128(7),
-            granules: 1 << 20,
+            layout: Layout::of_bytes((1 << 32) - 512),
             cache_bytes: 1 << 30,
             blocks: BlockSize::B512,
             mode: Mode::WriteThrough,
@@ -371,18 +412,23 @@ mod tests {
         };
         let bytes = header.encode();
         assert_eq!(Header::decode(&bytes).expect("sound"), header);
-        for at in [0, 8, 20, 48, 49, 60, 4095] {
+        for at in [0, 8, 20, 48, 49, 60, 63, 4095] {
             let mut harmed = bytes.clone();
             harmed[at] ^= 1;
             assert!(Header::decode(&harmed).is_err(), "{at}");
         }
         for granules in [MOST_GRANULES + 1, u64::MAX] {
             let header = Header {
-                granules,
+                layout: Layout::of_granules(granules),
                 ..header.clone()
             };
             assert!(Header::decode(&header.encode()).is_err(), "{granules}");
         }
+        let header = Header {
+            blocks: BlockSize::B4096,
+            ..header
+        };
+        assert!(Header::decode(&header.encode()).is_err());
         let mut said = Said::default();
         said.cached.set(8191, true);
         said.newer.set(3, true);

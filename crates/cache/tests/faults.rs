@@ -32,7 +32,7 @@ fn pages_fail(seed: u64, mode: Mode) {
         let place = 16 * unit + world.rng.u64(..16);
         world.submit(Operation::Write(Durability::Durable), place, 1);
     }
-    world.fast.bad = Layout { granules: GRANULES }.page_granules();
+    world.fast.bad = Layout::of_granules(GRANULES).page_granules();
     for turn in 0.. {
         if world.cache().status().failure.is_some() && world.flying.is_empty() {
             break;

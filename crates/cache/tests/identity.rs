@@ -60,7 +60,7 @@ fn is_refused(world: &mut World, reasons: &[&str]) {
 
 /// Nothing on the fast device says that something is cached, or takes room.
 fn is_forgotten(world: &World) {
-    let pages = Layout { granules: GRANULES }.page_granules();
+    let pages = Layout::of_granules(GRANULES).page_granules();
     let mut left = (0..GRANULES).chain(pages);
     assert!(left.all(|at| world.fast.get(at).iter().all(|&byte| byte == 0)));
 }
@@ -250,7 +250,7 @@ fn a_copy_of_a_marked_device_is_taken_up_on_purpose_if_it_is_whole() {
 
 /// Granules behind the head that the cache says are as the device has them, and of which another copy has something else.
 fn clean_and_other(world: &World, copy: &BTreeMap<u64, Granule>) -> usize {
-    let pages = Layout { granules: GRANULES }.page_granules();
+    let pages = Layout::of_granules(GRANULES).page_granules();
     let pages: Vec<Granule> = pages.map(|at| world.fast.get(at)).collect();
     let is_set = |granule: u64, from: usize| {
         let (page, at) = ((granule / 8192) as usize, (granule % 8192) as usize);

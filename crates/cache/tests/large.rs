@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use ashlar_block::{BlockRange, BlockSize, BufferPool, Geometry, Moment, Operation, Request};
-use ashlar_cache::{Cache, GRANULE, Header, Mark, Mode, Side};
+use ashlar_cache::{Cache, GRANULE, Header, Layout, Mark, Mode, Side};
 use uuid::Uuid;
 
 const GRANULES: u64 = 5 << 28;
@@ -15,7 +15,7 @@ const PAGE: u64 = 8192;
 fn cache(granules: u64, cache_bytes: u64) -> Cache {
     let header = Header {
         cache: Uuid::from_u128(5),
-        granules,
+        layout: Layout::of_granules(granules),
         cache_bytes,
         blocks: BlockSize::B4096,
         mode: Mode::WriteAround,

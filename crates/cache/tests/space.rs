@@ -211,7 +211,7 @@ fn used_and_taken(world: &mut World) -> (usize, usize) {
 /// The device takes a write, or some of it, and says that it has not; or takes it, and not the page.
 #[test]
 fn a_write_that_was_refused_gives_back_what_it_took() {
-    let layout = Layout { granules: GRANULES };
+    let layout = Layout::of_granules(GRANULES);
     for (mode, pages) in [
         (Mode::WriteBack, false),
         (Mode::WriteBack, true),

@@ -55,5 +55,5 @@ pub use memory::Memory;
 pub use null::{Null, NullReads};
 pub use rbd::RbdName;
 pub use size::{SizeText, parse_size};
-pub use spec::{Remotes, Spec, open, open_with};
+pub use spec::{Remotes, Spec, open, open_whole, open_with};
 pub use stripe::{DEFAULT_CHUNK_BYTES, Stripe};

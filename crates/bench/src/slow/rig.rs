@@ -5,7 +5,7 @@ use std::time::Duration;
 use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, Completion, Durability, Moment, Operation, Request,
 };
-use ashlar_cache::{Cache, Header, Mark, Mode, Side};
+use ashlar_cache::{Cache, Header, Layout, Mark, Mode, Side};
 use ashlar_device::media::{ArrayModel, DiskModel, FlashModel, Level, Media};
 use ashlar_device::{Null, NullReads};
 use ashlar_reactor::{Opener, Options, Reactor, Spin};
@@ -185,7 +185,7 @@ impl Rig {
     fn put_cache(&mut self, granules: u64, cache_bytes: u64) -> Result<(), Failure> {
         let header = Header {
             cache: Uuid::from_u128(1),
-            granules,
+            layout: Layout::of_granules(granules),
             cache_bytes,
             blocks: BlockSize::B4096,
             mode: Mode::WriteBack,

@@ -181,9 +181,7 @@ mod tests {
 
     /// A cache that was found with a page for each of these: the flush that has made its first granules clean last.
     fn found(turns: &[u64]) -> Cache {
-        let layout = Layout {
-            granules: turns.len() as u64 * PAGE,
-        };
+        let layout = Layout::of_granules(turns.len() as u64 * PAGE);
         let geometry = Geometry::plain(BlockSize::B4096, layout.granules);
         let mut cache = Cache::new(layout, geometry, Moment::ORIGIN);
         for (number, &turn) in (0..).zip(turns) {

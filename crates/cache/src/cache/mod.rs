@@ -5,6 +5,7 @@ mod clean;
 mod compare;
 mod evict;
 mod flush;
+mod io;
 mod leaving;
 mod loss;
 mod open;
@@ -20,8 +21,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ashlar_block::{
-    BlockRange, BlockSize, BufferPool, Completion, Durability, ErrorKind, Geometry, IoBuffer,
-    IoError, Moment, Operation, Request,
+    BlockSize, BufferPool, Completion, ErrorKind, Geometry, IoBuffer, IoError, Moment, Operation,
+    Request,
 };
 use slab::Slab;
 
@@ -31,6 +32,7 @@ use crate::policy::{BlockIndex, S3Fifo, Streams};
 use crate::rules::{RuleId, RuleStatus, Rules};
 use barrier::{Barrier, Task, ZeroParts};
 use clean::Cleaning;
+use io::{Sent, joined};
 use open::Opening;
 use pages::{DuePages, Page};
 use piece::Piece;
@@ -199,7 +201,7 @@ pub struct Cache {
     writes: Streams,
     rules: Rules,
     ops: Slab<Op>,
-    owners: Slab<(Side, Owner)>,
+    sent: Slab<Sent>,
     wholes: Slab<Whole>,
     waiting: VecDeque<Request>,
     /// Of hosts' requests, writes that may not begin yet, oldest first: what only reads passes them.
@@ -274,7 +276,7 @@ impl Cache {
             writes: Streams::of_writes(),
             rules: Rules::default(),
             ops: Slab::new(),
-            owners: Slab::new(),
+            sent: Slab::new(),
             wholes: Slab::new(),
             waiting: VecDeque::new(),
             held: VecDeque::new(),
@@ -339,7 +341,7 @@ impl Cache {
             optimal_blocks: (UNIT as u32) << more,
             volatile_cache: true,
             deallocates: self.backing.deallocates,
-            ..Geometry::plain(self.blocks, self.layout.granules << more)
+            ..Geometry::plain(self.blocks, self.layout.bytes() >> self.blocks.shift())
         }
     }
 
@@ -405,7 +407,7 @@ impl Cache {
                 append_granule(&mut ranges, page * PAGE + at as u64);
             }
         }
-        ranges
+        self.layout.clip(ranges)
     }
 
     /// Takes a request; [`advance`](Self::advance) must follow.
@@ -448,12 +450,16 @@ impl Cache {
             buffer,
             result,
         } = completion;
-        let Some((asked, owner)) = self.owners.try_remove(tag as usize) else {
+        let Some(sent) = self.sent.try_remove(tag as usize) else {
             return;
         };
-        if asked != side {
+        if sent.side != side {
             return self.fail("a device has answered for the other".to_owned());
         }
+        let owner = sent.owner;
+        let Ok(buffer) = joined(buffer, sent.beyond) else {
+            return self.fail("a device has answered with another buffer".to_owned());
+        };
         match owner {
             Owner::Op(op) => self.tell(op, News::Done(side, buffer, result)),
             Owner::Page(page) => self.page_written(page, result),
@@ -538,66 +544,6 @@ impl Cache {
     fn failure_error(&self) -> Option<IoError> {
         let why = self.failure.clone()?;
         Some(IoError::new(ErrorKind::Latched, why))
-    }
-
-    fn send(&mut self, side: Side, owner: Owner, mut request: Request) {
-        request.tag = self.owners.insert((side, owner)) as u64;
-        self.io.push((side, request));
-    }
-
-    fn buffer(&self, granules: u64) -> Result<IoBuffer, IoError> {
-        let bytes = granules as usize * GRANULE;
-        let none = || IoError::new(ErrorKind::Exhausted, "memory of the cache");
-        let taken = self.buffers.outstanding_bytes() + self.memory_left_out;
-        let fits = taken + bytes <= MEMORY;
-        fits.then(|| self.buffers.get(bytes))
-            .flatten()
-            .ok_or_else(none)
-    }
-
-    /// A range of granules as the device counts it.
-    fn range(&self, side: Side, first: u64, granules: u64) -> BlockRange {
-        let shift = match side {
-            Side::Fast => 0,
-            Side::Backing => 12 - self.backing.block_size.shift(),
-        };
-        BlockRange::new(first << shift, (granules << shift) as u32)
-    }
-
-    fn read(&mut self, side: Side, owner: Owner, first: u64, granules: u64) -> Result<(), IoError> {
-        let buffer = self.buffer(granules)?;
-        let range = self.range(side, first, granules);
-        self.send(side, owner, Request::read(0, range, buffer));
-        Ok(())
-    }
-
-    fn write(
-        &mut self,
-        (side, durability): (Side, Durability),
-        owner: Owner,
-        first: u64,
-        data: &[u8],
-    ) -> Result<(), IoError> {
-        let granules = (data.len() / GRANULE) as u64;
-        let mut buffer = self.buffer(granules)?;
-        buffer.copy_from_slice(data);
-        self.write_buffer((side, durability), owner, first, buffer);
-        Ok(())
-    }
-
-    fn write_buffer(
-        &mut self,
-        (side, durability): (Side, Durability),
-        owner: Owner,
-        first: u64,
-        buffer: IoBuffer,
-    ) {
-        let granules = (buffer.len() / GRANULE) as u64;
-        let range = self.range(side, first, granules);
-        if side == Side::Backing {
-            self.cleaning.unflushed = true;
-        }
-        self.send(side, owner, Request::write(0, range, buffer, durability));
     }
 
     /// Begins requests, as far as they may.

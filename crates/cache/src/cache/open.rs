@@ -69,11 +69,14 @@ impl Cache {
     /// # Errors
     /// A backing device that is too small for what is said, or cannot be used.
     pub fn create(header: Header, backing: Geometry, now: Moment) -> Result<Self, IoError> {
-        let layout = Layout {
-            granules: header.granules,
-        };
-        let mut cache = Self::new(layout, backing, now);
+        let mut cache = Self::new(header.layout, backing, now);
         cache.check_backing(&header.backing)?;
+        if header.layout.has_part() && header.blocks != BlockSize::B512 {
+            return Err(IoError::new(
+                ashlar_block::ErrorKind::InvalidRequest,
+                "a device that ends within 4 KiB has hosts see blocks of 512 bytes",
+            ));
+        }
         cache.blocks = header.blocks;
         cache.header = Some(header);
         cache.begin_opening(Wanted::New);
@@ -130,11 +133,17 @@ impl Cache {
             let kind = ashlar_block::ErrorKind::InvalidRequest;
             Err(IoError::new(kind, format!("backing device {name} {why}")))
         };
-        let (has, needs) = (self.backing.bytes(), self.layout.granules * GRANULE as u64);
+        let (has, needs) = (self.backing.bytes(), self.layout.bytes());
         if has < needs {
             return refuse(format!(
                 "has {has} bytes, and the cache knows it with {needs}: it is another one, or was made smaller"
             ));
+        }
+        if self.layout.has_part() && self.backing.block_size != BlockSize::B512 {
+            return refuse(
+                "takes no requests of 512 bytes, and what is known of it ends within 4 KiB"
+                    .to_owned(),
+            );
         }
         let most = u64::from(self.backing.max_blocks) << self.backing.block_size.shift();
         if most < 1 << 20 || needs < (HEAD + UNIT) * GRANULE as u64 {
@@ -223,10 +232,11 @@ impl Cache {
         {
             return refuse(format!("the header is that of cache {}", header.cache));
         }
-        if header.granules != self.layout.granules {
+        if header.layout != self.layout {
             return refuse(format!(
-                "the header is that of a backing device of {} granules, not {}",
-                header.granules, self.layout.granules
+                "the header is that of a backing device of {} bytes, not {}",
+                header.layout.bytes(),
+                self.layout.bytes()
             ));
         }
         if header.blocks != self.blocks {

@@ -395,7 +395,7 @@ impl World {
         let (backing, model) = old_device(shape, 1);
         let header = Header {
             cache: CACHE,
-            granules: GRANULES,
+            layout: Layout::of_granules(GRANULES),
             cache_bytes: blocks * 8192,
             blocks: shape.blocks,
             mode: shape.mode,
@@ -663,7 +663,7 @@ impl World {
     /// Slots of the fast device that its pages know, and those that are taken.
     pub fn slots(&self) -> [BTreeSet<u64>; 2] {
         let mut known = BTreeSet::new();
-        for (number, at) in (0..).zip(Layout { granules: GRANULES }.page_granules()) {
+        for (number, at) in (0..).zip(Layout::of_granules(GRANULES).page_granules()) {
             let page = self.fast.get(at);
             let cached = &page[64..64 + 1024];
             let is_cached = |at: &u64| cached[*at as usize / 8] >> (at % 8) & 1 == 1;
@@ -727,7 +727,7 @@ impl World {
     }
 
     pub fn start(&mut self) {
-        let shape = (Layout { granules: GRANULES }, geometry());
+        let shape = (Layout::of_granules(GRANULES), geometry());
         let cache = Cache::open(CACHE, shape, "disk", self.now).unwrap();
         let cache = cache.over(self.found.clone(), self.other);
         let mut cache = cache.seen_in(self.shape.blocks).in_memory_of(self.memory);

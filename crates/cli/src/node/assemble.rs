@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use ashlar_block::BlockSize;
 use ashlar_cluster::Cluster;
-use ashlar_device::Spec;
 use ashlar_node::{Config, Control, Daemon, PoolManager};
 use ashlar_nvme_target::Timeouts;
 use ashlar_nvme_target::server::{CoreDeath, Server, ServerConfig};
@@ -34,7 +32,7 @@ pub(crate) fn assemble(
         on_core_death: CoreDeath::EndProcess,
     });
     let server = server.map_err(Failure::environment)?;
-    let open = Box::new(|spec: &Spec| crate::stack::open(spec, BlockSize::B4096));
+    let open = Box::new(crate::stack::open);
     let manager = PoolManager::new(&server, daemon.state(), config, open, cluster)?;
     let no_thread = |error| Failure::environment(format!("cannot start a thread: {error}"));
     manager.watch_files(&daemon.alarm()).map_err(no_thread)?;

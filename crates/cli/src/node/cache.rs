@@ -1,7 +1,6 @@
 //! `ashlar cache`, and the parts of `ashlar volume` that are about caches.
 
-use ashlar_block::BlockSize;
-use ashlar_device::{Spec, find_use};
+use ashlar_device::{Spec, find_use, open_whole};
 use ashlar_node::model::{CreateCache, VolumeName, VolumeStatus};
 
 use super::table::bytes;
@@ -29,7 +28,7 @@ fn give_up(device: &str, accept_data_loss: bool) -> Result<(), Failure> {
             return Err(Failure::environment(format!("{} {found}", path.display())));
         }
     }
-    let opener = stack::open(&spec, BlockSize::B4096)?;
+    let opener = open_whole(|block| stack::open(&spec, block))?;
     let mut marked = ashlar_node::MarkedDevice::open(opener.as_ref(), device)?;
     if !accept_data_loss {
         return Err(Failure::usage(format!(

@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::common::{can_attach, eventually};
 use crate::rig::Rig;
 
-const DISK: u64 = 128 << 20;
+/// Its end is within 4 KiB.
+const DISK: u64 = (128 << 20) + 2560;
 
 pub fn run(program: &str, arguments: &[&str]) {
     let out = Command::new(program).args(arguments).output();

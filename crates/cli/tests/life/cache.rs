@@ -189,9 +189,13 @@ fn a_device_that_does_not_fit_is_refused_by_name() {
         .write(true)
         .open(&small)
         .expect("a file")
-        .set_len((1 << 20) + 512)
+        .set_len((1 << 20) + 100)
         .expect("cut");
-    create(&small_spec, 2, &["small", "1049088 bytes"]);
+    create(
+        &small_spec,
+        2,
+        &["small", "1048676 bytes", "block size of 512"],
+    );
     let (_, fine) = backing(&room, "fine");
     let create_large = [
         "volume",

@@ -59,6 +59,8 @@ pub struct Host {
     io: Wire,
     /// What was read so far, or waits to be asked for, by command.
     data: HashMap<u16, Vec<u8>>,
+    /// Bytes of the volume's blocks.
+    block: usize,
 }
 
 impl Host {
@@ -78,17 +80,24 @@ impl Host {
             _admin: admin,
             io,
             data: HashMap::new(),
+            block: BLOCK,
         })
     }
 
+    /// The volume has blocks of so many bytes.
+    pub fn of_blocks(mut self, bytes: usize) -> Self {
+        self.block = bytes;
+        self
+    }
+
     pub fn submit_read(&mut self, cid: u16, block: u64, blocks: u64) -> io::Result<()> {
-        let sgl = SglDescriptor::transport(blocks as u32 * BLOCK as u32);
+        let sgl = SglDescriptor::transport(blocks as u32 * self.block as u32);
         let command = Command::read(1, block, blocks as u32, sgl).with_cid(cid);
         self.io.send(&command, &[])
     }
 
     pub fn submit_write(&mut self, cid: u16, block: u64, data: Vec<u8>) -> io::Result<()> {
-        let (bytes, blocks) = (data.len() as u32, (data.len() / BLOCK) as u32);
+        let (bytes, blocks) = (data.len() as u32, (data.len() / self.block) as u32);
         if data.len() <= IN_CAPSULE {
             let sgl = SglDescriptor::in_capsule(bytes);
             let command = Command::write(1, block, blocks, sgl).with_cid(cid);

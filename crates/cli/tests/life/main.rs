@@ -9,6 +9,7 @@
 mod busy;
 mod cache;
 mod cache_deletion;
+mod cache_devices;
 #[path = "../common/mod.rs"]
 mod common;
 mod drives;

@@ -7,11 +7,24 @@ use super::Spec;
 use crate::faults::{FaultControl, Faulty};
 use crate::media::Media;
 use crate::record::Recorded;
-use crate::{FileDevice, Memory, Null, OpenError, Stripe};
+use crate::{FileDevice, Memory, Null, OpenError, OpenErrorKind, Stripe};
 
 /// What opens remote namespaces, by URL, for a stack that has them: this room does not know the
 /// initiator.
 pub type Remotes<'a> = dyn FnMut(&str, BlockSize) -> Result<Arc<dyn Opener>, OpenError> + 'a;
+
+/// Opens in blocks of 4 KiB what is that large; what ends within such a block, in blocks of 512 bytes.
+///
+/// # Errors
+/// Those of `open`.
+pub fn open_whole(
+    open: impl Fn(BlockSize) -> Result<Arc<dyn Opener>, OpenError>,
+) -> Result<Arc<dyn Opener>, OpenError> {
+    match open(BlockSize::B4096) {
+        Err(error) if error.kind() == OpenErrorKind::Usage => open(BlockSize::B512),
+        opened => opened,
+    }
+}
 
 /// Opens a stack without remote parts. `block_size` applies to its leaves.
 ///

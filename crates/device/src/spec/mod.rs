@@ -27,7 +27,7 @@ use crate::faults::FaultPlan;
 use crate::media::{ArrayModel, DiskModel, FlashModel};
 use crate::record::Recording;
 use crate::{FileOptions, NullReads};
-pub use assemble::{Remotes, open, open_with};
+pub use assemble::{Remotes, open, open_whole, open_with};
 
 /// A device as text describes it.
 #[derive(Clone, Debug, PartialEq)]

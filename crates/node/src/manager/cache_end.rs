@@ -144,7 +144,7 @@ impl PoolManager {
     /// Sees that the backing device begins with what belongs there, or puts that back if what was newer is given up.
     fn leave_backing(&self, header: &Header, accepts: bool) -> Result<(), ControlError> {
         let name = &header.backing;
-        let opened = self.open_backing(name);
+        let opened = self.open_backing(name, Some(header.layout));
         let mut device = match (opened, accepts) {
             (Ok(backing), _) => Direct::open(backing.as_ref()).map_err(engine)?,
             (Err(error), true) => {
@@ -203,7 +203,7 @@ impl PoolManager {
         let Some(header) = header.or_else(|| cached.header.clone()) else {
             return failed(status, cached.why.clone());
         };
-        status.bytes = header.granules * GRANULE as u64;
+        status.bytes = header.layout.bytes();
         status.block_bytes = header.blocks.bytes();
         status.atomic_bytes = header.blocks.bytes();
         status.volatile_cache = true;

@@ -9,7 +9,9 @@ use ashlar_block::{BlockSize, ErrorKind, Geometry, IoError};
 use ashlar_cache::{
     GRANULE, HEAD_BYTES, Header, Identity, Layout as CacheLayout, Mark, Mode, Other, blocks_for,
 };
-use ashlar_device::{FindingKind, OpenError, OpenErrorKind, Spec, find_use, identity_of};
+use ashlar_device::{
+    FindingKind, OpenError, OpenErrorKind, Spec, find_use, identity_of, open_whole,
+};
 use ashlar_nvme_target::server::Resident;
 use ashlar_reactor::{Handle, Opener};
 use ashlar_store::{Grain, Manage, Managed, VolumeInfo, VolumePlan};
@@ -38,8 +40,9 @@ const REST_WAIT: Duration = Duration::from_secs(10);
 /// Share of a pool's room that a cache gets by default: what it keeps of itself, and other volumes, need some.
 const SHARE_OF_ROOM: f64 = 0.9;
 
-/// Opens devices by what names them, remote ones included.
-pub type OpenDevice = Box<dyn Fn(&Spec) -> Result<Arc<dyn Opener>, OpenError> + Send + Sync>;
+/// Opens devices by what names them, remote ones included; those that have no size of blocks of their own, in such blocks.
+pub type OpenDevice =
+    Box<dyn Fn(&Spec, BlockSize) -> Result<Arc<dyn Opener>, OpenError> + Send + Sync>;
 
 /// A cache that is on its core, or should be.
 pub(crate) struct Cached {
@@ -140,8 +143,13 @@ fn identity_by(of_paths: Vec<String>, backing: &dyn Opener) -> Identity {
 }
 
 impl PoolManager {
-    /// Opens the device that is to be cached, or is. Nothing is made, and one in use is refused.
-    pub(super) fn open_backing(&self, text: &str) -> Result<Arc<dyn Opener>, ControlError> {
+    /// Opens the device that is to be cached, or is, as the size that is known of it needs. Nothing is made, and one in
+    /// use is refused.
+    pub(super) fn open_backing(
+        &self,
+        text: &str,
+        known: Option<CacheLayout>,
+    ) -> Result<Arc<dyn Opener>, ControlError> {
         let mut spec: Spec = text.parse().map_err(|error| device_error(&error))?;
         let mut shared = false;
         spec.each_file(&mut |file| {
@@ -163,7 +171,11 @@ impl PoolManager {
                 _ => ControlError::conflict(what),
             });
         }
-        let opener = (self.open_device)(&spec).map_err(|error| {
+        let opened = match known.is_some_and(CacheLayout::has_part) {
+            true => (self.open_device)(&spec, BlockSize::B512),
+            false => open_whole(|block| (self.open_device)(&spec, block)),
+        };
+        let opener = opened.map_err(|error| {
             let mut error = device_error(&error);
             error.message = format!("backing device {}", error.message);
             error
@@ -172,11 +184,6 @@ impl PoolManager {
         if bytes < LEAST_BACKING {
             return Err(ControlError::usage(format!(
                 "backing device {text} has {bytes} bytes: too small to be cached, {LEAST_BACKING} are the least"
-            )));
-        }
-        if !bytes.is_multiple_of(GRANULE as u64) {
-            return Err(ControlError::usage(format!(
-                "backing device {text} has {bytes} bytes, which is no multiple of {GRANULE}"
             )));
         }
         Ok(opener)
@@ -194,10 +201,8 @@ impl PoolManager {
             )));
         }
         self.refuse_drives_in_use(&pools, std::slice::from_ref(&request.backing))?;
-        let backing = self.open_backing(&request.backing)?;
-        let layout = CacheLayout {
-            granules: backing.geometry().bytes() / GRANULE as u64,
-        };
+        let backing = self.open_backing(&request.backing, None)?;
+        let layout = CacheLayout::of_bytes(backing.geometry().bytes());
         let drives = view
             .status
             .members
@@ -284,9 +289,12 @@ impl PoolManager {
         let bytes = cache_bytes(link, volume, request)?;
         let header = Header {
             cache: volume.uuid,
-            granules: layout.granules,
+            layout,
             cache_bytes: bytes.min(layout.granules * GRANULE as u64),
-            blocks: blocks_of(backing.as_ref(), &request.backing)?,
+            blocks: match layout.has_part() {
+                true => BlockSize::B512,
+                false => blocks_of(backing.as_ref(), &request.backing)?,
+            },
             mode: mode_of(request.mode),
             mark: Mark::Off,
             head_crc: None,
@@ -429,12 +437,10 @@ impl PoolManager {
         let header = read_header(fast.as_ref()).map_err(engine)?;
         *found = Some(header.clone());
         let text = request.backing.as_deref().unwrap_or(&header.backing);
-        let backing = self.open_backing(text)?;
+        let backing = self.open_backing(text, Some(header.layout))?;
         let start = Start::Known {
             id: volume.uuid,
-            layout: CacheLayout {
-                granules: header.granules,
-            },
+            layout: header.layout,
             blocks: header.blocks,
             backing: text.to_owned(),
             identity: identity(backing.as_ref(), text),
@@ -571,16 +577,14 @@ impl PoolManager {
 
 fn newer_on(fast: &dyn Opener) -> Result<Vec<(u64, u64)>, IoError> {
     let header = read_header(fast)?;
-    let layout = CacheLayout {
-        granules: header.granules,
-    };
+    let layout = header.layout;
     let mut device = Direct::open(fast)?;
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for (page, at) in layout.page_granules().enumerate() {
         let bytes = device.read(at, 1)?;
         ranges.extend(CacheLayout::newer_in(page as u64, &bytes)?);
     }
-    Ok(ranges)
+    Ok(layout.clip(ranges))
 }
 
 /// A cache that is in service.

@@ -111,7 +111,7 @@ impl PoolManager {
             return Err(no_rule(name, &request.exclude));
         }
         let status = link.view().map_err(engine)?.status;
-        let bytes = status.header.map_or(0, |header| header.granules) * GRANULE as u64;
+        let bytes = status.header.map_or(0, |header| header.layout.bytes());
         let key = (info.uuid, request.exclude.clone());
         let RuleExtents { files, ranges } = &request.extents;
         link.set_rule(self.rules.number(&key), granules(ranges, bytes));

@@ -64,7 +64,7 @@ impl Room {
             &server,
             Arc::new(state),
             config,
-            Box::new(|spec| ashlar_device::open(spec, ashlar_block::BlockSize::B4096)),
+            Box::new(ashlar_device::open),
             cluster,
         )
         .expect("a pool manager");

@@ -28,7 +28,7 @@ impl Wish {
     /// Granules that the pool's volume has if hosts see so many.
     pub(crate) fn of_pool(&self, granules: u64) -> u64 {
         match self.cache {
-            Some(_) => ashlar_cache::Layout { granules }.fast_granules(),
+            Some(_) => ashlar_cache::Layout::of_granules(granules).fast_granules(),
             None => self.spread.at(granules),
         }
     }

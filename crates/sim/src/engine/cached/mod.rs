@@ -338,16 +338,14 @@ impl Cached {
         let geometry = self.device.borrow().geometry();
         let name = format!("/dev/{volume}");
         let identity = self.identity(volume);
-        let layout = Layout {
-            granules: self.granules,
-        };
+        let layout = Layout::of_granules(self.granules);
         let cache = match self.is_finished {
             true => Cache::open(self.id, (layout, geometry), &name, now)
                 .map(|cache| cache.over(identity, Other::Refused)),
             false => {
                 let header = Header {
                     cache: self.id,
-                    granules: self.granules,
+                    layout,
                     cache_bytes: self.wish.bytes,
                     blocks: BlockSize::B4096,
                     mode: self.wish.mode,
@@ -404,9 +402,7 @@ impl Cached {
         life.cache.take(&mut io, &mut turned.done);
         turned.answers = life.cache.take_answers();
         turned.is_busy |= !turned.done.is_empty() || !turned.answers.is_empty();
-        let header = Layout {
-            granules: self.granules,
-        };
+        let header = Layout::of_granules(self.granules);
         let header = Layout::header_of(header.fast_granules());
         for (side, mut request) in io {
             if life.rests {
