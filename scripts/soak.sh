@@ -3,6 +3,7 @@
 # And PostgreSQL through power cuts (SOAK_POWER_CUTS, 50), and on an attached volume through 24 rounds of
 # kill -9, behind a cache through 100 (tests, at full length).
 # SOAK_ROUNDS (100) of every fault under an instance on a volume with copies (root, and what `setup.sh test` installs): hours.
+# Images of a Ceph cluster, where Ceph and its library's header are installed.
 # Faults that are in soak-out/faults are not done again.
 # SOAK_SEEDS (100000), SOAK_PROFILE_SEEDS (20000), SOAK_ENGINE_SEEDS (1000000), SOAK_FAULTS (500), SOAK_FUZZ_SECONDS (1800 each), SOAK_GUEST_ROUNDS (10).
 set -euo pipefail
@@ -32,6 +33,12 @@ ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test every_crash
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar-sim --test cluster processes_may_die
 echo "== abuse, and crashes of caches, at full length"
 ASHLAR_SOAK=1 cargo test --release --locked -p ashlar -p ashlar-nvme-target -p ashlar-cache
+if command -v ceph-osd >/dev/null && command -v rbd >/dev/null && [ -e /usr/include/rbd/librbd.h ]; then
+    echo "== images of a Ceph cluster, at one of one node"
+    cargo test --release --locked -p ashlar-device --features rbd rbd
+else
+    echo "== images of a Ceph cluster: SKIPPED and NOT tested, needs ceph-osd, rbd (ceph-common) and librbd-dev" >&2
+fi
 echo "== fuzzers"
 scripts/fuzz.sh "${SOAK_FUZZ_SECONDS:-1800}"
 echo "== PostgreSQL without torn-page protection, through power cuts"

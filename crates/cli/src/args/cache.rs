@@ -55,7 +55,7 @@ pub(crate) struct CacheOptions {
 pub(crate) enum CacheCommand {
     /// Take the mark of a lost cache off the device that it cached. What only the cache had is lost
     GiveUp {
-        /// The device: /dev/x, file:/p or nvme-tcp://…
+        /// The device: /dev/x, file:/p, nvme-tcp://… or rbd:POOL/IMAGE
         device: String,
         /// Lose what only the cache had
         #[arg(long)]
