@@ -112,22 +112,22 @@ impl HaFault {
     /// What a host waits for it at most by the protocol's budgets, for people.
     pub(super) const fn budget(self) -> &'static str {
         match self {
-            Self::Kill => "0.03-0.1 s",
+            Self::Kill
+            | Self::KillMember
+            | Self::Restart
+            | Self::RestartMember
+            | Self::DrivesDie => "0.03-0.1 s",
             Self::KillNode
             | Self::Stop
             | Self::Cut
             | Self::CutOut
             | Self::CutIn
             | Self::CutPeers => "1.6-3.6 s",
-            Self::KillMember
-            | Self::StopMember
+            Self::StopMember
             | Self::CutMember
             | Self::CutMemberOut
             | Self::CutMemberIn
-            | Self::Restart
-            | Self::RestartMember
             | Self::Upgrade => "0.5 s",
-            Self::DrivesDie => "0.03-0.1 s",
             Self::DrivesHang => "2-4 s",
             Self::DrivesDieMember => "0",
             Self::DrivesHangMember => "2 s",
