@@ -31,7 +31,7 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
     }
     let places = places(origin)?;
     if !origin.clients.addresses.is_empty() {
-        check_clients(&origin.scenario)?;
+        check_clients(&origin.scenario, &origin.changed)?;
     }
     if FleetScenario::is_one(&origin.scenario)? {
         FleetScenario::parse(&origin.scenario)?.check_places(places.len())?;

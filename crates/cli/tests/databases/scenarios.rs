@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{is_of_databases, shipped};
+use crate::common::{is_of_databases, is_there, shipped};
 use crate::rig::{all_hold, is_left_empty, lab, places, result};
 
 #[test]
@@ -367,15 +367,28 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
         }
         false => "--users 2 --set oltp.warehouses=1 --set oltp.small=true",
     };
+    // A group that is kept needs more programs.
+    let programs = ["/usr/bin/etcd", "/usr/bin/patroni", "/usr/sbin/haproxy"];
+    let is_kept = is_there(
+        "what keeps a group",
+        programs
+            .iter()
+            .all(|path| std::path::Path::new(path).exists()),
+    );
+    let group = match is_kept {
+        true => {
+            "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.memory_pct=[38]"
+        }
+        false => {
+            "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.memory_pct=[38] --set oltp.group=none"
+        }
+    };
     let loads = [
         (
             "fleet",
             "--set fleet.engine=\"sqlite\" --set fleet.warehouses=1 --set fleet.small=true --set fleet.steps=[90]",
         ),
-        (
-            "nvmeof-hammerdb",
-            "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.memory_pct=[38]",
-        ),
+        ("nvmeof-hammerdb", group),
         (
             "fixed-transactions",
             "--users 2 --set oltp.warehouses=1 --set oltp.small=true --set oltp.transactions=50",
@@ -410,5 +423,7 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
         assert_eq!(result(dir, name)["partial"], false, "{name}: {text}");
         assert!(dir.join(name).join("report.html").exists(), "{name}");
     }
+    let flags = result(dir, "nvmeof-hammerdb")["flags"].to_string();
+    assert_eq!(flags.contains("kept by Patroni"), is_kept, "{flags}");
     is_left_empty(&dir.join("a"));
 }

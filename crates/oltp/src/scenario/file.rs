@@ -8,6 +8,7 @@ use super::claims::ClaimSection;
 use super::keeper::OltpEngine;
 use super::measure::{MeasureSection, shrink};
 use super::named::NamedSection;
+use super::{NOT_KEPT, SHIPPED};
 use crate::run::{Mode, RunPlan};
 use crate::scan::ScanPlan;
 use crate::schema::Shape;
@@ -106,6 +107,8 @@ pub struct OltpSection {
 pub enum GroupKeeper {
     /// Patroni with etcd, and HAProxy as the listener: it fails over by itself.
     Patroni,
+    /// Nothing: its standby follows, and no more.
+    None,
 }
 
 /// `[scan]`
@@ -158,11 +161,16 @@ impl OltpSection {
         }
     }
 
+    /// Whether Patroni keeps its groups.
+    pub(super) fn is_kept(&self) -> bool {
+        self.group == Some(GroupKeeper::Patroni)
+    }
+
     /// Whether there is a group that Patroni can keep.
     fn check_kept(&self, in_group: bool, takes_turns: bool) -> Result<(), String> {
         match () {
             () if !in_group => {
-                Err("group: of what? say topology = [\"availability-group\"]".into())
+                Err("group = \"patroni\": of what? say topology = [\"availability-group\"], or group = \"none\"".into())
             }
             () if takes_turns => {
                 Err("group = \"patroni\": one runs at a time, so without [turns]".into())
@@ -288,7 +296,7 @@ impl OltpScenario {
                         .into(),
                 ));
             }
-            if oltp.group.is_some() {
+            if oltp.is_kept() {
                 let takes_turns = file.turns.is_some();
                 oltp.check_kept(in_group, takes_turns).map_err(usage)?;
             }
@@ -306,6 +314,17 @@ impl OltpScenario {
         Ok(file)
     }
 
+    /// Agents do not reach the listener of a group that Patroni keeps: where a scenario that ships has groups kept, and
+    /// that was not asked for, they are not. What is to be told of it.
+    pub(super) fn for_clients(&mut self, changed: &[String]) -> Option<String> {
+        let is_asked = changed.iter().any(|one| one.contains("oltp.group"));
+        let ships = SHIPPED.iter().any(|(name, _)| *name == self.name);
+        let oltp = self.oltp.as_mut().filter(|oltp| oltp.is_kept());
+        let oltp = oltp.filter(|_| ships && !is_asked)?;
+        oltp.group = Some(GroupKeeper::None);
+        Some(NOT_KEPT.to_owned())
+    }
+
     /// Refuses what agents cannot be users of.
     ///
     /// # Errors
@@ -319,7 +338,7 @@ impl OltpScenario {
                 "MariaDB of a scenario listens at a socket only: agents load PostgreSQL (`lab oltp --db \
                  mariadb://…` loads one of yours, from one machine)",
             ),
-            Some(oltp) if oltp.group.is_some() => refused(
+            Some(oltp) if oltp.is_kept() => refused(
                 "the listener of a group that Patroni keeps is on this machine's 127.0.0.1 only, so not with \
                  oltp.group",
             ),
@@ -489,7 +508,6 @@ pub(crate) enum PublishedTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::SHIPPED;
 
     fn shipped(name: &str) -> OltpScenario {
         let (_, text) = SHIPPED.iter().find(|(n, _)| *n == name).expect("ships");
@@ -526,6 +544,24 @@ mod tests {
         let mut scan = shipped("scan-concurrency");
         scan.scale(Scale::MIN);
         assert_eq!(scan.scan.expect("a scan").rows, 50_000);
+    }
+
+    #[test]
+    fn groups_that_ship_are_kept_unless_their_users_are_at_agents() {
+        let kept = |file: &OltpScenario| file.oltp.as_ref().is_some_and(OltpSection::is_kept);
+        let mut file = shipped("nvmeof-hammerdb");
+        assert!(kept(&file) && file.check_clients().is_err());
+        let by_name = ["oltp.group=patroni".to_owned()];
+        assert_eq!(file.for_clients(&by_name), None);
+        assert!(kept(&file), "it was asked for");
+        assert!(file.for_clients(&[]).is_some() && !kept(&file));
+        assert!(file.check_clients().is_ok());
+        // One that does not ship says what it wants itself.
+        let own = OltpScenario {
+            name: "own".into(),
+            ..shipped("nvmeof-hammerdb")
+        };
+        assert_eq!(own.clone().for_clients(&[]), None);
     }
 
     #[test]

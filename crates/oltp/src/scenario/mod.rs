@@ -70,6 +70,10 @@ pub const SHIPPED: [(&str, &str); 6] = [
 const KEPT_BY_PATRONI: &str = "groups are kept by Patroni with etcd (three members), and fail over by themselves; their \
                                clients come in by HAProxy, those of one server by its socket";
 
+/// What is told where its users are at agents.
+const NOT_KEPT: &str = "groups have no listener, and do not fail over by themselves: the users are at agents, which \
+                        reach the primary only";
+
 /// Where a database's files can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -117,13 +121,15 @@ impl<'a> ScenarioRun<'a> {
 ///
 /// # Errors
 /// A usage error that says why.
-pub fn check_clients(text: &str) -> Result<(), LabError> {
+pub fn check_clients(text: &str, changed: &[String]) -> Result<(), LabError> {
     if FleetScenario::is_one(text)? {
         return Err(LabError::usage(
             "--client: the databases of a fleet listen at sockets only: its load comes from the process that runs it",
         ));
     }
-    OltpScenario::parse(text)?.check_clients()
+    let mut file = OltpScenario::parse(text)?;
+    let _ = file.for_clients(changed);
+    file.check_clients()
 }
 
 impl ScenarioRun<'_> {
@@ -153,7 +159,7 @@ impl ScenarioRun<'_> {
         file: &OltpScenario,
         journal: &mut Journal,
     ) -> Result<Option<OwnFolder>, LabError> {
-        let asks = file.oltp.as_ref().is_some_and(|oltp| oltp.group.is_some());
+        let asks = file.oltp.as_ref().is_some_and(OltpSection::is_kept);
         if !asks || self.patroni.is_some() {
             return Ok(None);
         }
@@ -195,7 +201,9 @@ pub fn run_scenario(
     journal: &mut Journal,
 ) -> Result<ScenarioResult, LabError> {
     let mut file = OltpScenario::parse(run.text)?;
+    let mut not_kept = None;
     if run.clients.is_some() {
+        not_kept = file.for_clients(run.changed);
         file.check_clients()?;
     }
     let (places, place_flag) = file.places(run.places, run.dir)?;
@@ -215,6 +223,7 @@ pub fn run_scenario(
     result.head.flags.extend(place_flag);
     let kept = keeper.is_some().then(|| KEPT_BY_PATRONI.to_owned());
     result.head.flags.extend(kept);
+    result.head.flags.extend(not_kept);
     let (homes, asked) = named::homes(&file, &places);
     let stage = Stage {
         homes,
