@@ -23,13 +23,18 @@
 //!
 //! Reading the command line, and printing.
 
+mod attached;
 mod copied;
+mod drives;
 mod fci;
 mod ha;
+mod places;
 mod versus;
 
+pub use drives::SwitchedDrives;
 pub use fci::{FciNode, FciPlan, FciStatus, FciSystem};
 pub use ha::{HaFault, HaPlan, HaResult, ha};
+pub use places::{GroupPlace, GroupPlaces};
 pub use versus::versus;
 
 use ashlar_node::model::{ReplicaState, ReplicaStatus};

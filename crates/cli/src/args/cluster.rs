@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ashlar_failover::GroupPlace;
 use clap::{Args, ValueEnum};
 
 /// What to do with a group, an instance, or nodes of Ashlar.
@@ -41,7 +42,7 @@ pub(crate) enum TuningWord {
   ashlar lab cluster down --dir /tmp/cluster
   ashlar lab cluster start --dir /tmp/group
   ashlar lab oltp --db 'postgres:///tpcc?host=/tmp/group/run&user=owner' --users 4 --out /tmp/run
-  ashlar lab cluster start --dir /tmp/group --place-a /mnt/volume-a --place-b /mnt/volume-b --tuning fast
+  ashlar lab cluster start --dir /tmp/group --place-a /mnt/nvme --place-b volume:tank/b --tuning fast
   ashlar lab cluster stop --dir /tmp/group
   ashlar lab cluster fci --dir /tmp/fci
   ashlar lab cluster stop --dir /tmp/fci")]
@@ -67,13 +68,15 @@ pub(crate) struct GroupArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) drive_size: Option<String>,
 
-    /// With start: where node a has its database: a directory on a local drive or a mounted volume [default: --dir]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) place_a: Option<PathBuf>,
+    /// With start: where node a has its database: a directory, volume:POOL/VOLUME of the node that ASHLAR_API names, or
+    /// nvme-tcp://ADDR:PORT/NQN?ns=N. A volume is attached, gets XFS if it is empty, and is let go by stop; it keeps
+    /// nothing of the group [default: --dir]
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) place_a: Option<GroupPlace>,
 
     /// The same of node b
-    #[arg(long, value_name = "DIR")]
-    pub(crate) place_b: Option<PathBuf>,
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) place_b: Option<GroupPlace>,
 
     /// With start: how fast it notices
     #[arg(long, value_enum, default_value = "default")]

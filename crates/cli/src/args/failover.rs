@@ -62,7 +62,7 @@ pub(crate) struct FailoverArguments {
     #[arg(long, default_value_t = 50.0, value_name = "N", requires = "faults")]
     pub(crate) rate: f64,
 
-    /// How long etcd is down, with --fault etcd-down
+    /// How long etcd is down, with --fault etcd-down, and a group's drive at most, with drive-dies and drive-hangs
     #[arg(long, default_value = "60s", value_name = "TIME", requires = "faults")]
     pub(crate) hold: String,
 

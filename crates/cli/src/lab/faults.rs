@@ -1,9 +1,9 @@
 //! `ashlar lab failover --topology … --fault …`.
 
-use ashlar_failover::{FciPlan, FciSystem};
+use ashlar_failover::{FciPlan, FciSystem, SwitchedDrives};
 use ashlar_lab::{LabError, Progress, ResultFile, check_out_dir};
 use ashlar_oltp::faults::{
-    FaultsPlan, FaultsResult, GroupSystem, Make, StandaloneSystem, System, Topology, faults,
+    Fault, FaultsPlan, FaultsResult, GroupSystem, Make, StandaloneSystem, System, Topology, faults,
 };
 use ashlar_oltp::group::GroupPlan;
 use ashlar_oltp::schema::Shape;
@@ -34,6 +34,12 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
         logic: logic(arguments.sql),
         seed: arguments.seed,
     };
+    let breaks_drives = plan.faults.iter().copied().any(Fault::breaks_drives);
+    if breaks_drives && arguments.standby.is_some() {
+        return Err(Failure::usage(
+            "--standby: where drives are to fail, a group's databases are on drives of the lab's own, in --dir",
+        ));
+    }
     let tunings = arguments.tuning.iter().copied().map(tuning);
     let topologies = Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>());
     plan.check(&topologies)?;
@@ -61,14 +67,7 @@ fn system<'a>(
                 Box::new(StandaloneSystem::make(&arguments.dir, &arguments.set)?)
             }
             Topology::Group | Topology::GroupFast => {
-                let plan = GroupPlan {
-                    place_a: None,
-                    place_b: arguments.standby.clone(),
-                    tuning: topology.tuning(),
-                    set: arguments.set.clone(),
-                    loopback: false,
-                };
-                Box::new(GroupSystem::make(&arguments.dir, &plan, progress)?)
+                Box::new(group(arguments, topology, progress)?)
             }
             Topology::Fci => {
                 let plan = FciPlan::of(&arguments.faults, &arguments.set);
@@ -76,4 +75,25 @@ fn system<'a>(
             }
         })
     })
+}
+
+/// On drives of its own where they are to fail.
+fn group(
+    arguments: &FailoverArguments,
+    topology: Topology,
+    progress: &Progress,
+) -> Result<GroupSystem, LabError> {
+    let dir = &arguments.dir;
+    let plan = GroupPlan {
+        place_a: None,
+        place_b: arguments.standby.clone(),
+        tuning: topology.tuning(),
+        set: arguments.set.clone(),
+        loopback: false,
+    };
+    if !arguments.faults.iter().copied().any(Fault::breaks_drives) {
+        return GroupSystem::make(dir, &plan, progress);
+    }
+    let drives = SwitchedDrives::make(dir, progress)?;
+    GroupSystem::on_drives(dir, &plan, Box::new(drives), progress)
 }

@@ -9,7 +9,9 @@ mod versus;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::{ashlar, eventually, has_postgresql, is_there, lab, ok, open_folder};
+use common::{
+    Running, ashlar, eventually, has_postgresql, is_there, lab, ok, open_folder, refuses,
+};
 use serde_json::Value;
 
 /// Whether there is all that a group needs.
@@ -55,8 +57,13 @@ fn what_makes_no_sense_is_refused_by_name() {
         ),
         (
             2,
-            "plain directories",
-            "failover --topology group,standalone --fault drive-dies --out o",
+            "plain directory",
+            "failover --topology standalone --fault drive-dies --out o",
+        ),
+        (
+            2,
+            "drives of the lab's own",
+            "failover --topology group --fault drive-dies --standby . --out o",
         ),
         (
             2,
@@ -205,6 +212,40 @@ fn an_instance_moves_when_its_daemon_or_its_drives_fail_and_nothing_is_lost() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// A group whose primary's drive hangs: it says in any case for how long clients were not served, and loses nothing.
+#[test]
+fn a_group_whose_drive_hangs_is_told_as_it_is() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !has_group() || !is_there("root, which attaching needs", is_root) {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    std::fs::create_dir(dir.join("place")).expect("made");
+    let (code, said) = words(
+        dir,
+        "failover --topology group --tuning fast --fault drive-hangs --rounds 1 --before 1s --after 1s --hold 5s \
+         --users 4 --dir place --out o",
+    );
+    let result = result(dir, "o");
+    let round = &result["cells"][0]["rounds"][0];
+    let number = |key: &str| round[key].as_f64().expect("a number");
+    assert!(
+        round["served_again"] == true && number("acknowledged") > 20.0,
+        "{said}"
+    );
+    // Patroni asks its database whether it lives, which needs no drive; so the group waits for it until it is mended.
+    let outlasted = round["outlasted"] == true;
+    assert_eq!(code, i32::from(outlasted), "{said}");
+    assert!(outlasted || round["moved"] == true, "{round}");
+    assert!(!outlasted || number("gap_s") >= 5.0, "{round}");
+    for key in ["missing", "stale_acknowledged", "probes_missing"] {
+        assert_eq!(number(key), 0.0, "{key}: {round}");
+    }
+    let mut left = std::fs::read_dir(dir.join("place")).expect("list");
+    assert!(left.next().is_none() && working_in(dir).is_empty());
+}
+
 /// Its clients are served by another node, and there is all that they and we were told.
 fn moved_and_lost_nothing(round: &Value) {
     let number = |key: &str| round[key].as_f64().expect("a number");
@@ -345,6 +386,65 @@ fn an_instance_starts_moves_and_leaves_nothing() {
         !names.any(|name| Path::new("/run/netns").join(name).exists()),
         "{found}"
     );
+}
+
+/// One database on a volume of a pool here, the other on a namespace at an address: both are attached, and let go.
+#[test]
+fn a_group_is_on_volumes_and_lets_them_go() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !has_group() || !is_there("root, which attaching needs", is_root) {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    let (code, said) = words(dir, "cluster up --nodes 1 --loopback --dir n");
+    assert_eq!(code, 0, "{said}");
+    let api = dir.join("n/a/state/api.sock");
+    let ours = |text: &str| {
+        let mut command = ashlar(text.split_whitespace());
+        command.current_dir(dir).env("ASHLAR_API", &api);
+        command
+    };
+    ok(&mut ours(
+        "volume create tank/a --size 1GiB --layout mirror:2",
+    ));
+    let device = format!("file:{}?size=1GiB", dir.join("other").display());
+    let nqn = "nqn.2026-11.org.example:other";
+    let serve =
+        format!("serve --listen 127.0.0.1:0 --allow-any-host --nqn {nqn} --device {device}");
+    let mut server = Running::start(&mut ours(&serve));
+    let address = server.ready().swap_remove(0);
+    let mounts = || {
+        let all = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+        let ours = all
+            .lines()
+            .filter(|line| line.contains(&*dir.to_string_lossy()));
+        ours.filter(|line| line.contains(" xfs ")).count()
+    };
+    // One of them is not there: what was attached for it is let go.
+    let start = "lab cluster start --tuning fast --dir g --place-a volume:tank/a --place-b";
+    refuses(
+        &mut ours(&format!("{start} volume:tank/none")),
+        3,
+        &["--place-b tank/none"],
+    );
+    assert!(mounts() == 0 && !dir.join("g").exists());
+    ok(&mut ours(&format!(
+        "{start} nvme-tcp://{address}/{nqn}?ns=1"
+    )));
+    assert_eq!(mounts(), 2);
+    let places = dir.join("g/places");
+    assert!(places.join("a/node-a/data").exists() && places.join("b/node-b/data").exists());
+    let status = ok(&mut ours("lab cluster status --dir g"));
+    assert!(
+        status.contains("Primary") && status.contains("SyncStandby"),
+        "{status}"
+    );
+    ok(&mut ours("lab cluster stop --dir g"));
+    assert!(mounts() == 0 && !dir.join("g").exists());
+    server.kill();
+    let (code, said) = words(dir, "cluster down --dir n");
+    assert_eq!(code, 0, "{said}");
 }
 
 /// A scenario that asks for Patroni, on two places: each group's standby is on a place of its own, and one runs at a time.

@@ -74,9 +74,8 @@ impl<'a> FciPlan<'a> {
 
     /// One that all of these faults can be done to.
     pub fn of(faults: &[Fault], set: &'a [String]) -> Self {
-        let breaks_drive = |fault| matches!(fault, Fault::DriveDies | Fault::DriveHangs);
         Self {
-            has_switches: faults.iter().copied().any(breaks_drive),
+            has_switches: faults.iter().copied().any(Fault::breaks_drives),
             ..Self::new(set)
         }
     }

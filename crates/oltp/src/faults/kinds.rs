@@ -84,6 +84,11 @@ impl Fault {
         }
     }
 
+    /// Whether it is done to the primary's drives.
+    pub fn breaks_drives(self) -> bool {
+        matches!(self, Self::DriveDies | Self::DriveHangs)
+    }
+
     /// Whether it is over only when another node is the primary.
     pub(super) fn must_move(self) -> bool {
         matches!(
@@ -150,11 +155,15 @@ impl Topology {
             }
             (Self::Standalone, _) => "it has no second node that could serve instead",
             (Self::Group | Self::GroupFast, Fault::KillDaemon) => "it has no daemon of ours",
-            (Self::Group | Self::GroupFast, Fault::DriveDies | Fault::DriveHangs) => {
-                "its places are plain directories, whose drives are not ours to break"
-            }
             (Self::Group | Self::GroupFast | Self::Fci, _) => return None,
         })
+    }
+
+    /// Whether a fault is mended after a while, even if clients are not served by then: one in which it may well be that
+    /// nothing takes over.
+    pub(super) fn holds(self, fault: Fault) -> bool {
+        let is_group = matches!(self, Self::Group | Self::GroupFast);
+        fault == Fault::EtcdDown || (is_group && fault.breaks_drives())
     }
 
     /// # Errors
@@ -271,6 +280,11 @@ mod tests {
         for fault in Fault::ALL {
             let [plain, fast] = [Topology::Group, Topology::GroupFast].map(|one| one.lacks(fault));
             assert_eq!(plain, fast, "{fault}");
+        }
+        // Its places are drives of ours where such a fault is asked for. Nothing of a group may notice it.
+        for fault in [Fault::DriveDies, Fault::DriveHangs] {
+            assert_eq!(Topology::GroupFast.lacks(fault), None);
+            assert!(Topology::Group.holds(fault) && !Topology::Fci.holds(fault));
         }
         // One that another topology has is left out.
         let both = [Fault::KillDaemon, Fault::KillNode];

@@ -22,7 +22,7 @@ use ashlar_lab::{LabError, Machine, Progress};
 pub use epochs::Epoch;
 pub use kinds::{Fault, Limit, Topology};
 pub use result::{Cell, FaultsResult, Round};
-pub use system::{GroupSystem, StandaloneSystem, System};
+pub use system::{GroupDrives, GroupSystem, StandaloneSystem, System};
 
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
@@ -43,7 +43,8 @@ pub struct FaultsPlan {
     pub rate: f64,
     /// Load before the fault.
     pub before: Duration,
-    /// How long a fault lasts at least that nothing needs to be moved for: all of etcd down.
+    /// How long a fault lasts that nothing may take over for: all of etcd down, and a group's drive, if clients are not
+    /// served before.
     pub hold: Duration,
     /// Load after what was broken is mended.
     pub after: Duration,

@@ -85,8 +85,11 @@ pub struct Round {
     pub moved: bool,
     /// Whether clients were served as before in the end.
     pub served_again: bool,
+    /// Whether they were not until what was broken was mended.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub outlasted: bool,
     /// Seconds from the first failure after the fault to the first transaction begun after it that succeeded; 0 if
-    /// nothing failed.
+    /// nothing failed. If the fault outlasted it, the silence if that is longer.
     pub gap_s: f64,
     /// The longest time without any acknowledgement, seconds.
     pub silence_s: f64,
@@ -134,6 +137,10 @@ impl Round {
         if !self.served_again {
             found.push("clients were not served again".to_owned());
         }
+        if self.outlasted {
+            let text = "clients were not served before what was broken was mended";
+            found.push(text.to_owned());
+        }
         if self.missing > 0 {
             let named = self.examples.join(", ");
             found.push(format!(
@@ -176,6 +183,10 @@ impl Round {
             self.acknowledged
         )
     }
+}
+
+fn is_no(said: &bool) -> bool {
+    !said
 }
 
 /// Smallest, median and largest of a figure.

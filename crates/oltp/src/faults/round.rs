@@ -25,6 +25,8 @@ const ROUND_TIMEOUT: Duration = Duration::from_secs(180);
 /// Served again: so many transactions in so long, and no failure.
 const SERVED_FOR: Duration = Duration::from_secs(1);
 const SERVED_LEAST: usize = 5;
+/// What lasts as long as it is said to is over so much later: as long as it takes to see that clients are served.
+const HOLD_GRACE: Duration = Duration::from_secs(10);
 /// Something is looked for so often.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Rounds number their probes apart.
@@ -36,6 +38,8 @@ struct Done {
     from: String,
     to: Option<String>,
     served_again: bool,
+    /// They were not until it was mended.
+    outlasted: bool,
     /// What copies had been given again before.
     resynced_before: Option<u64>,
 }
@@ -93,13 +97,19 @@ pub(super) fn round(
     let seen = clients.trace.seen(done.at);
     let (acks, written) = (clients.trace.acks(), watch.probes());
     let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
+    // What hangs does not fail: clients that were not served until the end have seen nothing but silence.
+    let gap = match done.outlasted {
+        true => seen.gap.max(Some(seen.silence)),
+        false => seen.gap,
+    };
     Ok(Round {
         round: number,
         moved: done.to.as_ref().is_some_and(|to| *to != done.from),
         from: done.from,
         to: done.to,
         served_again: done.served_again,
-        gap_s: seen.gap.map_or(0.0, seconds),
+        outlasted: done.outlasted,
+        gap_s: gap.map_or(0.0, seconds),
         silence_s: seconds(seen.silence),
         longest_wait_s: seconds(seen.longest_wait),
         failures: seen.failures,
@@ -161,22 +171,41 @@ fn under_load(
     let resynced_before = system.resynced_bytes();
     let at = Instant::now();
     let injected = system.inject(fault, &from);
+    let holds = system.topology().holds(fault);
+    let wanted = Wanted {
+        leaves: fault.must_move().then_some(&*from),
+        from: at,
+        within: match holds {
+            true => plan.hold + HOLD_GRACE,
+            false => ROUND_TIMEOUT,
+        },
+    };
     let served = injected.and_then(|()| {
         if fault == Fault::EtcdDown {
             pause(plan.hold, progress)?;
         }
-        served_again((system, fault), (at, &from), (clients, progress))
+        served_again(system, &wanted, (clients, progress))
     });
     // Whatever came of it, and before the clients end: a node that comes back must do no harm.
     let mended = system.mend(fault, &from);
-    let served_again = served?;
+    let in_time = served?;
     mended?;
+    let outlasted = !in_time && holds && {
+        let wanted = Wanted {
+            leaves: None,
+            from: Instant::now(),
+            within: ROUND_TIMEOUT,
+        };
+        served_again(system, &wanted, (clients, progress))?
+    };
+    let served_again = in_time || outlasted;
     go_on(plan.after, system, progress)?;
     Ok(Done {
         at,
         to: system.primary(),
         from,
         served_again,
+        outlasted,
         resynced_before,
     })
 }
@@ -215,22 +244,30 @@ fn go_on(time: Duration, system: &dyn System, progress: &Progress) -> Result<(),
     }
 }
 
+/// What is waited for.
+struct Wanted<'a> {
+    /// A node that must not be the primary any more.
+    leaves: Option<&'a str>,
+    from: Instant,
+    within: Duration,
+}
+
 /// Waits until clients are served as before; false if they are not in time.
 fn served_again(
-    (system, fault): (&dyn System, Fault),
-    (at, from): (Instant, &str),
+    system: &dyn System,
+    wanted: &Wanted<'_>,
     (clients, progress): (&Clients, &Progress),
 ) -> Result<bool, LabError> {
-    while at.elapsed() < ROUND_TIMEOUT {
+    let has_left = |node: &str| system.primary().is_some_and(|now| now != node);
+    while wanted.from.elapsed() < wanted.within {
         pause(LOOK_EVERY, progress)?;
-        if at.elapsed() < SERVED_FOR {
+        if wanted.from.elapsed() < SERVED_FOR {
             continue;
         }
         let since = Instant::now() - SERVED_FOR;
         let calm = clients.trace.last_failure().is_none_or(|last| last < since);
         let served = clients.trace.begun_since(since) >= SERVED_LEAST;
-        if calm && served && (!fault.must_move() || system.primary().is_some_and(|now| now != from))
-        {
+        if calm && served && wanted.leaves.is_none_or(has_left) {
             return Ok(true);
         }
     }

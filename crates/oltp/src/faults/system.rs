@@ -1,6 +1,6 @@
 //! What a fault is done to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ashlar_lab::{LabError, OwnFolder, Progress};
 
@@ -148,10 +148,45 @@ impl Drop for StandaloneSystem {
     }
 }
 
+/// Drives under a group's databases that can be made to fail while the kernel above them lives.
+pub trait GroupDrives: Send + Sync {
+    /// Where a node's drive is mounted.
+    fn place(&self, node: NodeName) -> PathBuf;
+
+    /// What they are, in words, for the report.
+    fn told(&self) -> String;
+
+    /// A node's drive fails so.
+    ///
+    /// # Errors
+    /// It cannot be made to.
+    fn fail(&self, node: NodeName, fault: Fault) -> Result<(), LabError>;
+
+    /// It does what it is asked again; what waited is done.
+    ///
+    /// # Errors
+    /// It stays as it is.
+    fn mend(&self, node: NodeName) -> Result<(), LabError>;
+
+    /// Mounts it anew, as its file system gave up. Nothing uses it.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    fn remount(&self, node: NodeName) -> Result<(), LabError>;
+
+    /// Takes all of them away.
+    ///
+    /// # Errors
+    /// Something stays.
+    fn end(&mut self) -> Result<(), LabError>;
+}
+
 /// An availability group under Patroni.
 pub struct GroupSystem {
     group: Group,
     tuning: Tuning,
+    /// Where the databases are, if the places are to fail.
+    drives: Option<Box<dyn GroupDrives>>,
     /// Removed with what is below it.
     _folder: OwnFolder,
 }
@@ -168,8 +203,48 @@ impl GroupSystem {
         Ok(Self {
             group,
             tuning: plan.tuning,
+            drives: None,
             _folder: folder,
         })
+    }
+
+    /// Makes one whose databases are on these drives.
+    ///
+    /// # Errors
+    /// As [`Self::make`]'s.
+    pub fn on_drives(
+        dir: &Path,
+        plan: &GroupPlan,
+        drives: Box<dyn GroupDrives>,
+        progress: &Progress,
+    ) -> Result<Self, LabError> {
+        let plan = GroupPlan {
+            place_a: Some(drives.place(NodeName::A)),
+            place_b: Some(drives.place(NodeName::B)),
+            ..plan.clone()
+        };
+        let mut system = Self::make(dir, &plan, progress)?;
+        system.drives = Some(drives);
+        Ok(system)
+    }
+
+    fn drives(&self) -> Result<&dyn GroupDrives, LabError> {
+        let drives = self.drives.as_deref();
+        drives.ok_or_else(|| {
+            LabError::environment(
+                "the group's places are directories, whose drives are not ours to break",
+            )
+        })
+    }
+
+    /// A file system that was told of errors takes nothing any more until it is mounted again.
+    fn remount(&self, node: NodeName) -> Result<(), LabError> {
+        let drives = self.drives()?;
+        let member = Member::Patroni(node);
+        self.group.end_member(member)?;
+        drives.mend(node)?;
+        drives.remount(node)?;
+        self.group.start_member(member)
     }
 }
 
@@ -196,10 +271,14 @@ impl System for GroupSystem {
             Tuning::Default => "Patroni's defaults (ttl 30 s, loop 10 s)",
             Tuning::Fast => "ttl 5 s, loop 1 s, failsafe mode",
         };
-        format!(
+        let mut told = format!(
             "Patroni with two PostgreSQL, synchronous; three members of etcd, HAProxy as the listener ({}); {tuning}",
             self.group.network_word()
-        )
+        );
+        if let Some(drives) = &self.drives {
+            told.push_str(&format!("; {}", drives.told()));
+        }
+        told
     }
 
     fn url(&self, database: &str) -> String {
@@ -225,7 +304,8 @@ impl System for GroupSystem {
             Fault::CutNetwork => self.group.set_connected(node, false)?,
             Fault::EtcdDown => self.group.signal(&Member::ETCD, Sign::Kill),
             Fault::Move => self.group.switch_over_from(node)?,
-            Fault::KillDaemon | Fault::DriveDies | Fault::DriveHangs => {}
+            Fault::DriveDies | Fault::DriveHangs => self.drives()?.fail(node, fault)?,
+            Fault::KillDaemon => {}
         }
         Ok(())
     }
@@ -245,7 +325,9 @@ impl System for GroupSystem {
                     self.group.start_member(member)?;
                 }
             }
-            _ => {}
+            Fault::DriveDies => self.remount(node)?,
+            Fault::DriveHangs => self.drives()?.mend(node)?,
+            Fault::KillDatabase | Fault::KillDaemon | Fault::Move => {}
         }
         Ok(())
     }
@@ -254,14 +336,22 @@ impl System for GroupSystem {
         self.group.await_ready(progress)
     }
 
-    fn end(self: Box<Self>) -> Result<(), LabError> {
-        self.group.stop()
+    fn end(mut self: Box<Self>) -> Result<(), LabError> {
+        let stopped = self.group.stop();
+        match self.drives.take() {
+            Some(mut drives) => stopped.and(drives.end()),
+            None => stopped,
+        }
     }
 }
 
 impl Drop for GroupSystem {
     fn drop(&mut self) {
         // Ended in order before; this is for a panic on the way.
+        if let Some(drives) = &self.drives {
+            // A process that waits for its drive could not be ended.
+            let _ = [NodeName::A, NodeName::B].map(|node| drives.mend(node));
+        }
         if Group::at(&self.group.dir).is_ok() {
             let _ = self.group.stop();
         }

@@ -27,6 +27,8 @@ pub use node::{Member, NodeName};
 
 /// The directory of a group in a run's own folder.
 pub const OWN: &str = "g";
+/// In a group's directory, not its own: where volumes are mounted for it, if they are its places.
+pub const PLACES: &str = "places";
 /// Our mark: a directory with this is a group's.
 const MARK: &str = "group.json";
 /// The longest path of the listener's folder: HAProxy binds a longer name first, and renames it.

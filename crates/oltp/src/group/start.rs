@@ -7,7 +7,7 @@ use ashlar_lab::{LabError, Progress};
 
 use super::network::{Network, Program};
 use super::node::{Member, NodeName};
-use super::{Group, GroupPlan, LONGEST_DIR, needed};
+use super::{Group, GroupPlan, LONGEST_DIR, PLACES, needed};
 use crate::namespaces::Namespaces;
 use crate::processes::{self, Sign};
 use crate::server::{DATABASE, Programs};
@@ -117,7 +117,7 @@ impl Group {
                 (Program::Plain("/usr/sbin/haproxy"), words)
             }
         };
-        let log = folder.join("log");
+        let log = self.log(member);
         let open = || File::options().create(true).append(true).open(&log);
         let caused = |error| LabError::caused(log.display(), error);
         let mut command = self
@@ -140,6 +140,14 @@ impl Group {
         }
     }
 
+    /// What it says: never on a database's place, which may hang while its keeper has something to say.
+    fn log(&self, member: Member) -> PathBuf {
+        match member {
+            Member::Patroni(node) => self.dir.join(format!("run/patroni-{node}.log")),
+            other => self.folder(other).join("log"),
+        }
+    }
+
     /// A member's processes.
     pub fn processes(&self, member: Member) -> Vec<u32> {
         processes::working_in(&[self.folder(member)])
@@ -154,6 +162,14 @@ impl Group {
     pub fn signal(&self, members: &[Member], sign: Sign) {
         let folders: Vec<PathBuf> = members.iter().map(|&member| self.folder(member)).collect();
         processes::signal(&folders, sign);
+    }
+
+    /// Kills all processes of a member, and waits until they are gone.
+    ///
+    /// # Errors
+    /// One does not end.
+    pub fn end_member(&self, member: Member) -> Result<(), LabError> {
+        processes::end(&[self.folder(member)])
     }
 
     /// Kills a node's PostgreSQL, and leaves its keeper.
@@ -189,7 +205,7 @@ impl Group {
         ];
         let mut text = String::new();
         for member in members {
-            let said = std::fs::read_to_string(self.folder(member).join("log")).unwrap_or_default();
+            let said = std::fs::read_to_string(self.log(member)).unwrap_or_default();
             // The database's own lines, in the same file, are of every client that was lost.
             let is_word = |line: &&str| {
                 !line.trim().is_empty() && !line.contains("connection to client lost")
@@ -223,8 +239,11 @@ fn claim(dir: &Path) -> Result<PathBuf, LabError> {
         group.stop()?;
         std::fs::create_dir_all(&dir).map_err(caused)?;
     }
-    if let Some(other) = std::fs::read_dir(&dir).map_err(caused)?.next() {
+    for other in std::fs::read_dir(&dir).map_err(caused)? {
         let other = other.map_err(caused)?.file_name();
+        if other == PLACES {
+            continue;
+        }
         return Err(LabError::usage(format!(
             "{} holds other things ({}): a group takes an empty directory",
             dir.display(),

@@ -1,0 +1,170 @@
+//! Volumes as the places of a group: attached when it starts, and let go when it has ended. They are found again from
+//! the group's directory alone.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use ashlar_lab::LabError;
+use ashlar_oltp::group::{NodeName, PLACES};
+
+use crate::attached::Attachments;
+
+const ATTACHED: &str = "s";
+const NODES: [NodeName; 2] = [NodeName::A, NodeName::B];
+
+/// What a node's database is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupPlace {
+    /// A directory.
+    Directory(PathBuf),
+    /// A volume, as `attach` takes it: of a pool here, or at an address.
+    Volume(String),
+}
+
+impl FromStr for GroupPlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(volume) = text.strip_prefix("volume:") {
+            return match volume.split_once('/') {
+                Some((pool, name)) if !pool.is_empty() && !name.is_empty() => {
+                    Ok(Self::Volume(volume.to_owned()))
+                }
+                _ => Err("must be volume:POOL/VOLUME".into()),
+            };
+        }
+        match text.starts_with("nvme-tcp://") {
+            true => Ok(Self::Volume(text.to_owned())),
+            false if text.is_empty() => Err("must be a directory or a volume".into()),
+            false => Ok(Self::Directory(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for GroupPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => path.display().fmt(f),
+            Self::Volume(volume) => f.write_str(volume),
+        }
+    }
+}
+
+/// Places of a group in its directory.
+pub struct GroupPlaces {
+    dir: PathBuf,
+}
+
+impl GroupPlaces {
+    /// Those of the group in this directory.
+    pub fn of(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+        }
+    }
+
+    /// Attaches what is a volume, and gives the directory of each. An empty volume gets a file system.
+    ///
+    /// # Errors
+    /// One cannot be attached, or the directory has a group's places already: what was attached is let go.
+    pub fn make(&self, asked: &[Option<GroupPlace>; 2]) -> Result<[Option<PathBuf>; 2], LabError> {
+        let of_volume = |place: &Option<GroupPlace>| matches!(place, Some(GroupPlace::Volume(_)));
+        if asked.iter().any(of_volume) && self.are_there() {
+            let dir = self.dir.display();
+            return Err(LabError::usage(format!(
+                "{dir}: volumes of a group are attached there already: `ashlar lab cluster stop --dir {dir}` lets them go"
+            )));
+        }
+        let [a, b] = asked;
+        let both = self.one(NodeName::A, a.as_ref()).and_then(|a| {
+            let b = self.one(NodeName::B, b.as_ref())?;
+            Ok([a, b])
+        });
+        both.or_else(|error| {
+            self.end()?;
+            Err(error)
+        })
+    }
+
+    fn one(&self, node: NodeName, asked: Option<&GroupPlace>) -> Result<Option<PathBuf>, LabError> {
+        let Some(asked) = asked else {
+            return Ok(None);
+        };
+        match asked {
+            GroupPlace::Directory(path) => Ok(Some(path.clone())),
+            GroupPlace::Volume(volume) => {
+                std::fs::create_dir_all(self.folder())
+                    .map_err(|error| LabError::caused(self.dir.display(), error))?;
+                let mount = self.mount(node)?;
+                let attached = self.attachments().attach(volume, &mount);
+                attached.map_err(|error| {
+                    let why = format!("--place-{node} {asked}: {error}");
+                    LabError::environment(why)
+                })?;
+                Ok(Some(mount))
+            }
+        }
+    }
+
+    /// Whether something of them is there.
+    pub fn are_there(&self) -> bool {
+        self.folder().exists()
+    }
+
+    /// Lets the volumes go, and removes where they were mounted, and the directory if nothing else is in it.
+    ///
+    /// # Errors
+    /// One stays.
+    pub fn end(&self) -> Result<(), LabError> {
+        if !self.are_there() {
+            return Ok(());
+        }
+        let mut ended = Ok(());
+        for node in NODES {
+            let mount = self.mount(node)?;
+            ended = ended.and(self.attachments().detach(&mount));
+        }
+        // What is mounted still is not removed.
+        ended?;
+        let folder = self.folder();
+        std::fs::remove_dir_all(&folder)
+            .map_err(|error| LabError::caused(folder.display(), error))?;
+        let _ = std::fs::remove_dir(&self.dir);
+        Ok(())
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.join(PLACES)
+    }
+
+    /// As the kernel names it.
+    fn mount(&self, node: NodeName) -> Result<PathBuf, LabError> {
+        let folder = self.folder();
+        let folder = std::fs::canonicalize(&folder);
+        let folder = folder.map_err(|error| LabError::caused(self.dir.display(), error))?;
+        Ok(folder.join(node.to_string()))
+    }
+
+    fn attachments(&self) -> Attachments {
+        Attachments::at(self.folder().join(ATTACHED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_directory_or_a_volume() {
+        let volume = |name: &str| Ok(GroupPlace::Volume(name.into()));
+        assert_eq!("volume:tank/a".parse(), volume("tank/a"));
+        let url = "nvme-tcp://10.0.0.1:4420/nqn.x?ns=1";
+        assert_eq!(url.parse(), volume(url));
+        let dir = GroupPlace::Directory("/mnt/a".into());
+        assert_eq!("/mnt/a".parse(), Ok(dir));
+        for wrong in ["", "volume:", "volume:tank", "volume:/a", "volume:tank/"] {
+            assert!(wrong.parse::<GroupPlace>().is_err(), "{wrong}");
+        }
+    }
+}
