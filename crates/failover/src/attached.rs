@@ -67,9 +67,23 @@ impl Attachments {
 fn is_mounted(place: &Path) -> Result<bool, LabError> {
     let mounts = std::fs::read_to_string("/proc/self/mounts");
     let mounts = mounts.map_err(|error| LabError::caused("/proc/self/mounts", error))?;
-    let place = place.display().to_string();
+    Ok(is_among(&mounts, place))
+}
+
+/// The kernel writes some characters of a path as octal numbers.
+fn is_among(mounts: &str, place: &Path) -> bool {
+    let escapes = [
+        ("\\", "\\134"),
+        (" ", "\\040"),
+        ("\t", "\\011"),
+        ("\n", "\\012"),
+    ];
+    let mut written = place.display().to_string();
+    for (plain, escaped) in escapes {
+        written = written.replace(plain, escaped);
+    }
     let mut places = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    Ok(places.any(|one| one == place))
+    places.any(|one| one == written)
 }
 
 fn done(command: &mut Command, what: &str) -> Result<(), LabError> {
@@ -81,5 +95,17 @@ fn done(command: &mut Command, what: &str) -> Result<(), LabError> {
             "{what}: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_whose_path_has_a_space_is_seen() {
+        let mounts = "none /tmp/a\\040b\\134c/m tmpfs rw 0 0\n";
+        assert!(is_among(mounts, Path::new("/tmp/a b\\c/m")));
+        assert!(!is_among(mounts, Path::new("/tmp/a")));
     }
 }

@@ -125,11 +125,14 @@ impl GroupPlaces {
             let mount = self.mount(node)?;
             ended = ended.and(self.attachments().detach(&mount));
         }
-        // What is mounted still is not removed.
         ended?;
         let folder = self.folder();
-        std::fs::remove_dir_all(&folder)
-            .map_err(|error| LabError::caused(folder.display(), error))?;
+        // Where volumes were mounted is removed only if it is empty: one that is mounted still keeps what it holds.
+        for node in NODES {
+            gone(std::fs::remove_dir(self.mount(node)?), &folder)?;
+        }
+        gone(std::fs::remove_dir_all(folder.join(ATTACHED)), &folder)?;
+        gone(std::fs::remove_dir(&folder), &folder)?;
         let _ = std::fs::remove_dir(&self.dir);
         Ok(())
     }
@@ -151,9 +154,33 @@ impl GroupPlaces {
     }
 }
 
+/// What is not there is as it should be.
+fn gone(removed: std::io::Result<()>, folder: &Path) -> Result<(), LabError> {
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LabError::caused(folder.display(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use ashlar_lab::OwnFolder;
+
     use super::*;
+
+    #[test]
+    fn what_a_volume_holds_is_never_removed() {
+        let room = OwnFolder::make(&std::env::temp_dir()).expect("a directory");
+        let dir = room.path().join("group");
+        let places = GroupPlaces::of(&dir);
+        let held = places.folder().join("a/held");
+        std::fs::create_dir_all(&held).expect("made");
+        assert!(places.end().is_err() && held.exists());
+        std::fs::remove_dir(&held).expect("removed");
+        assert!(places.end().is_ok() && !dir.exists());
+    }
 
     #[test]
     fn a_place_is_a_directory_or_a_volume() {
