@@ -22,7 +22,11 @@ impl Attachments {
     /// What `attach` complains about.
     pub(crate) fn attach(&self, volume: &str, mount: &Path) -> Result<(), LabError> {
         let there = self.attach_with(volume, mount, &[]);
-        there.or_else(|_| self.attach_with(volume, mount, &["--fs", "xfs"]))
+        there.or_else(|why| {
+            let made = self.attach_with(volume, mount, &["--fs", "xfs"]);
+            // Why one that has a file system is not mounted is said by the first.
+            made.map_err(|other| LabError::environment(format!("{why}; {other}")))
+        })
     }
 
     /// The same of one that was made for this: that it is empty is known, and not read.
@@ -31,6 +35,15 @@ impl Attachments {
     /// What `attach` complains about.
     pub(crate) fn attach_new(&self, volume: &str, mount: &Path) -> Result<(), LabError> {
         self.attach_with(volume, mount, &["--fs", "xfs", "--destroy-data"])
+    }
+
+    /// The same of one that was let go by force, and has XFS. Processes of the group have mount namespaces of their own, in
+    /// which what was let go stays mounted, without any access: its UUID is in use as long.
+    ///
+    /// # Errors
+    /// What `attach` complains about.
+    pub(crate) fn attach_again(&self, volume: &str, mount: &Path) -> Result<(), LabError> {
+        self.attach_with(volume, mount, &["--options", "nouuid"])
     }
 
     fn attach_with(&self, volume: &str, mount: &Path, words: &[&str]) -> Result<(), LabError> {

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, OwnFolder, Progress, remove_left};
-use ashlar_oltp::faults::{Fault, GroupDrives};
-use ashlar_oltp::group::{Group, NodeName};
+use ashlar_oltp::faults::{Fault, GroupDrives, GroupSystem};
+use ashlar_oltp::group::{Group, GroupPlan, NodeName};
 use ashlar_oltp::processes;
 use ashlar_testbed::process::own_program;
 
@@ -26,6 +26,37 @@ const PREFIX: &str = "ashlar-";
 const NQN: &str = "nqn.2026-11.org.ashlar.lab:drive-";
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+fn breaks_drives(faults: &[Fault]) -> bool {
+    faults.iter().copied().any(Fault::breaks_drives)
+}
+
+/// # Errors
+/// The standby was given a place, and drives are to fail.
+pub fn check_standby(faults: &[Fault], place: Option<&Path>) -> Result<(), LabError> {
+    match place {
+        Some(_) if breaks_drives(faults) => Err(LabError::usage(
+            "--standby: where drives are to fail, a group's databases are on drives of the lab's own, in --dir",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A group below `dir`, on drives of its own where they are to fail.
+///
+/// # Errors
+/// As [`SwitchedDrives::make`] and [`GroupSystem::make`].
+pub fn group_for(
+    faults: &[Fault],
+    (dir, plan): (&Path, &GroupPlan),
+    progress: &Progress,
+) -> Result<GroupSystem, LabError> {
+    if !breaks_drives(faults) {
+        return GroupSystem::make(dir, plan, progress);
+    }
+    let drives = SwitchedDrives::make(dir, progress)?;
+    GroupSystem::on_drives(dir, plan, Box::new(drives), progress)
+}
 
 /// Two drives, mounted.
 pub struct SwitchedDrives {
@@ -106,7 +137,7 @@ impl GroupDrives for SwitchedDrives {
         let room = self.room()?;
         room.detach(node)?;
         let (url, place) = (room.url(node)?, room.place(node));
-        room.attachments().attach(&url, &place)
+        room.attachments().attach_again(&url, &place)
     }
 
     fn end(&mut self) -> Result<(), LabError> {

@@ -31,7 +31,7 @@ mod ha;
 mod places;
 mod versus;
 
-pub use drives::SwitchedDrives;
+pub use drives::{SwitchedDrives, check_standby, group_for};
 pub use fci::{FciNode, FciPlan, FciStatus, FciSystem};
 pub use ha::{HaFault, HaPlan, HaResult, ha};
 pub use places::{GroupPlace, GroupPlaces};

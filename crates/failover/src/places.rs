@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ashlar_lab::LabError;
-use ashlar_oltp::group::{NodeName, PLACES};
+use ashlar_lab::{LabError, Progress};
+use ashlar_oltp::group::{Group, GroupPlan, NodeName, PLACES};
 
 use crate::attached::Attachments;
 
@@ -68,7 +68,7 @@ impl GroupPlaces {
     ///
     /// # Errors
     /// One cannot be attached, or the directory has a group's places already: what was attached is let go.
-    pub fn make(&self, asked: &[Option<GroupPlace>; 2]) -> Result<[Option<PathBuf>; 2], LabError> {
+    fn make(&self, asked: &[Option<GroupPlace>; 2]) -> Result<[Option<PathBuf>; 2], LabError> {
         let of_volume = |place: &Option<GroupPlace>| matches!(place, Some(GroupPlace::Volume(_)));
         if asked.iter().any(of_volume) && self.are_there() {
             let dir = self.dir.display();
@@ -107,8 +107,39 @@ impl GroupPlaces {
         }
     }
 
+    /// Starts a group on what is asked for.
+    ///
+    /// # Errors
+    /// As [`Self::make`] and [`Group::start`]: if nothing of the group runs, what it would have been on is let go.
+    pub fn start(
+        &self,
+        asked: &[Option<GroupPlace>; 2],
+        mut plan: GroupPlan,
+        progress: &Progress,
+    ) -> Result<Group, LabError> {
+        [plan.place_a, plan.place_b] = self.make(asked)?;
+        let group = Group::start(&self.dir, &plan, progress);
+        if let (Err(_), Err(_)) = (&group, Group::at(&self.dir)) {
+            self.end()?;
+        }
+        group
+    }
+
+    /// Ends the group, then lets go what it was on; a starter that was killed may have left the latter alone.
+    ///
+    /// # Errors
+    /// There is neither, or something stays.
+    pub fn stop(&self) -> Result<(), LabError> {
+        match Group::at(&self.dir) {
+            Ok(group) => group.stop()?,
+            Err(error) if !self.are_there() => return Err(error),
+            Err(_) => {}
+        }
+        self.end()
+    }
+
     /// Whether something of them is there.
-    pub fn are_there(&self) -> bool {
+    fn are_there(&self) -> bool {
         self.folder().exists()
     }
 
@@ -116,7 +147,7 @@ impl GroupPlaces {
     ///
     /// # Errors
     /// One stays.
-    pub fn end(&self) -> Result<(), LabError> {
+    fn end(&self) -> Result<(), LabError> {
         if !self.are_there() {
             return Ok(());
         }

@@ -1,7 +1,6 @@
 //! `ashlar lab cluster`.
 
 use std::fmt::Display;
-use std::path::Path;
 
 use ashlar_device::parse_size;
 use ashlar_failover::{FciPlan, FciSystem, GroupPlaces};
@@ -20,7 +19,20 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
     check(arguments)?;
     let dir = arguments.dir.display();
     match arguments.action {
-        GroupAction::Start => show(arguments, &start(arguments)?.status()),
+        GroupAction::Start => {
+            let plan = GroupPlan {
+                place_a: None,
+                place_b: None,
+                tuning: tuning(arguments.tuning),
+                set: arguments.set.clone(),
+                loopback: arguments.loopback,
+            };
+            let asked = [arguments.place_a.clone(), arguments.place_b.clone()];
+            let (places, progress) = (GroupPlaces::of(&arguments.dir), interruptible()?);
+            let group = places.start(&asked, plan, &progress)?;
+            progress.finish();
+            show(arguments, &group.status())
+        }
         GroupAction::Fci => {
             let mut plan = FciPlan::new(&arguments.set);
             if let Some(size) = &arguments.drive_size {
@@ -44,7 +56,7 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             show(arguments, &fci.status())
         }
         GroupAction::Stop => {
-            stop(&arguments.dir)?;
+            GroupPlaces::of(&arguments.dir).stop()?;
             print(&format!("{dir}: ended, and nothing of it is left\n"))
         }
         GroupAction::Up => {
@@ -68,39 +80,6 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             show(arguments, &group.status())
         }
     }
-}
-
-/// A group, on the places that are asked for.
-fn start(arguments: &GroupArguments) -> Result<Group, Failure> {
-    let progress = interruptible()?;
-    let places = GroupPlaces::of(&arguments.dir);
-    let asked = [arguments.place_a.clone(), arguments.place_b.clone()];
-    let [place_a, place_b] = places.make(&asked)?;
-    let plan = GroupPlan {
-        place_a,
-        place_b,
-        tuning: tuning(arguments.tuning),
-        set: arguments.set.clone(),
-        loopback: arguments.loopback,
-    };
-    let group = Group::start(&arguments.dir, &plan, &progress);
-    if let (Err(_), Err(_)) = (&group, Group::at(&arguments.dir)) {
-        // Nothing of it runs: what it would have been on is let go.
-        places.end()?;
-    }
-    progress.finish();
-    Ok(group?)
-}
-
-/// A group, then what it was on; a starter that was killed may have left the latter alone.
-fn stop(dir: &Path) -> Result<(), Failure> {
-    let places = GroupPlaces::of(dir);
-    match Group::at(dir) {
-        Ok(group) => group.stop()?,
-        Err(error) if !places.are_there() => return Err(error.into()),
-        Err(_) => {}
-    }
-    Ok(places.end()?)
 }
 
 /// Refuses what another action takes.

@@ -1,9 +1,9 @@
 //! `ashlar lab failover --topology … --fault …`.
 
-use ashlar_failover::{FciPlan, FciSystem, SwitchedDrives};
+use ashlar_failover::{FciPlan, FciSystem, check_standby, group_for};
 use ashlar_lab::{LabError, Progress, ResultFile, check_out_dir};
 use ashlar_oltp::faults::{
-    Fault, FaultsPlan, FaultsResult, GroupSystem, Make, StandaloneSystem, System, Topology, faults,
+    FaultsPlan, FaultsResult, Make, StandaloneSystem, System, Topology, faults,
 };
 use ashlar_oltp::group::GroupPlan;
 use ashlar_oltp::schema::Shape;
@@ -34,12 +34,7 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
         logic: logic(arguments.sql),
         seed: arguments.seed,
     };
-    let breaks_drives = plan.faults.iter().copied().any(Fault::breaks_drives);
-    if breaks_drives && arguments.standby.is_some() {
-        return Err(Failure::usage(
-            "--standby: where drives are to fail, a group's databases are on drives of the lab's own, in --dir",
-        ));
-    }
+    check_standby(&plan.faults, arguments.standby.as_deref())?;
     let tunings = arguments.tuning.iter().copied().map(tuning);
     let topologies = Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>());
     plan.check(&topologies)?;
@@ -67,7 +62,15 @@ fn system<'a>(
                 Box::new(StandaloneSystem::make(&arguments.dir, &arguments.set)?)
             }
             Topology::Group | Topology::GroupFast => {
-                Box::new(group(arguments, topology, progress)?)
+                let plan = GroupPlan {
+                    place_a: None,
+                    place_b: arguments.standby.clone(),
+                    tuning: topology.tuning(),
+                    set: arguments.set.clone(),
+                    loopback: false,
+                };
+                let (faults, dir) = (&arguments.faults, &arguments.dir);
+                Box::new(group_for(faults, (dir, &plan), progress)?)
             }
             Topology::Fci => {
                 let plan = FciPlan::of(&arguments.faults, &arguments.set);
@@ -75,25 +78,4 @@ fn system<'a>(
             }
         })
     })
-}
-
-/// On drives of its own where they are to fail.
-fn group(
-    arguments: &FailoverArguments,
-    topology: Topology,
-    progress: &Progress,
-) -> Result<GroupSystem, LabError> {
-    let dir = &arguments.dir;
-    let plan = GroupPlan {
-        place_a: None,
-        place_b: arguments.standby.clone(),
-        tuning: topology.tuning(),
-        set: arguments.set.clone(),
-        loopback: false,
-    };
-    if !arguments.faults.iter().copied().any(Fault::breaks_drives) {
-        return GroupSystem::make(dir, &plan, progress);
-    }
-    let drives = SwitchedDrives::make(dir, progress)?;
-    GroupSystem::on_drives(dir, &plan, Box::new(drives), progress)
 }

@@ -237,13 +237,15 @@ impl GroupSystem {
         })
     }
 
-    /// A file system that was told of errors takes nothing any more until it is mounted again.
+    /// A file system that was told of errors takes nothing any more until it is mounted again. What a drive that died has
+    /// kept is not relied on: Patroni does not start on its own files if they are torn.
     fn remount(&self, node: NodeName) -> Result<(), LabError> {
         let drives = self.drives()?;
         let member = Member::Patroni(node);
         self.group.end_member(member)?;
         drives.mend(node)?;
         drives.remount(node)?;
+        self.group.remove_database(node)?;
         self.group.start_member(member)
     }
 }

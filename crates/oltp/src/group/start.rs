@@ -177,6 +177,15 @@ impl Group {
         processes::signal(&[self.home(node).join("data")], Sign::Kill);
     }
 
+    /// Removes a node's database; its keeper copies the primary's when it starts.
+    ///
+    /// # Errors
+    /// It stays.
+    pub fn remove_database(&self, node: NodeName) -> Result<(), LabError> {
+        let data = self.home(node).join("data");
+        std::fs::remove_dir_all(&data).map_err(|error| LabError::caused(data.display(), error))
+    }
+
     /// Cuts a node off from all others, or connects it again.
     ///
     /// # Errors

@@ -87,7 +87,7 @@ fn a_group_of_a_place_may_have_its_standby_on_another() {
     for (text, places, wrong) in [
         (text, &["near", "far.standby"][..], "--place far=DIR"),
         (&plain, &["far", "far.standby"], "no group"),
-        (&alone, &["far"], "group: of what?"),
+        (&alone, &["far"], "of what?"),
         (&local, &["far"], "commit \"on\""),
         (&format!("{text}[turns]\n"), &["far"], "turns"),
     ] {
