@@ -354,8 +354,9 @@ impl World<'_> {
                     incarnation,
                 };
                 self.handle(node, event)?;
-                // What answers from a newer process is not dead.
-                match is_newest {
+                // What answers from a newer process is not dead; and of some no connection was known, so that their end
+                // is found out by silence.
+                match is_newest && incarnation.0.is_multiple_of(2) {
                     true => self.handle(node, Event::PeerDied { peer: position(of) }),
                     false => Ok(()),
                 }
