@@ -65,8 +65,8 @@ impl Group {
             self.make_folder(&home)?;
             self.make_folder(&home.join("run"))?;
             let file = home.join("patroni.yml");
-            std::fs::write(&file, self.patroni(node, &programs))
-                .map_err(|error| LabError::caused(file.display(), error))?;
+            // Durable: the place may be a drive that is to die.
+            ashlar_lab::write_whole(&file, &self.patroni(node, &programs))?;
             self.start_member(Member::Patroni(node))?;
             if node == NodeName::A && !self.adopted.is_empty() {
                 // Otherwise the standby could be the quicker one.
