@@ -110,7 +110,8 @@ impl GroupPlaces {
     /// Starts a group on what is asked for.
     ///
     /// # Errors
-    /// A volume cannot be attached, or as [`Group::start`]: if nothing of the group runs, what it would have been on is let go.
+    /// A volume cannot be attached, or as [`Group::start`]: if nothing of the group runs, what it would have been on is
+    /// let go.
     pub fn start(
         &self,
         asked: &[Option<GroupPlace>; 2],
