@@ -20,8 +20,6 @@ const NODES: [NodeName; 2] = [NodeName::A, NodeName::B];
 /// What is in the folder, besides two places and the folders of what serves them: what attaching remembers. It is
 /// short, as the place is: a socket below has both in its path.
 const ATTACHED: &str = "s";
-/// What the names of folders begin with; the starter's number is behind it.
-const PREFIX: &str = "ashlar-";
 /// A node's name is behind it.
 const NQN: &str = "nqn.2026-11.org.ashlar.lab:drive-";
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
@@ -246,17 +244,8 @@ impl Room<'_> {
 
 /// What runs have left below `dir` whose starters are gone: groups first, which lie on the drives.
 fn end_left_behind(dir: &Path) -> Result<(), LabError> {
-    let mut left = Vec::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let starter = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let starter = starter.and_then(|rest| rest.split_once('-')?.0.parse().ok());
-        let is_gone = |pid| processes::state(pid).is_none_or(|state| state == 'Z');
-        let folder = entry.path();
-        if starter.is_some_and(is_gone) && folder.join("drive-a").is_dir() {
-            left.push(folder);
-        }
-    }
+    let mut left = processes::left_behind(dir);
+    left.retain(|folder| Room(folder).server(NodeName::A).is_dir());
     for folder in &left {
         // A process that waits for its drive could not be ended.
         let room = Room(folder);

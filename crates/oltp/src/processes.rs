@@ -16,6 +16,18 @@ const PROGRAMS: [&str; 10] = [
 /// A process that was killed is gone after so long.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
+/// Folders of [`OwnFolder`](ashlar_lab::OwnFolder) below `dir` whose makers are gone: their names hold the processes.
+pub fn left_behind(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_left = |folder: &PathBuf| {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let maker = name.and_then(|name| name.strip_prefix("ashlar-"));
+        let maker = maker.and_then(|rest| rest.split_once('-')?.0.parse().ok());
+        maker.is_some_and(|pid| state(pid).is_none_or(|state| state == 'Z'))
+    };
+    entries.map(|entry| entry.path()).filter(is_left).collect()
+}
+
 /// What is done to processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {

@@ -13,22 +13,14 @@ use ashlar_testbed::process::own_program;
 
 use super::ground::{ATTACHED, DRIVES, GROUP, NODES, VOLUME, image_of};
 
-/// What the names of folders begin with; the starter's number is behind it.
-const PREFIX: &str = "ashlar-";
-
 /// Takes away all that runs have left below `dir` whose starters are gone.
 ///
 /// # Errors
 /// Something of it stays.
 pub(super) fn end_all(dir: &Path) -> Result<(), LabError> {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let starter = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let starter = starter.and_then(|rest| rest.split_once('-')?.0.parse().ok());
-        let is_gone = |pid| processes::state(pid).is_none_or(|state| state == 'Z');
+    for folder in processes::left_behind(dir) {
         // Nodes alone are those of something else.
-        let folder = entry.path();
-        if starter.is_some_and(is_gone) && folder.join(VOLUME).is_dir() {
+        if folder.join(VOLUME).is_dir() {
             end(&folder)?;
         }
     }

@@ -181,13 +181,8 @@ impl Group {
     /// # Errors
     /// Something of it stays.
     pub fn end_left_behind(dir: &Path) -> Result<(), LabError> {
-        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-            let folder = entry.path();
-            let name = entry.file_name();
-            let starter = name.to_str().and_then(|name| name.strip_prefix("ashlar-"));
-            let starter = starter.and_then(|rest| rest.split_once('-')?.0.parse().ok());
-            let is_left = |pid| processes::state(pid).is_none_or(|state| state == 'Z');
-            if let (true, Ok(group)) = (starter.is_some_and(is_left), Self::at(&folder.join(OWN))) {
+        for folder in processes::left_behind(dir) {
+            if let Ok(group) = Self::at(&folder.join(OWN)) {
                 group.stop()?;
                 remove_folder(&folder)?;
             }
