@@ -3,9 +3,9 @@
 //! A [`Session`] takes block requests, carries them out over an [`Association`], and makes a new
 //! association when one is lost:
 //!
-//! 1. *Back off* (0, then 100 ms doubling to 2 s), connect, and check that the same namespace
-//!    answers: UUID, NGUID, EUI64, size and block size, and no promise weakened. Otherwise every
-//!    request fails for good.
+//! 1. *Back off* (0, then 100 ms doubling to 2 s; anew when the last path is lost), connect, and check that
+//!    the same namespace answers: UUID, NGUID, EUI64, size and block size, and no promise weakened. Otherwise
+//!    every request fails for good.
 //! 2. *Take over*: have the target end the lost association and wait until nothing of it is left
 //!    (Cross-Controller Reset). A target whose link went silent does not know that it is lost, and a
 //!    write that it still has in a device could land after a newer one.
@@ -272,7 +272,11 @@ impl Session {
         let best = self.best_path(now);
         match best {
             Some(_) => self.lost_since = None,
-            None => self.lost_since = self.lost_since.or(Some(now)),
+            None if self.lost_since.is_none() => {
+                self.lost_since = Some(now);
+                self.paths.iter_mut().for_each(|path| path.hurry(now));
+            }
+            None => {}
         }
         self.told.look(&self.paths, best);
         for (at, path) in self.paths.iter_mut().enumerate() {

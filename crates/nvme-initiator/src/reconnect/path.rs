@@ -54,6 +54,8 @@ pub(super) struct Path {
     pub shape: Shape,
     pub retry_at: Moment,
     pub backoff: Duration,
+    /// When the last association, or attempt at one, has ended.
+    ended_at: Moment,
     pub last_failure: Option<Failure>,
     /// It leads to something else, or to nothing that can be used: it is not tried again.
     pub barred: bool,
@@ -82,6 +84,7 @@ impl Path {
             shape,
             retry_at: now,
             backoff: Duration::ZERO,
+            ended_at: now,
             last_failure: None,
             barred: false,
             has_written: false,
@@ -151,8 +154,17 @@ impl Path {
 
     /// The next attempt is put off, longer each time.
     pub(super) fn back_off(&mut self, now: Moment) {
+        self.ended_at = now;
         self.retry_at = now + self.backoff;
         self.backoff = (self.backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
+    }
+
+    /// The next attempt is due: no path is left, and its target may be back since the last one. One that has only just
+    /// failed is not asked again at once.
+    pub(super) fn hurry(&mut self, now: Moment) {
+        let soonest = (self.ended_at + FIRST_BACKOFF).max(now);
+        self.retry_at = self.retry_at.min(soonest);
+        self.backoff = self.backoff.min(FIRST_BACKOFF);
     }
 
     /// The last association was lost with writes unanswered: they may still be under way. Its controller

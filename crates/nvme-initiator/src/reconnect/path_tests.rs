@@ -161,6 +161,22 @@ fn a_path_that_comes_back_speaks_for_itself() {
 }
 
 #[test]
+fn a_target_that_is_back_is_taken_at_once_when_the_last_path_is_lost() {
+    let a_while = Duration::from_millis(120);
+    for after in (10_000..12_000).step_by(250) {
+        let mut rig = rig([OPTIMIZED, OPTIMIZED]);
+        rig.world.cut_path(&mut rig.session, 1);
+        rig.run(Duration::from_millis(after));
+        rig.world.target.cut.clear();
+        rig.world.cut_path(&mut rig.session, 0);
+        write(&mut rig, 1);
+        rig.run(a_while);
+        assert_eq!(rig.results(), [(1, None)], "after {after} ms");
+        assert_eq!(taken(&mut rig), [1]);
+    }
+}
+
+#[test]
 fn a_stopped_target_is_given_up_once_another_has_taken_over() {
     let mut rig = rig([OPTIMIZED, INACCESSIBLE]);
     rig.world.target.stopped = vec![0];
