@@ -98,9 +98,23 @@ fn find(base: &Path, mount: &Path) -> Result<Folder, AttachError> {
     let mut folders = places.iter().map(|place| Folder::of(base, place));
     folders
         .find(|folder| folder.path().exists())
-        .ok_or_else(|| {
-            AttachError::environment(format!("nothing is attached at {}", mount.display()))
-        })
+        .ok_or_else(|| AttachError::environment(nothing_at(base, mount)))
+}
+
+/// A volume's name instead of its folder is an easy mistake.
+fn nothing_at(base: &Path, mount: &Path) -> String {
+    let shown = mount.display();
+    let states = Folder::all(base).into_iter();
+    let mut named = states
+        .filter_map(|folder| folder.state().ok())
+        .filter(|state| Path::new(&state.volume) == mount);
+    match named.next() {
+        Some(state) => {
+            let folder = state.mount.display();
+            format!("{shown} is attached at {folder}: `ashlar detach {folder}`")
+        }
+        None => format!("nothing is attached at {shown}; `ashlar attach --list` shows what is"),
+    }
 }
 
 fn check_unused(mount: &Path) -> Result<(), AttachError> {

@@ -151,6 +151,13 @@ impl Given {
         }
     }
 
+    /// An owner hands over that has served. It reads no more, and older ones stopped reading before it began to serve;
+    /// a newer one would be followed. So no promise counts any more, nor one that this process cannot remember.
+    pub(crate) fn void_all(&mut self, now: Moment) {
+        self.promised = None;
+        self.forgotten_until = now;
+    }
+
     /// Until when the newest promise binds.
     pub(crate) fn until(&self) -> Option<Moment> {
         self.promised.map(|promise| promise.until)
@@ -205,5 +212,9 @@ mod tests {
         given.give(first, Incarnation(1), late + promise());
         given.void(first, Incarnation(1));
         assert!(!given.binds(late + promise()));
+        let mut given = Given::new(START, cage);
+        given.give(first, Incarnation(1), START);
+        given.void_all(START);
+        assert!(!given.binds(START));
     }
 }

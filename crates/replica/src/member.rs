@@ -306,7 +306,7 @@ impl Member {
                     session.grant(turn, given, nonce);
                 }
                 Message::Handoff => {
-                    given.void(session.join.owner, session.join.incarnation);
+                    given.void_all(turn.now);
                     self.session = None;
                     return Consequence::TakeOver;
                 }

@@ -25,6 +25,7 @@ const DEPTHS: &str = "1,32";
 /// Patterns, and their blocks.
 const LOADS: [(&str, &str); 2] = [("randwrite", "4k,8k,64k"), ("randread", "8k,64k")];
 const VOLUME_SIZE: &str = "256MiB";
+const OTHER_HOST: &str = "nqn.2026-01.bench:other-host";
 /// Each node's drives hold less than this.
 const DRIVE_SIZE: &str = "1GiB";
 
@@ -68,7 +69,7 @@ pub(crate) struct Copies {
     pub(crate) owner: Against,
     /// At the other one, which forwards.
     pub(crate) other: Against,
-    /// Half of it at each.
+    /// Every other 64 KiB at either, by a host of each.
     pub(crate) spread: Against,
     /// Of one write at a time.
     pub(crate) one_at_a_time: Option<OneAtATime>,
@@ -112,7 +113,8 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<(Vec<Copies>, Vec<String>), F
     let one = cluster.volume("tank/one", &[])?.by(None);
     let two = cluster.volume("tank/two", &["--replicas", "2", "--nodes", "a,b"])?;
     let (owner, other) = (two.by(None), two.by(Some(&cluster.node("b")?.portal)));
-    let both = format!("stripe:[{owner}],[{other}]");
+    // Two hosts, as clients that are spread are: labels hold back what one host writes by two paths in turn.
+    let both = format!("stripe:[{owner}],[{other}&hostnqn={OTHER_HOST}]");
     let ways = [("owner", &owner), ("other", &other), ("spread", &both)];
     let (mut cells, mut notes) = (Vec::new(), Vec::from_iter(place.note));
     for (pattern, blocks) in LOADS {

@@ -1,6 +1,7 @@
 //! How a machine comes into a cluster and goes again: `ashlar cluster init`, `token`, `join`, `leave`, `ashlar witness`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
 use ashlar_cluster::{Founding, Home, Newcomer, Role, Versions, found, join};
@@ -48,6 +49,13 @@ impl Addresses {
             }
         };
         let ip = replication.ip();
+        if let Err(error) = UdpSocket::bind((ip, 0))
+            && error.kind() == ErrorKind::AddrNotAvailable
+        {
+            return Err(Failure::usage(format!(
+                "--address {address}: {ip} is none of this machine's addresses"
+            )));
+        }
         Ok(Self {
             replication,
             portal: listen.unwrap_or(SocketAddr::new(ip, HOSTS)),

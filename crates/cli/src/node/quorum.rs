@@ -34,6 +34,8 @@ const LONG: Duration = Duration::from_secs(60);
 const ALONE: &str = "--force-new-cluster";
 /// How long that may take.
 const RECOVERY: Duration = Duration::from_secs(30);
+/// Characters of etcd's last line that are shown.
+const LONGEST_LINE: usize = 400;
 /// How often it is said that the quorum does not answer.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
@@ -154,10 +156,21 @@ impl Member {
             .spawn()
     }
 
+    /// What it said last: a port that is taken, an address that is none of this machine.
+    fn last_line(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().rfind(|line| !line.trim().is_empty());
+        last.map_or_else(String::new, |line| {
+            let shown: String = line.trim().chars().take(LONGEST_LINE).collect();
+            format!(": {shown}")
+        })
+    }
+
     fn attend(&self, mut child: Child) -> String {
         loop {
             match child.try_wait() {
-                Ok(Some(status)) => return format!("has ended ({status})"),
+                Ok(Some(status)) => return format!("has ended ({status}){}", self.last_line()),
                 Ok(None) => {}
                 Err(error) => return format!("cannot be watched: {error}"),
             }
@@ -306,7 +319,11 @@ fn keep_daemon(home: &Home, (dir, wish): (&Path, &Wish)) -> Result<(), Failure> 
             return Err(failed);
         }
         let wait = backoff.wait();
-        tracing::error!("{}; it is started again in {wait:?}", failed.message());
+        // What the daemon has said itself is not said again.
+        match failed.message() {
+            "" => tracing::error!("the daemon has ended; it is started again in {wait:?}"),
+            why => tracing::error!("{why}; the daemon is started again in {wait:?}"),
+        }
         if wish.within(wait) {
             return Err(failed);
         }

@@ -125,8 +125,9 @@ fn ways_out(volume: &str, known: &ReplicationStatus) -> Vec<String> {
     };
     let hosts_wait = known.owner.is_none().then(|| {
         format!(
-            "`ashlar cluster status`: the quorum has to answer, and a node whose copy was in sync has to run; if those \
-             are gone for good, `ashlar volume run-alone {volume} --accept-data-loss` on one that is left"
+            "wait: a copy in sync takes over within two seconds. If that lasts, `ashlar cluster status`: the quorum has to \
+             answer, and a node whose copy was in sync has to run; only if those are gone for good, `ashlar volume \
+             run-alone {volume} --accept-data-loss` on one that is left"
         )
     });
     let ways = known.replicas.iter().filter_map(way);

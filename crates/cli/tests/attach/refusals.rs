@@ -151,6 +151,12 @@ fn a_volume_is_attached_once_and_stays_while_it_is_used() {
         3,
         &["has an attachment already"],
     );
+    let detach = format!("`ashlar detach {mount}`");
+    rig.refuses(
+        &["detach", "tank/db"],
+        3,
+        &["tank/db is attached at", &detach],
+    );
     let connected = ["tank/db is in use", "connected", "nqn."];
     rig.refuses(&["attach", "tank/db", "--mount", &other], 3, &connected);
     // Even where the daemon is not asked.

@@ -76,6 +76,10 @@ fn two_nodes_and_a_witness_join_outlive_a_daemon_and_leave() {
         return;
     }
     let machines = Machines::new(0);
+    let mut elsewhere = ashlar(["cluster", "init", "prod", "--address", "192.0.2.7", "--dir"]);
+    let named = ["192.0.2.7", "none of this machine's addresses"];
+    refuses(elsewhere.arg(machines.dir("a")), 2, &named);
+    assert!(!machines.dir("a").exists(), "nothing is left");
     ok(&mut machines.place(&["cluster", "init", "prod"], "a"));
     let a = machines.node("a");
     let token = machines.token();

@@ -1,6 +1,7 @@
 //! Ownership is given away only while the quorum could give it to another.
 
 use super::*;
+use crate::lease::GRANT;
 
 impl Rig {
     /// Two copies in sync.
@@ -159,4 +160,37 @@ fn a_key_that_is_another_in_any_way_is_settled_before_anything_is_given() {
     );
     rig.handle(Event::Move { to: at(1) });
     assert!(rig.gives(TICK * 8));
+}
+
+/// What the process before this one has promised does not count any more.
+#[test]
+fn a_process_that_has_just_begun_takes_over_at_once_from_an_owner_that_hands_over() {
+    let both = Positions::first(2);
+    let mut rig = Rig::begin(Plan {
+        in_sync: both,
+        ..Plan::default()
+    });
+    let join = Message::Join(Join {
+        owner: member(1).node,
+        incarnation: Incarnation(1),
+        absent: Positions::NONE,
+        members: both,
+        claim: Mark::default(),
+    });
+    for (number, message) in [(0, join), (1, Message::Handoff)] {
+        let envelope = Envelope {
+            volume: VOLUME,
+            shard: ShardId(0),
+            epoch: Epoch(1),
+            session: SessionId(1),
+            number,
+            message,
+        };
+        let from = at(1);
+        rig.handle(Event::Received { from, envelope });
+    }
+    rig.obey(TICK * 8);
+    assert!(TICK * 8 < GRANT);
+    assert!(rig.replica.is_serving());
+    assert_eq!(rig.in_sync(), both);
 }
