@@ -86,7 +86,10 @@ pub struct Method {
 pub struct ClientShare {
     /// The agent's name: its address.
     pub client: String,
-    /// Users that it had.
+    /// It was on the machine of the databases.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub here: bool,
+    /// Users that it had; of a fleet, sessions.
     pub users: usize,
     /// Transactions of these that ended as they should.
     pub transactions: u64,
@@ -99,6 +102,19 @@ pub struct ClientShare {
     /// It died, or ended early: its part is missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
+}
+
+impl ClientShare {
+    /// Adds its part of another database, in the same time.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.users += other.users;
+        self.transactions = self.transactions.saturating_add(other.transactions);
+        self.new_orders = self.new_orders.saturating_add(other.new_orders);
+        // Of one process.
+        self.cpu_s = self.cpu_s.max(other.cpu_s);
+        self.late_us = self.late_us.max(other.late_us);
+        self.lost |= other.lost;
+    }
 }
 
 /// One measurement.

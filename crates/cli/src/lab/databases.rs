@@ -51,9 +51,15 @@ pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<
 /// A fleet of databases.
 pub(super) fn fleet(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let places = places(origin)?;
-    let run = scenario_run(origin, &places, out)?;
-    let volumes = AttachedVolumes::here();
-    let result = run_fleet(&run, &volumes, &interruptible()?, journal)?;
+    let (run, progress) = (scenario_run(origin, &places, out)?, interruptible()?);
+    let result = with_agents(&origin.clients, |clients| {
+        run_fleet(
+            &run.with(clients),
+            &AttachedVolumes::here(),
+            &progress,
+            journal,
+        )
+    })?;
     end(&result, out, journal)
 }
 

@@ -1,4 +1,4 @@
-//! Users of a database at agents, each in a network namespace of its own, as on machines of their own.
+//! Users of databases at agents, some in a network namespace of their own, as on machines of their own.
 
 use std::path::Path;
 use std::process::Command;
@@ -123,7 +123,7 @@ fn two_agents_elsewhere_have_the_users_of_a_database() {
     let names: Vec<&str> = names.filter_map(|of| of["name"].as_str()).collect();
     assert_eq!(names, [&*one.address, &*two.address]);
     let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
-    assert!(report.contains(&two.address) && report.contains("share of all transactions"));
+    assert!(report.contains(&two.address) && report.contains("share of the work"));
     is_left_empty(&dir.join("p"));
     assert_eq!(processes_in(&dir.join("p")), [0; 0]);
     // Of fixed work it is of the same time: from before the first to after the last.
@@ -196,6 +196,229 @@ fn logged_in(dir: &Path) -> usize {
     processes_in(dir).iter().filter(|pid| is_user(pid)).count()
 }
 
+const FLEET: &str = r#"
+    name = "agents"
+    measure = { seconds = 3, ramp = 0.3 }
+    [fleet]
+    databases = 2
+    streams = [10, 20]
+    rate = 4
+    warehouses = 1
+    small = true
+    sessions = 2
+    set = ["fsync=off"]
+"#;
+
+/// A folder with a fleet, and a place.
+fn fleet_room() -> Option<tempfile::TempDir> {
+    let room = places(&["p"])?;
+    std::fs::write(room.path().join("fleet.toml"), FLEET).expect("written");
+    Some(room)
+}
+
+fn number(of: &Value, key: &str) -> f64 {
+    of[key].as_f64().expect(key)
+}
+
+/// What every step of the fleet must have, wherever its load comes from.
+fn is_as_planned(step: &Value) {
+    let shares = step["databases"].as_array().expect("shares");
+    let streams: Vec<_> = shares.iter().map(|of| of["streams"].as_u64()).collect();
+    assert_eq!(streams, [Some(10), Some(20)]);
+    assert_eq!(number(step, "offered_tps"), 120.0);
+    assert_eq!(step["complaints"], serde_json::json!([]));
+    let kinds = step["transactions"].as_object().expect("kinds");
+    let done: f64 = kinds.values().map(|kind| number(kind, "count")).sum();
+    // What is due is the streams' own; what was due just before a border may be done behind it.
+    let due = 120.0 * number(step, "elapsed_s");
+    assert!(
+        (0.9..1.1).contains(&(done / due)),
+        "{done} of {due}: {step}"
+    );
+    assert!(
+        (0.9..1.1).contains(&(number(step, "tps") / 120.0)),
+        "{step}"
+    );
+    for (name, kind) in kinds {
+        // Of all databases' histograms added up: no more than the worst of them, no less than the best.
+        let each = shares.iter().map(|of| number(&of["p95_us"], name));
+        let (least, most) = (
+            each.clone().fold(f64::MAX, f64::min),
+            each.fold(0.0, f64::max),
+        );
+        let all = number(&kind["latency_us"], "p95");
+        assert!((least..=most).contains(&all), "{name}: {all}: {step}");
+    }
+}
+
+#[test]
+fn a_fleet_has_its_streams_at_two_agents_as_in_one_process() {
+    let Some(room) = fleet_room() else {
+        return;
+    };
+    let dir = room.path();
+    let (code, said) = lab(dir, "run fleet.toml --dir p --out here");
+    assert_eq!(code, 0, "{said}");
+    is_as_planned(&result(dir, "here")["steps"][0]);
+    let (one, two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    let words = format!("run fleet.toml --dir p --out out {}", with(&[&one, &two]));
+    let (code, said) = lab(dir, &words);
+    assert_eq!(code, 0, "{said}");
+    let of = result(dir, "out");
+    let step = &of["steps"][0];
+    is_as_planned(step);
+    let shares = step["databases"].as_array().expect("shares");
+    let at: Vec<_> = shares.iter().map(|of| of["client"].as_str()).collect();
+    assert_eq!(at, [Some(&*one.address), Some(&*two.address)]);
+    let kinds = step["transactions"].as_object().expect("kinds").values();
+    let all: u64 = kinds.filter_map(|kind| kind["count"].as_u64()).sum();
+    let parts = &step["clients"];
+    assert_eq!(all, sum(parts, "transactions"), "{step}");
+    // A third and two thirds of the streams.
+    let share = number(&parts[1], "transactions") / all as f64;
+    assert!((0.55..0.75).contains(&share), "{step}");
+    let cpu_s: f64 = (0..2).map(|at| number(&parts[at], "cpu_s")).sum();
+    assert!(
+        (number(step, "client_cpu_s") - cpu_s).abs() < 1e-6,
+        "{step}"
+    );
+    assert!(parts[0]["here"] == true && number(step, "server_cpu_s") > 0.0);
+    let node = &step["nodes"][0];
+    assert_eq!(node["databases"], 2);
+    assert!((number(node, "tps") / number(step, "tps") - 1.0).abs() < 1e-9);
+    assert_eq!(
+        (&of["checks"][0]["name"], &of["checks"][0]["passed"]),
+        (&"clients".into(), &true.into())
+    );
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains(&two.address) && report.contains("share of the work"));
+    is_left_empty(&dir.join("p"));
+    assert_eq!(processes_in(&dir.join("p")), [0; 0]);
+}
+
+#[test]
+fn an_agent_of_a_fleet_that_is_killed_is_named_and_its_databases_are_missing() {
+    let Some(room) = fleet_room() else {
+        return;
+    };
+    let dir = room.path();
+    let (one, mut two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    let words = format!("run fleet.toml --dir p --out out {}", with(&[&one, &two]));
+    let typed = Typed::start(dir, &words);
+    eventually("its sessions are there", || logged_in(&dir.join("p")) >= 4);
+    std::thread::sleep(Duration::from_millis(1200));
+    two.process.kill();
+    let said = typed.ends_with(1);
+    assert!(
+        said.contains(&format!("client {} died", two.address)),
+        "{said}"
+    );
+    let of = result(dir, "out");
+    let step = &of["steps"][0];
+    assert_eq!(
+        (&of["partial"], &step["partial"]),
+        (&true.into(), &true.into())
+    );
+    let parts = step["clients"].as_array().expect("parts").iter();
+    let lost: Vec<bool> = parts.map(|part| part["lost"] == true).collect();
+    assert_eq!(lost, [false, true], "{step}");
+    let shares = &step["databases"];
+    assert!(
+        number(&shares[0], "tps") > 30.0 && number(&shares[1], "tps") == 0.0,
+        "{step}"
+    );
+    assert_eq!(shares[1]["client"], two.address);
+    let problems = step["problems"].to_string();
+    assert!(
+        problems.contains("db-2: client ") && !problems.contains("db-1"),
+        "{problems}"
+    );
+    is_left_empty(&dir.join("p"));
+    assert_eq!(processes_in(&dir.join("p")), [0; 0]);
+    let again = agent(dir, &two.address);
+    let (code, said) = lab(dir, "run --resume out");
+    assert_eq!(code, 0, "{said}");
+    is_as_planned(&result(dir, "out")["steps"][0]);
+    drop(again);
+}
+
+const SCAN: &str = r#"
+    name = "agents"
+    measure = { repeat = 1 }
+    [scan]
+    rows = 2000
+    readers = [1, 3]
+    set = ["fsync=off"]
+"#;
+
+#[test]
+fn two_agents_have_the_readers_of_a_scan() {
+    let Some(room) = places(&["p"]) else {
+        return;
+    };
+    let dir = room.path();
+    std::fs::write(dir.join("scan.toml"), SCAN).expect("written");
+    let (one, two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    let words = format!("run scan.toml --dir p --out out {}", with(&[&one, &two]));
+    let (code, said) = lab(dir, &words);
+    assert_eq!(code, 0, "{said}");
+    let of = result(dir, "out");
+    let steps = of["configurations"][0]["scan"]["steps"]
+        .as_array()
+        .expect("steps");
+    let readers = |step: &Value| {
+        let parts = step["clients"].as_array().expect("parts").iter();
+        let each = parts.map(|part| (part["client"].to_string(), number(part, "users")));
+        each.collect::<Vec<_>>()
+    };
+    let [a, b] = [&one, &two].map(|of| format!("\"{}\"", of.address));
+    assert_eq!(readers(&steps[0]), [(a.clone(), 1.0)]);
+    assert_eq!(readers(&steps[1]), [(a, 2.0), (b, 1.0)]);
+    for step in steps {
+        assert!(
+            number(step, "run_time_s") >= number(step, "quickest_s"),
+            "{step}"
+        );
+        assert!(number(step, "quickest_s") > 0.0 && number(step, "server_cpu_s") > 0.0);
+    }
+    let report = std::fs::read_to_string(dir.join("out/report.html")).expect("a report");
+    assert!(report.contains(&two.address));
+    is_left_empty(&dir.join("p"));
+}
+
+#[test]
+fn an_agent_of_a_scan_that_is_killed_is_named_and_the_scan_is_none() {
+    let Some(room) = places(&["p"]) else {
+        return;
+    };
+    let dir = room.path();
+    let long = SCAN.replace("2000", "100000").replace("[1, 3]", "[60]");
+    std::fs::write(dir.join("scan.toml"), long).expect("written");
+    let (one, mut two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    let words = format!("run scan.toml --dir p --out out {}", with(&[&one, &two]));
+    let typed = Typed::start(dir, &words);
+    eventually("its readers are there", || logged_in(&dir.join("p")) >= 50);
+    two.process.kill();
+    let said = typed.ends_with(1);
+    let died = format!("client {} died", two.address);
+    assert!(said.contains(&died), "{said}");
+    let of = result(dir, "out");
+    let problems = of["problems"].to_string();
+    assert!(problems.contains(&died), "{problems}");
+    assert_eq!(
+        of["configurations"][0]["scan"]["steps"],
+        serde_json::json!([])
+    );
+    is_left_empty(&dir.join("p"));
+    assert_eq!(processes_in(&dir.join("p")), [0; 0]);
+    let again = agent(dir, &two.address);
+    let (code, said) = lab(dir, "run --resume out");
+    assert_eq!(code, 0, "{said}");
+    let step = &result(dir, "out")["configurations"][0]["scan"]["steps"][0];
+    assert_eq!(sum(&step["clients"], "users"), 60, "{step}");
+    drop(again);
+}
+
 #[test]
 fn what_agents_cannot_be_users_of_is_refused() {
     let Some(room) = room() else {
@@ -212,8 +435,7 @@ fn what_agents_cannot_be_users_of_is_refused() {
         assert!(!dir.join("out").exists());
     };
     refused("agents.toml --set oltp.engine=mariadb", "socket only");
-    refused("scan-concurrency", "readers of a scan");
-    refused("fleet", "fleet");
+    refused("fleet --set fleet.engine=sqlite", "within the process");
     refused("statistics-self-test", "[turns]");
     refused("nvmeof-hammerdb --set oltp.group=patroni", "oltp.group");
     refused("fci-vs-bag", "makes its own storage");

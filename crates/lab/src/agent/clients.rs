@@ -400,7 +400,10 @@ impl Client {
                 Some(Answer::Alive(count)) => {
                     let tempo = counted.tempo(count.since(before, lived.elapsed()));
                     (lived, before) = (Instant::now(), count);
-                    progress.tempo(&self.name, "", tempo);
+                    // Some loads have nothing to count.
+                    if count != Count::default() {
+                        progress.tempo(&self.name, "", tempo);
+                    }
                 }
                 Some(answer) => return Ok(answer),
                 None if lived.elapsed() > SILENCE => {

@@ -54,8 +54,9 @@ impl Start<'_> {
         Progress::silent().until(Arc::clone(&self.stop))
     }
 
-    /// So many more were done, with this sum of latencies in nanoseconds: for those who look on.
-    pub fn count(&self, done: u64, ns: u64) {
-        self.counter.add(done, ns);
+    /// By which those who look on are told that so many more were done, with this sum of latencies in nanoseconds.
+    pub fn counting(&self) -> impl Fn(u64, u64) + Sync + use<> {
+        let counter = Arc::clone(&self.counter);
+        move |done, ns| counter.add(done, ns)
     }
 }

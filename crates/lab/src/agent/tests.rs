@@ -89,7 +89,7 @@ impl OtherLoad for Echo {
 
     fn carry_out(&self, words: &str, start: &mut Start<'_>) -> Result<String, LabError> {
         self.look(words)?;
-        start.count(1, 1);
+        start.counting()(1, 1);
         match start.wait() {
             true => Ok(format!("did {words}")),
             false => Ok("did nothing".to_owned()),
@@ -350,10 +350,12 @@ impl Onlooker for Eyes {
 fn load_of_another_kind_is_dealt_out_and_begins_at_one_moment() {
     let silent = Progress::silent();
     with_agents(3, None, |clients| {
-        clients.look("near")?;
-        let far = clients.look("far").expect_err("too far").to_string();
+        clients.look(&shares(&["near", "near"]))?;
+        clients.look(&shares(&["", "near"]))?;
+        let far = clients.look(&shares(&["", "far"]));
+        let far = far.expect_err("too far").to_string();
         assert!(
-            far.contains("client agent-1: ") && far.contains("no way"),
+            far.contains("client agent-2: ") && far.contains("no way"),
             "{far}"
         );
         let mut look = Eyes::default();
@@ -391,7 +393,7 @@ fn those_that_stand_ready_are_called_off_whatever_keeps_them_from_beginning() {
                 .contains("no eyes")
         );
         // The next answer is one to the next question.
-        clients.look("near")?;
+        clients.look(&shares(&["near", "near"]))?;
         let homes = clients.carry_out(&words, &silent, &mut Eyes::default())?;
         assert_eq!(
             told(&homes),

@@ -201,6 +201,21 @@ impl FleetScenario {
         Nodes::of(self.fleet.nodes, places.max(1)).map(drop)
     }
 
+    /// Refuses what agents cannot have the streams of.
+    ///
+    /// # Errors
+    /// A usage error that says why.
+    pub fn check_clients(&self) -> Result<(), LabError> {
+        match self.fleet.engine {
+            Engine::Postgres => Ok(()),
+            Engine::Sqlite => Err(LabError::usage(format!(
+                "--client: {}: fleet.engine = \"sqlite\": its files are read and written within the process that runs \
+                 it: agents load PostgreSQL",
+                self.name
+            ))),
+        }
+    }
+
     /// The title, or the name.
     pub(crate) fn heading(&self) -> &str {
         if self.title.is_empty() {

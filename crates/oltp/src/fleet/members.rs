@@ -1,5 +1,6 @@
 //! The databases of a fleet: made, built, each with its memory.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use super::result::{FleetDatabase, FleetResult};
 use crate::database::{Database, ServerPlace};
 use crate::load::{BuildPlan, build};
 use crate::postgres::{Logic, Postgres};
+use crate::remote::RemoteUsers;
 use crate::scenario::Place;
 use crate::schema::Marker;
 use crate::server::{DATABASE, Server, Settings, limited};
@@ -33,6 +35,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) places: &'a [Place],
     pub(crate) folders: &'a [OwnFolder],
     pub(crate) nodes: &'a Nodes,
+    /// Agents that have the streams; without, they are in this process.
+    pub(crate) clients: Option<&'a RemoteUsers<'a>>,
 }
 
 /// A database of a fleet.
@@ -70,7 +74,7 @@ impl Members {
         for number in 0..count {
             progress.go_on()?;
             let home = ground.nodes.home(number);
-            let (mut member, told) = member(file, number, &ground.folders[home.place], progress)?;
+            let (mut member, told) = member(file, ground, number, progress)?;
             member.node = home.node;
             let place = &ground.places[home.place].name;
             progress.say(&format!(
@@ -94,16 +98,18 @@ impl Members {
 
 fn member(
     file: &FleetScenario,
+    ground: &Ground<'_>,
     number: usize,
-    folder: &OwnFolder,
     progress: &Progress,
 ) -> Result<(Member, FleetDatabase), LabError> {
     let name = format!("db-{}", number + 1);
+    let folder = &ground.folders[ground.nodes.home(number).place];
+    let door = ground.clients.map(RemoteUsers::door).transpose()?;
     let begun = Instant::now();
     let dir = folder.path().join(&name);
     let server = match file.fleet.engine {
         Engine::Sqlite => Own(None),
-        Engine::Postgres => Own(Some(Server::at(&dir)?)),
+        Engine::Postgres => Own(Some(Server::at(&dir)?.listening(door))),
     };
     let database: Arc<dyn Database> = match &server.0 {
         None => Arc::new(Sqlite::new(dir.with_extension("db"))),
@@ -116,6 +122,11 @@ fn member(
             Arc::new(Postgres::new(&url, Logic::Functions)?.until(progress))
         }
     };
+    let listens = server.0.as_ref().and_then(Server::listens);
+    if let Some((agents, address)) = ground.clients.zip(listens) {
+        let from = (address, agents.of_database(number));
+        agents.admit(database.as_ref(), from, &progress.quiet())?;
+    }
     let plan = BuildPlan {
         shape: file.fleet.shape(),
         seed: file.measure.seed + number as u64,
@@ -180,6 +191,11 @@ impl Own {
 }
 
 impl Member {
+    /// Where agents reach its server, if it has one that listens.
+    pub(crate) fn listens(&self) -> Option<SocketAddr> {
+        self.server.0.as_ref().and_then(Server::listens)
+    }
+
     /// What comes after a step, and is not measured, may take memory.
     pub(crate) fn lift_limit(&self) -> Result<(), LabError> {
         self.server.0.as_ref().map_or(Ok(()), Server::lift_limit)

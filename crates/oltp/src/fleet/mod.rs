@@ -2,6 +2,7 @@
 //! every so often whether it keeps up or not. What all of them have together, and what each has.
 
 mod compare;
+mod elsewhere;
 mod file;
 mod fill;
 mod members;
@@ -40,6 +41,9 @@ pub fn run_fleet(
     journal: &mut Journal,
 ) -> Result<FleetResult, LabError> {
     let mut file = FleetScenario::parse(run.text)?;
+    if run.clients.is_some() {
+        file.check_clients()?;
+    }
     let scaled = file.scale(run.scale);
     let places = crate::scenario::or_here(run.places, run.dir)?;
     let nodes = Nodes::of(file.fleet.nodes, places.len())?;
@@ -61,6 +65,7 @@ pub fn run_fleet(
         places: &places,
         folders: &folders,
         nodes: &nodes,
+        clients: run.clients,
     };
     let members = Members::make(&file, &ground, progress, &mut result)?;
     let wanted = file.fleet.full_pct.map(|percent| fill::Wanted {
@@ -78,6 +83,7 @@ pub fn run_fleet(
             files: members.all.iter().filter_map(file_of).collect(),
             volumes,
         },
+        clients: run.clients,
         log: LatencyLog::of(run.out, journal.turns() > 0)?,
     };
     let schedule = Schedule {
@@ -98,6 +104,10 @@ pub fn run_fleet(
         result.head.broke_off(error.to_string());
     }
     drop(members);
+    if let Some(agents) = run.clients {
+        result.clients = agents.told();
+        result.head.checks.push(agents.check());
+    }
     result.sum_up();
     result.write(run.out)?;
     result.write_report(run.out)?;

@@ -10,6 +10,7 @@ use maud::{Markup, html};
 use super::result::{FleetResult, FleetStep, PublishedStep, slowest};
 use super::storage::Accesses;
 use crate::inputs::Kind;
+use crate::report::clients;
 
 /// The whole page.
 pub(crate) fn html(result: &FleetResult) -> Result<String, LabError> {
@@ -27,11 +28,20 @@ pub(crate) fn html(result: &FleetResult) -> Result<String, LabError> {
             (over_time(result))
             (devices(result, &published))
             (databases(result))
+            (agents(result))
         },
         method: method(result),
         ..page::Parts::default()
     };
     Ok(page::report(&result.head, &parts))
+}
+
+/// The agents that had the streams.
+fn agents(result: &FleetResult) -> Markup {
+    let parts = result.steps.iter().flat_map(|step| &step.clients);
+    let note = "Each database's streams were at one of these; all began at one moment. Histograms of all databases are \
+                added up. Transactions a second are those of the time that each agent measured by its own clock.";
+    clients::section(&result.clients, &parts.collect::<Vec<_>>(), note)
 }
 
 /// What was asked and is told, a card for each step.
@@ -334,6 +344,7 @@ fn accesses(all: &[Seen<'_>], what: &str) -> Markup {
 
 fn databases(result: &FleetResult) -> Markup {
     let kinds = Kind::ALL.map(Kind::name);
+    let has_agents = !result.clients.is_empty();
     html! {
         section {
             h2 { "Each database" }
@@ -343,13 +354,15 @@ fn databases(result: &FleetResult) -> Markup {
                     table.figures {
                         thead {
                             tr.names {
-                                th colspan="4" {}
+                                th colspan=(4 + u8::from(has_agents)) {}
                                 @for (index, step) in result.steps.iter().enumerate() {
                                     th.edge colspan="7" { span class={ "dot s" (index % 6) } {} (name(step)) }
                                 }
                             }
                             tr {
-                                th { "database" } th { "place" } th { "size" } th { "memory" }
+                                th { "database" } th { "place" }
+                                @if has_agents { th { "client" } }
+                                th { "size" } th { "memory" }
                                 @for _ in &result.steps {
                                     th.edge { "TPS" }
                                     @for kind in kinds { th { "p95 " (kind.replace('_', " ")) } }
@@ -361,6 +374,7 @@ fn databases(result: &FleetResult) -> Markup {
                             @for database in &result.databases {
                                 tr {
                                     td.key { (database.name) } td.key { (database.place) }
+                                    @if has_agents { td.key { (client(result, &database.name)) } }
                                     td { (human_bytes(database.bytes)) }
                                     td { (database.memory_bytes.map_or("no limit".to_owned(), human_bytes)) }
                                     @for step in &result.steps { (share(step, &database.name, &kinds)) }
@@ -373,6 +387,15 @@ fn databases(result: &FleetResult) -> Markup {
             (equality(result))
         }
     }
+}
+
+/// The agent that had a database's streams.
+fn client<'a>(result: &'a FleetResult, name: &str) -> &'a str {
+    let mut shares = result.steps.iter().flat_map(|step| &step.databases);
+    let found = shares.find(|share| share.name == name);
+    found
+        .and_then(|share| share.client.as_deref())
+        .unwrap_or("-")
 }
 
 fn share(step: &FleetStep, name: &str, kinds: &[&str]) -> Markup {

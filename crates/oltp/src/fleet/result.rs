@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use ashlar_lab::result::ScenarioNote;
+use ashlar_lab::result::{ClientNote, ScenarioNote};
 use ashlar_lab::short::Short;
 use ashlar_lab::stats::median;
 use ashlar_lab::units::grouped;
@@ -14,7 +14,7 @@ use super::file::{Engine, FleetScenario};
 use super::storage::{Accesses, VolumeAccesses};
 use super::streams::told;
 use crate::inputs::Kind;
-use crate::result::{KindResult, LatencyUs, StepResult};
+use crate::result::{ClientShare, KindResult, LatencyUs, StepResult};
 
 /// The table that stands beside it.
 pub(crate) const PUBLISHED: &str = "s2d_fleet_144_databases.csv";
@@ -48,6 +48,9 @@ pub struct FleetResult {
     #[serde(default)]
     pub places: Vec<FleetPlace>,
     pub databases: Vec<FleetDatabase>,
+    /// The agents that had the streams; none if they were in the process that ran it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientNote>,
     /// The measurements, in the order in which they were made.
     pub steps: Vec<FleetStep>,
 }
@@ -112,8 +115,11 @@ pub struct FleetStep {
     pub missed: u64,
     /// Processors of the machine in use, 0 to 100.
     pub machine_cpu_pct: Option<f64>,
-    /// Processor seconds of this process.
+    /// Processor seconds of this process, or of the agents.
     pub client_cpu_s: f64,
+    /// What each agent had of it, if agents had the streams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientShare>,
     /// Of all servers; null if it cannot be told.
     pub server_cpu_s: Option<f64>,
     /// What the block devices under the databases did.
@@ -150,7 +156,12 @@ impl FleetStep {
     fn shared_processors(&self, cores: u32) -> Option<String> {
         let all = f64::from(cores) * self.elapsed_s;
         let daemons: f64 = self.volumes.iter().filter_map(|of| of.daemon_cpu_s).sum();
-        let ours = self.client_cpu_s + self.server_cpu_s? + daemons;
+        let here = self.clients.iter().filter(|of| of.here);
+        let load = match self.clients.is_empty() {
+            true => self.client_cpu_s,
+            false => here.map(|of| of.cpu_s).sum(),
+        };
+        let ours = load + self.server_cpu_s? + daemons;
         let others = self.machine_cpu_pct? - 100.0 * ours / all.max(1e-9);
         (others > OTHERS_PCT).then(|| {
             format!(
@@ -184,6 +195,9 @@ pub struct FleetShare {
     /// Its streams; 0 in old results, where all have as many.
     #[serde(default)]
     pub streams: u32,
+    /// The agent that had its streams; absent without agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
     /// Transactions a second.
     pub tps: f64,
     /// 95th percentile of each kind of transaction, from when it was due, in microseconds.
@@ -231,13 +245,13 @@ impl FleetNode {
 }
 
 impl FleetShare {
-    pub(crate) fn of(name: &str, step: &StepResult) -> Self {
-        let done: u64 = step.transactions.values().map(|kind| kind.count).sum();
+    pub(crate) fn of(name: &str, tps: f64, step: &StepResult) -> Self {
         let p95 = |(name, kind): (&String, &KindResult)| (name.clone(), kind.latency_us.p95);
         Self {
             name: name.to_owned(),
             streams: 0,
-            tps: done as f64 / step.elapsed_s.max(1e-9),
+            client: step.clients.first().map(|of| of.client.clone()),
+            tps,
             p95_us: step.transactions.iter().map(p95).collect(),
             missed: step.missed,
             errors: step.transactions.values().map(|kind| kind.errors).sum(),
@@ -343,6 +357,7 @@ impl FleetResult {
             memory_pct: fleet.memory_pct,
             places: Vec::new(),
             databases: Vec::new(),
+            clients: Vec::new(),
             steps: Vec::new(),
         }
     }
@@ -408,10 +423,11 @@ impl FleetResult {
         }
     }
 
-    /// What consistency conditions do not hold; nothing if all is well.
+    /// What consistency conditions do not hold, and which checks failed; nothing if all is well.
     fn what_is_wrong(&self) -> Option<String> {
         let all = self.steps.iter().flat_map(|step| &step.complaints);
-        let all: Vec<String> = all.cloned().collect();
+        let failed = self.head.failed_checks();
+        let all: Vec<String> = all.cloned().chain(failed).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 

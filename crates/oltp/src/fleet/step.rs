@@ -6,21 +6,17 @@ use std::time::Instant;
 
 use ashlar_lab::{CpuTicks, Interval, LabError, LatencyLog, Progress};
 
+use super::elsewhere;
 use super::file::FleetScenario;
 use super::members::{Member, Members};
 use super::nodes::Nodes;
 use super::result::{FleetNode, FleetShare, FleetStep};
 use super::storage::{Done, Looked, Storage, VolumeAccesses};
 use crate::inputs::Kind;
-use crate::result::StepResult;
-use crate::run::{Measured, RunPlan, Shown, Users, examine, setting};
+use crate::remote::RemoteUsers;
+use crate::result::ClientShare;
+use crate::run::{Driven, Measured, RunPlan, Shown, Users, examine, setting};
 use crate::usage::process_cpu_s;
-
-/// What a database's thread brings home.
-struct Home {
-    step: StepResult,
-    measured: Measured,
-}
 
 /// A fleet that is there, and what it is on.
 pub(super) struct Fleet<'a> {
@@ -28,6 +24,8 @@ pub(super) struct Fleet<'a> {
     pub(super) members: &'a Members,
     pub(super) nodes: &'a Nodes,
     pub(super) storage: Storage<'a>,
+    /// Agents that have the streams; without, they are in this process.
+    pub(super) clients: Option<&'a RemoteUsers<'a>>,
     pub(super) log: LatencyLog,
 }
 
@@ -41,39 +39,10 @@ pub(super) fn step(
     let streams = file.streams(percent);
     let plans = streams.iter().map(|&streams| file.plan(streams));
     let plans = plans.collect::<Result<Vec<RunPlan>, LabError>>()?;
-    let count = members.all.len();
-    // Login takes turns of its own length; all begin together.
-    let together = Barrier::new(count);
-    let refused: Mutex<Option<LabError>> = Mutex::new(None);
-    let watch = Mutex::new(Watch::default());
-    let homes: Vec<Result<Home, LabError>> = std::thread::scope(|scope| {
-        let drive = |(index, (member, plan))| {
-            let part = Part {
-                plan,
-                member,
-                repeat,
-                together: &together,
-                refused: &refused,
-                watch: (index == 0).then_some((&watch, &fleet.storage)),
-                progress,
-            };
-            scope.spawn(move || part.drive())
-        };
-        let parts: Vec<_> = members
-            .all
-            .iter()
-            .zip(&plans)
-            .enumerate()
-            .map(drive)
-            .collect();
-        let home = |part: std::thread::ScopedJoinHandle<'_, Result<Home, LabError>>| {
-            let lost = |_| Err(LabError::environment("a thread panicked"));
-            part.join().unwrap_or_else(lost)
-        };
-        parts.into_iter().map(home).collect()
-    });
-    let homes = homes.into_iter().collect::<Result<Vec<Home>, LabError>>()?;
-    let watch = watch.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (homes, watch) = match fleet.clients {
+        None => here(fleet, (&plans, repeat), progress)?,
+        Some(agents) => elsewhere::drive(fleet, agents, (&plans, repeat), progress)?,
+    };
     let mut step = FleetStep {
         percent,
         repeat,
@@ -94,23 +63,92 @@ pub(super) fn step(
     };
     let name = format!("{percent}pct.r{repeat}");
     fleet.log.add(&name, at, &all.latencies())?;
+    step.clients = clients(&homes);
+    if !step.clients.is_empty() {
+        step.client_cpu_s = step.clients.iter().map(|of| of.cpu_s).sum();
+    }
     step.nodes = fleet.by_node(&homes, &watch.done.volumes);
     step.volumes = watch.done.volumes.into_iter().flatten().collect();
+    // Of one agent, many may have the same.
+    let mut problems: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for ((member, home), streams) in members.all.iter().zip(homes).zip(streams) {
+        let tps = home.tps();
         let mut own = home.step;
         member.lift_limit()?;
         examine(&member.database, &member.marker, &mut own, progress);
         step.databases.push(FleetShare {
             streams,
-            ..FleetShare::of(&member.name, &own)
+            ..FleetShare::of(&member.name, tps, &own)
         });
-        let named = |text: &String| format!("{}: {text}", member.name);
-        step.problems.extend(own.problems.iter().map(named));
+        for problem in &own.problems {
+            let whose = problems.entry(problem.clone()).or_default();
+            whose.push(member.name.as_str());
+        }
         step.partial |= own.partial;
+        let complaint = own.consistency.complaint();
         step.complaints
-            .extend(own.consistency.complaint().map(|text| named(&text)));
+            .extend(complaint.map(|text| format!("{}: {text}", member.name)));
     }
+    let told = |(problem, whose): (String, Vec<&str>)| format!("{}: {problem}", whose.join(", "));
+    step.problems = problems.into_iter().map(told).collect();
     Ok(step)
+}
+
+/// What each agent had of all databases.
+fn clients(homes: &[Driven]) -> Vec<ClientShare> {
+    let mut all: Vec<ClientShare> = Vec::new();
+    for part in homes.iter().flat_map(|home| &home.step.clients) {
+        match all.iter_mut().find(|of| of.client == part.client) {
+            Some(of) => of.add(part),
+            None => all.push(part.clone()),
+        }
+    }
+    all
+}
+
+/// All databases' streams in this process.
+fn here(
+    fleet: &Fleet<'_>,
+    (plans, repeat): (&[RunPlan], u32),
+    progress: &Progress,
+) -> Result<(Vec<Driven>, Watch), LabError> {
+    let members = fleet.members;
+    let count = members.all.len();
+    // Login takes turns of its own length; all begin together.
+    let together = Barrier::new(count);
+    let refused: Mutex<Option<LabError>> = Mutex::new(None);
+    let watch = Mutex::new(Watch::default());
+    let homes: Vec<Result<Driven, LabError>> = std::thread::scope(|scope| {
+        let drive = |(index, (member, plan))| {
+            let part = Part {
+                plan,
+                member,
+                repeat,
+                together: &together,
+                refused: &refused,
+                watch: (index == 0).then_some((&watch, &fleet.storage)),
+                progress,
+            };
+            scope.spawn(move || part.drive())
+        };
+        let parts: Vec<_> = members
+            .all
+            .iter()
+            .zip(plans)
+            .enumerate()
+            .map(drive)
+            .collect();
+        let home = |part: std::thread::ScopedJoinHandle<'_, Result<Driven, LabError>>| {
+            let lost = |_| Err(LabError::environment("a thread panicked"));
+            part.join().unwrap_or_else(lost)
+        };
+        parts.into_iter().map(home).collect()
+    });
+    let homes = homes
+        .into_iter()
+        .collect::<Result<Vec<Driven>, LabError>>()?;
+    let watch = watch.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((homes, watch))
 }
 
 /// Streams of a database on average.
@@ -121,13 +159,11 @@ fn mean(streams: &[u32]) -> u32 {
 
 impl Fleet<'_> {
     /// What the databases of each node have together.
-    fn by_node(&self, homes: &[Home], volumes: &[Option<VolumeAccesses>]) -> Vec<FleetNode> {
+    fn by_node(&self, homes: &[Driven], volumes: &[Option<VolumeAccesses>]) -> Vec<FleetNode> {
         let of_node = |node| {
             let members = self.members.all.iter().zip(homes);
             let own = members.filter(|(member, _)| member.node == node);
-            let own: Vec<&Home> = own.map(|(_, home)| home).collect();
-            let tps =
-                |home: &&Home| home.measured.transactions() as f64 / home.step.elapsed_s.max(1e-9);
+            let own: Vec<&Driven> = own.map(|(_, home)| home).collect();
             let cpu: Option<Vec<f64>> = own.iter().map(|home| home.step.server_cpu_s).collect();
             let elapsed = own.iter().map(|home| home.step.elapsed_s);
             let daemons = volumes.iter().enumerate();
@@ -138,7 +174,7 @@ impl Fleet<'_> {
             FleetNode {
                 name: Nodes::name(node),
                 databases: own.len(),
-                tps: own.iter().map(tps).sum(),
+                tps: own.iter().map(|home| home.tps()).sum(),
                 elapsed_s: elapsed.fold(0.0, f64::max),
                 server_cpu_s: cpu.map(|all| all.iter().sum()),
                 // Volumes of one node have one daemon.
@@ -151,13 +187,13 @@ impl Fleet<'_> {
 
 impl FleetStep {
     /// What all databases have together: histograms are added up.
-    fn add(&mut self, homes: &[Home]) -> Result<Measured, LabError> {
+    fn add(&mut self, homes: &[Driven]) -> Result<Measured, LabError> {
         let mut all = Measured::new()?;
         for home in homes {
             all.merge(&home.measured)?;
-            self.elapsed_s = self.elapsed_s.max(home.step.elapsed_s);
-            self.missed += home.step.missed;
-            self.tps += home.measured.transactions() as f64 / home.step.elapsed_s.max(1e-9);
+            self.elapsed_s = self.elapsed_s.max(home.seconds);
+            self.missed = self.missed.saturating_add(home.step.missed);
+            self.tps += home.tps();
         }
         let servers: Option<Vec<f64>> = homes.iter().map(|home| home.step.server_cpu_s).collect();
         self.server_cpu_s = servers.map(|all| all.iter().sum());
@@ -184,7 +220,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn drive(&self) -> Result<Home, LabError> {
+    fn drive(&self) -> Result<Driven, LabError> {
         let sessions = self.plan.users.first().copied().unwrap_or(1);
         let setting = setting(self.plan, &self.member.marker, sessions, self.repeat);
         let (quiet, node) = (self.progress.quiet(), Nodes::name(self.member.node));
@@ -231,20 +267,24 @@ impl Part<'_> {
             step.problems.push(problem);
             step.partial = true;
         }
-        Ok(Home { step, measured })
+        Ok(Driven {
+            seconds: step.elapsed_s,
+            step,
+            measured,
+        })
     }
 }
 
 /// The machine while a step is measured.
 #[derive(Default)]
-struct Watch {
+pub(super) struct Watch {
     cpu_pct: Option<f64>,
     client_cpu_s: f64,
     done: Done,
 }
 
 /// Counters at its beginning.
-struct Begun {
+pub(super) struct Begun {
     at: Instant,
     ticks: Option<CpuTicks>,
     client_cpu_s: f64,
@@ -252,7 +292,7 @@ struct Begun {
 }
 
 impl Watch {
-    fn begin(storage: &Storage<'_>) -> Begun {
+    pub(super) fn begin(storage: &Storage<'_>) -> Begun {
         Begun {
             at: Instant::now(),
             ticks: CpuTicks::now(),
@@ -263,7 +303,7 @@ impl Watch {
 }
 
 impl Begun {
-    fn end(self, storage: &Storage<'_>) -> Watch {
+    pub(super) fn end(self, storage: &Storage<'_>) -> Watch {
         let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
         let ticks = CpuTicks::now().zip(self.ticks);
         Watch {

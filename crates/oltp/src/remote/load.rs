@@ -1,49 +1,130 @@
-//! The agent's side: users of a server that is elsewhere.
+//! The agent's side: users and readers of servers that are elsewhere.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use ashlar_lab::agent::{OtherLoad, Start};
 use ashlar_lab::{LabError, Progress};
 
-use super::words::{HomeWords, ServerWords, ShareWords, read, text};
-use crate::run::{NewOrders, Users};
+use super::words::{
+    HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, read, text,
+};
+use crate::database::Database;
+use crate::run::{NewOrders, RunPlan, Users};
+use crate::scan::Readers;
+use crate::usage::process_cpu_s;
 
-/// Users of databases, as an agent's load.
+/// Users and readers of databases, as an agent's load.
 pub struct UserLoad<'a> {
     /// The password that is made of what was drawn.
     pub password: &'a (dyn Fn(&str) -> String + Sync),
 }
 
+/// A share whose users are logged in.
+struct Ready<'a> {
+    plan: RunPlan,
+    all_users: Users<'a>,
+}
+
 impl OtherLoad for UserLoad<'_> {
     fn look(&self, words: &str) -> Result<(), LabError> {
         let server: ServerWords = read(words)?;
-        let password = (self.password)(&server.drawn);
-        let database = server.open(&password, &Progress::silent())?;
+        let database = self.open(&server, &Progress::silent())?;
         database.state().map(drop)
     }
 
     fn carry_out(&self, words: &str, start: &mut Start<'_>) -> Result<String, LabError> {
-        let share: ShareWords = read(words)?;
-        share.check()?;
-        let progress = start.progress();
-        let password = (self.password)(&share.server.drawn);
-        let database = share.server.open(&password, &progress)?;
-        let (plan, setting) = (share.plan(), share.setting());
-        let mut all_users =
-            Users::log_in_part(&database, (&plan, &setting), share.part, &progress)?;
-        if !start.wait() {
-            return Err(LabError::environment("called off"));
+        match read(words)? {
+            LoadWords::Users(shares) => self.users(shares, start),
+            LoadWords::Readers(readers) => self.readers(&readers, start),
         }
+    }
+}
+
+impl UserLoad<'_> {
+    fn users(&self, shares: Vec<ShareWords>, start: &mut Start<'_>) -> Result<String, LabError> {
+        let progress = start.progress();
+        let ready = at_once(shares, |share| self.log_in(&share, &progress))?;
+        begin(start)?;
+        let counting = start.counting();
+        let homes = at_once(ready, |ready| ready.work(&counting))?;
+        text(&homes)
+    }
+
+    fn readers(&self, of: &ReaderWords, start: &mut Start<'_>) -> Result<String, LabError> {
+        let progress = start.progress();
+        let database = self.open(&of.server, &progress)?;
+        let readers = Readers::open(database.as_ref(), of.readers)?;
+        begin(start)?;
+        let cpu_s = process_cpu_s();
+        let times = readers.read(of.rows, &progress)?;
+        text(&ReadWords {
+            run: times.run,
+            quickest: times.quickest,
+            cpu_s: process_cpu_s() - cpu_s,
+        })
+    }
+
+    fn open(
+        &self,
+        server: &ServerWords,
+        progress: &Progress,
+    ) -> Result<Arc<dyn Database>, LabError> {
+        server.open(&(self.password)(&server.drawn), progress)
+    }
+
+    fn log_in<'p>(
+        &self,
+        share: &ShareWords,
+        progress: &'p Progress,
+    ) -> Result<Ready<'p>, LabError> {
+        let (plan, setting) = (share.plan()?, share.setting());
+        let database = self.open(&share.server, progress)?;
+        let of = (&plan, &setting);
+        let all_users = Users::log_in_part(&database, of, share.part, progress)
+            .map_err(|error| LabError::caused(share.server.address, error))?;
+        Ok(Ready { plan, all_users })
+    }
+}
+
+impl Ready<'_> {
+    /// `counting` hears of new orders every second.
+    fn work(mut self, counting: &(dyn Fn(u64, u64) + Sync)) -> Result<HomeWords, LabError> {
         let told = Cell::new(NewOrders::default());
-        let mut worked = all_users.work(&plan, &|orders: NewOrders| {
+        let mut worked = self.all_users.work(&self.plan, &|orders: NewOrders| {
             let before = told.replace(orders);
             let ns = (orders.ns - before.ns).max(0.0) as u64;
-            start.count(orders.count.saturating_sub(before.count), ns);
+            counting(orders.count.saturating_sub(before.count), ns);
         })?;
-        if let Some((users, problem)) = all_users.stop() {
+        if let Some((users, problem)) = self.all_users.stop() {
             worked.measured.lost_users += users;
             worked.measured.problem(&problem);
         }
-        text(&HomeWords::of(&worked)?)
+        HomeWords::of(&worked)
     }
+}
+
+/// All is ready; returns when it is time.
+fn begin(start: &mut Start<'_>) -> Result<(), LabError> {
+    match start.wait() {
+        true => Ok(()),
+        false => Err(LabError::environment("called off")),
+    }
+}
+
+/// Does something with each, all at once; what came of it, in their order.
+fn at_once<T: Send, R: Send>(
+    all: Vec<T>,
+    what: impl Fn(T) -> Result<R, LabError> + Sync,
+) -> Result<Vec<R>, LabError> {
+    let what = &what;
+    std::thread::scope(|scope| {
+        let begun = all.into_iter().map(|one| scope.spawn(move || what(one)));
+        let begun: Vec<_> = begun.collect();
+        let lost = |_| Err(LabError::environment("a thread panicked"));
+        let ended = begun.into_iter();
+        let ended = ended.map(|one| one.join().unwrap_or_else(lost));
+        // All have ended before what the first of them failed by is told.
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
 }

@@ -1,4 +1,4 @@
-//! Users on other machines: `lab run SCENARIO --client ADDR …` of a scenario of databases.
+//! Users on other machines: `lab run SCENARIO --client ADDR …` of a scenario of databases, or of a fleet.
 //!
 //! ```text
 //! coordinator: servers, the database's own counts     agents: users, each number at one of them
@@ -26,10 +26,13 @@ use ashlar_lab::result::{Check, ClientNote};
 use ashlar_lab::{LabError, Progress};
 
 pub use load::UserLoad;
-pub(crate) use words::{HomeWords, ServerWords, ShareWords, read, text};
+pub(crate) use words::{
+    HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, read, text,
+};
 
 use crate::database::Database;
 use crate::postgres::Logic;
+use crate::run::Part;
 use crate::server::Door;
 use ports::Ports;
 pub(crate) use role::ROLE;
@@ -47,6 +50,25 @@ pub struct Secret {
     pub drawn: String,
     /// Not sent to the other side.
     pub password: String,
+}
+
+/// Which agents have a database's users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// All, in turn.
+    All,
+    /// The one of this number, from 0.
+    One(usize),
+}
+
+impl At {
+    /// The users of an agent by its number, of so many; none if it has none by this.
+    pub(crate) fn part(self, index: usize, of: usize) -> Option<Part> {
+        match self {
+            Self::All => Some(Part { index, of }),
+            Self::One(own) => (own == index).then_some(Part::ALL),
+        }
+    }
 }
 
 /// Agents, and how they reach the servers of a run.
@@ -96,18 +118,20 @@ impl<'a> RemoteUsers<'a> {
         Ok(Door::new(at, self.clients.peers()))
     }
 
-    /// Lets agents in to an empty database whose server listens there, and has each see whether it gets in.
+    /// Lets agents in to an empty database whose server listens there, and has those that load it see whether they get
+    /// in.
     pub(crate) fn admit(
         &self,
         database: &dyn Database,
-        address: SocketAddr,
+        (address, at): (SocketAddr, At),
         progress: &Progress,
     ) -> Result<(), LabError> {
         database.execute(&role::sql(&self.secret.password))?;
         progress.say(&format!("agents are asked whether they reach {address}"));
-        let looked = self
-            .clients
-            .look(&text(&self.server(address, Logic::Functions))?);
+        let words = text(&self.server(address, Logic::Functions))?;
+        let count = self.clients.count();
+        let words = (0..count).map(|index| at.part(index, count).map(|_| words.clone()));
+        let looked = self.clients.look(&words.collect::<Vec<_>>());
         looked.map_err(|error| {
             LabError::caused(
                 format!(
@@ -125,6 +149,11 @@ impl<'a> RemoteUsers<'a> {
             drawn: self.secret.drawn.clone(),
             is_client_sql: logic == Logic::Client,
         }
+    }
+
+    /// Who has the streams of a fleet's database, by its number from 0.
+    pub(crate) fn of_database(&self, number: usize) -> At {
+        At::One(number % self.clients.count().max(1))
     }
 
     pub(crate) fn clients(&self) -> &Clients {

@@ -1,4 +1,5 @@
-//! What a coordinator and its agents say to each other of users.
+//! What a coordinator and its agents say to each other of a database's users and readers. An agent has a share of the
+//! users of each database that it is to load, and sends home what came of each share, in the same order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::database::Database;
 use crate::inputs::Mix;
 use crate::postgres::{Logic, Postgres};
 use crate::random::Constants;
-use crate::run::{Mode, PackedMeasured, Part, RunPlan, Worked};
+use crate::run::{PackedMeasured, Part, RunPlan, Worked};
 use crate::schema::Shape;
 use crate::server::DATABASE;
 use crate::terminal::TerminalSetting;
@@ -48,7 +49,37 @@ impl ServerWords {
     }
 }
 
-/// A share of a step.
+/// What an agent is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LoadWords {
+    /// Shares of databases' users; what comes home is [`HomeWords`] of each.
+    Users(Vec<ShareWords>),
+    /// Readers of a scan; what comes home is [`ReadWords`].
+    Readers(ReaderWords),
+}
+
+/// Readers of a scan.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ReaderWords {
+    pub(crate) server: ServerWords,
+    pub(crate) readers: usize,
+    /// Rows of the table.
+    pub(crate) rows: i32,
+}
+
+/// What readers took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ReadWords {
+    /// Until the last one had read everything.
+    pub(crate) run: Duration,
+    /// The quickest one by itself.
+    pub(crate) quickest: Duration,
+    /// Processor seconds of the agent.
+    pub(crate) cpu_s: f64,
+}
+
+/// A share of a database's users in a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ShareWords {
     pub(crate) server: ServerWords,
@@ -57,8 +88,8 @@ pub(crate) struct ShareWords {
     users: usize,
     ramp: Duration,
     measure: Duration,
-    /// Fixed work: so many transactions of each user.
-    fixed: Option<u64>,
+    /// As `--mode` has it.
+    mode: String,
     slow_down: f64,
     mix: Mix,
     all_warehouses: bool,
@@ -79,10 +110,7 @@ impl ShareWords {
             users: setting.users,
             ramp: plan.ramp,
             measure: plan.measure,
-            fixed: match plan.mode {
-                Mode::Fixed(count) => Some(count),
-                Mode::Timed | Mode::Rate(_) | Mode::Streams(..) | Mode::Thinkers(_) => None,
-            },
+            mode: plan.mode.to_string(),
             slow_down: plan.slow_down,
             mix: setting.mix,
             all_warehouses: setting.all_warehouses,
@@ -92,22 +120,29 @@ impl ShareWords {
         }
     }
 
-    pub(super) fn plan(&self) -> RunPlan {
-        RunPlan {
+    /// How they work; refuses what would not end, or has no terminals.
+    pub(crate) fn plan(&self) -> Result<RunPlan, LabError> {
+        let plan = RunPlan {
             users: vec![self.users],
             ramp: self.ramp,
             measure: self.measure,
-            mode: self.fixed.map_or(Mode::Timed, Mode::Fixed),
+            mode: self.mode.parse()?,
             mix: self.mix,
             all_warehouses: self.all_warehouses,
             pauses: None,
             repeats: 1,
             seed: self.seed,
             slow_down: self.slow_down,
+        };
+        plan.check()?;
+        self.shape.check()?;
+        match self.part.numbers(self.users).next() {
+            Some(_) => Ok(plan),
+            None => Err(LabError::usage("a share without users")),
         }
     }
 
-    pub(super) fn setting(&self) -> TerminalSetting {
+    pub(crate) fn setting(&self) -> TerminalSetting {
         TerminalSetting {
             shape: self.shape,
             constants: self.constants,
@@ -117,24 +152,15 @@ impl ShareWords {
             users: self.users,
         }
     }
-
-    /// Refuses what would not end, or has no terminals.
-    pub(super) fn check(&self) -> Result<(), LabError> {
-        self.plan().check()?;
-        self.shape.check()?;
-        match self.part.numbers(self.users).next() {
-            Some(_) => Ok(()),
-            None => Err(LabError::usage("a share without users")),
-        }
-    }
 }
 
 /// What came of a share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HomeWords {
     measured: PackedMeasured,
-    pub(crate) elapsed: Duration,
-    pub(crate) cpu_s: f64,
+    elapsed: Duration,
+    missed: u64,
+    cpu_s: f64,
 }
 
 impl HomeWords {
@@ -142,6 +168,7 @@ impl HomeWords {
         Ok(Self {
             measured: PackedMeasured::of(&worked.measured)?,
             elapsed: worked.elapsed,
+            missed: worked.missed,
             cpu_s: worked.cpu_s,
         })
     }
@@ -150,6 +177,7 @@ impl HomeWords {
         Ok(Worked {
             measured: self.measured.measured()?,
             elapsed: self.elapsed,
+            missed: self.missed,
             cpu_s: self.cpu_s,
         })
     }

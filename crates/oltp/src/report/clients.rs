@@ -5,26 +5,23 @@ use ashlar_lab::units::grouped;
 use maud::{Markup, html};
 
 use crate::result::ClientShare;
-use crate::scenario::ScenarioResult;
 
-pub(super) fn section(result: &ScenarioResult) -> Markup {
+/// Of those that are told of, by their parts of all steps.
+pub(crate) fn section(told: &[ClientNote], parts: &[&ClientShare], note: &str) -> Markup {
     html! {
-        @if !result.clients.is_empty() {
+        @if !told.is_empty() {
             section {
                 h2 { "Clients" }
-                p.note {
-                    "The users were at these, and began at one moment. Their histograms are added up. NOPM and TPM are "
-                    "the database's own counts, of all of them together."
-                }
+                p.note { (note) }
                 div.scroll {
                     table.figures {
                         thead {
                             tr {
-                                th { "client" } th { "machine" } th { "share of all transactions" }
+                                th { "client" } th { "machine" } th { "share of the work" }
                                 th { "CPU s" } th { "began late, us, worst" } th { "clock ahead, ms" } th { "" }
                             }
                         }
-                        tbody { @for note in &result.clients { (row(note, result)) } }
+                        tbody { @for note in told { (row(note, parts)) } }
                     }
                 }
             }
@@ -32,23 +29,12 @@ pub(super) fn section(result: &ScenarioResult) -> Markup {
     }
 }
 
-fn row(note: &ClientNote, result: &ScenarioResult) -> Markup {
-    let runs = || {
-        result
-            .configurations
-            .iter()
-            .filter_map(|of| of.oltp.as_ref())
-    };
-    let parts = || {
-        runs()
-            .flat_map(|run| &run.steps)
-            .flat_map(|step| &step.clients)
-    };
-    let ours = || parts().filter(|part| part.client == note.name);
-    let sum = |parts: &mut dyn Iterator<Item = &ClientShare>| {
+fn row(note: &ClientNote, parts: &[&ClientShare]) -> Markup {
+    let ours = || parts.iter().filter(|part| part.client == note.name);
+    let sum = |parts: &mut dyn Iterator<Item = &&ClientShare>| {
         parts.map(|part| part.transactions).sum::<u64>() as f64
     };
-    let share = 100.0 * sum(&mut ours()) / sum(&mut parts()).max(1.0);
+    let share = 100.0 * sum(&mut ours()) / sum(&mut parts.iter()).max(1.0);
     let cpu_s: f64 = ours().map(|part| part.cpu_s).sum();
     let late = ours().map(|part| part.late_us).fold(0.0, f64::max);
     let lost = ours().filter(|part| part.lost).count();

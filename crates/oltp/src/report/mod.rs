@@ -1,7 +1,7 @@
 //! `report.html` of OLTP runs and of scans, in the looks of the lab's other reports.
 
 mod charts;
-mod clients;
+pub(crate) mod clients;
 mod failover;
 mod faults;
 mod method;

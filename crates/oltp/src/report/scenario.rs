@@ -45,7 +45,7 @@ pub(crate) fn html(result: &ScenarioResult) -> Result<String, LabError> {
                 (tables::consistency(&runs))
             }
             @if !scans.is_empty() { (scan::figures(&scans)?) }
-            (clients::section(result))
+            (agents(result))
         },
         flags: flags.collect(),
         method: html! {
@@ -58,6 +58,26 @@ pub(crate) fn html(result: &ScenarioResult) -> Result<String, LabError> {
         seed: runs.first().map(|run| run.result.method.seed),
     };
     Ok(page::report(&result.head, &parts))
+}
+
+/// The agents that had the users or readers.
+fn agents(result: &ScenarioResult) -> Markup {
+    let all = result.configurations.iter();
+    let users = all.clone().filter_map(|of| of.oltp.as_ref());
+    let users = users
+        .flat_map(|run| &run.steps)
+        .flat_map(|step| &step.clients);
+    let readers = all.filter_map(|of| of.scan.as_ref());
+    let readers = readers
+        .flat_map(|run| &run.steps)
+        .flat_map(|step| &step.clients);
+    let note = "The users, or readers, were at these, and began at one moment. Users' histograms are added up; NOPM and \
+                TPM are the database's own counts, of all of them together. A scan ends with the last reader of all.";
+    clients::section(
+        &result.clients,
+        &users.chain(readers).collect::<Vec<_>>(),
+        note,
+    )
 }
 
 impl<'a> Shown<'a> {

@@ -1,294 +1,154 @@
-//! A step whose users are at agents: this process looks at the database meanwhile, and adds up what they saw.
+//! Users that are at agents, of one database or of many: this process looks at the databases meanwhile, and adds up what
+//! agents saw.
 
-use std::net::SocketAddr;
+mod eyes;
+mod home;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use ashlar_lab::agent::{Begun, Onlooker, OtherHome, OtherMeasured};
+use ashlar_lab::agent::{Clients, OtherHome};
 use ashlar_lab::{LabError, Progress};
 
-use super::looker::Looker;
-use super::measured::Measured;
-use super::plan::{Mode, RunPlan};
-use super::span::{Mark, Span};
-use super::users::{Part, Worked};
-use super::{Place, setting};
+pub(crate) use eyes::Beside;
+use eyes::Eyes;
+pub(crate) use home::Driven;
+use home::{Home, Sent};
+
+use super::plan::RunPlan;
 use crate::database::Database;
-use crate::postgres::Logic;
-use crate::remote::{COUNTED, HomeWords, RemoteUsers, ShareWords, read, text};
-use crate::result::{ClientShare, StepResult};
-use crate::schema::Marker;
+use crate::remote::{At, HomeWords, LoadWords, ServerWords, ShareWords, read, text};
+use crate::result::ClientShare;
 use crate::terminal::TerminalSetting;
-use crate::usage::DeviceSeries;
 
-/// Whether it is time is looked at so often.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A part that has measured less than this share of its time was ended.
-const WHOLE: f64 = 0.98;
-
-/// Where the users of a step are, and what they work on.
+/// A database whose users are elsewhere, in a step.
 pub(crate) struct Elsewhere<'a> {
-    pub(crate) users: &'a RemoteUsers<'a>,
-    /// The server's address for them.
-    pub(crate) address: SocketAddr,
-    pub(crate) logic: Logic,
+    pub(crate) database: &'a Arc<dyn Database>,
+    pub(crate) plan: &'a RunPlan,
+    pub(crate) setting: TerminalSetting,
+    pub(crate) server: ServerWords,
+    /// Where its users are.
+    pub(crate) at: At,
 }
 
-/// One step, unchecked, of users that are elsewhere.
+/// An agent's share of a database's users.
+struct Share {
+    /// Which database.
+    database: usize,
+    users: usize,
+    words: ShareWords,
+}
+
+/// One step, unchecked, of databases that begin together; what came of each, in their order.
 pub(crate) fn drive_elsewhere(
-    database: &Arc<dyn Database>,
-    (plan, marker): (&RunPlan, &Marker),
-    place: &Place,
-    (elsewhere, progress): (&Elsewhere<'_>, &Progress),
-) -> Result<StepResult, LabError> {
-    let setting = setting(plan, marker, place.users, place.repeat);
-    let looker = Looker::new(database, progress)?;
-    let shares = shares(elsewhere, plan, &setting)?;
-    let words: Result<Vec<Option<String>>, LabError> = shares
-        .iter()
-        .map(|share| share.as_ref().map(text).transpose())
-        .collect();
-    let mut eyes = Eyes {
-        looker: &looker,
-        plan,
-        progress,
-        first: None,
-        seen: None,
-    };
-    let clients = elsewhere.users.clients();
-    let homes = clients.carry_out(&words?, progress, &mut eyes)?;
-    let unseen = || LabError::environment("the step was not looked at");
-    let seen = eyes.seen.ok_or_else(unseen)??;
-    let shares: Vec<&ShareWords> = shares.iter().flatten().collect();
-    let mut home = Home::new()?;
-    for (of, share) in homes.into_iter().zip(shares) {
-        home.add(of, share.part.numbers(place.users).count(), plan);
+    all: &[Elsewhere<'_>],
+    clients: &Clients,
+    beside: &mut dyn Beside,
+    progress: &Progress,
+) -> Result<Vec<Driven>, LabError> {
+    all.iter().try_for_each(|of| of.plan.check())?;
+    let dealt = deal(all, clients.count());
+    let words = dealt.iter().map(|shares| asked(shares));
+    let words: Vec<Option<String>> = words.collect::<Result<_, LabError>>()?;
+    let mut eyes = Eyes::open(all, beside, progress)?;
+    let homes = clients.carry_out(&words, progress, &mut eyes)?;
+    let seen = eyes.seen;
+    let into: Result<Vec<Home<'_>>, LabError> = all.iter().map(|of| Home::new(of.plan)).collect();
+    let mut into = into?;
+    let dealt = dealt.iter().filter(|shares| !shares.is_empty());
+    for (home, shares) in homes.into_iter().zip(dealt) {
+        bring_home(home, shares, &mut into);
     }
-    let mut step = home.step(seen, plan);
-    step.users = place.users;
-    step.repeat = place.repeat;
-    if progress.go_on().is_err() {
-        step.problems.push("interrupted".to_owned());
-        step.partial = true;
-    }
-    Ok(step)
-}
-
-/// Numbers of users in turn to each agent; one without any is left out.
-fn shares(
-    elsewhere: &Elsewhere<'_>,
-    plan: &RunPlan,
-    setting: &TerminalSetting,
-) -> Result<Vec<Option<ShareWords>>, LabError> {
-    plan.check()?;
-    let of = elsewhere.users.clients().count();
-    let server = elsewhere.users.server(elsewhere.address, elsewhere.logic);
-    let share = |index| {
-        let part = Part { index, of };
-        let has_any = part.numbers(setting.users).next().is_some();
-        has_any.then(|| ShareWords::of(&server, (plan, setting), part))
-    };
-    Ok((0..of).map(share).collect())
-}
-
-/// What this process saw of a step.
-struct Seen {
-    span: Span,
-    device_series: Vec<(u64, u64)>,
-    unanswered: Option<LabError>,
-}
-
-/// What looks on at a step.
-struct Eyes<'a> {
-    looker: &'a Looker<'a>,
-    plan: &'a RunPlan,
-    progress: &'a Progress,
-    first: Option<Mark>,
-    seen: Option<Result<Seen, LabError>>,
-}
-
-impl Onlooker for Eyes<'_> {
-    /// Of fixed work everything counts: the mark is before the first transaction.
-    fn before(&mut self) -> Result<(), LabError> {
-        if self.is_fixed() {
-            self.first = Some(self.looker.mark()?);
+    let mut driven = Vec::new();
+    for ((home, seen), of) in into.into_iter().zip(seen).zip(all) {
+        let users = of.setting.users;
+        let mut of = home.step(seen?);
+        of.step.users = users;
+        if progress.go_on().is_err() {
+            of.step.problems.push("interrupted".to_owned());
+            of.step.partial = true;
         }
-        Ok(())
+        driven.push(of);
     }
-
-    fn meanwhile(&mut self, begun: &Begun<'_>) {
-        self.seen = Some(self.watch(begun));
-    }
-}
-
-impl Eyes<'_> {
-    fn is_fixed(&self) -> bool {
-        matches!(self.plan.mode, Mode::Fixed(_))
-    }
-
-    /// Looks on from when it counts to the end.
-    fn watch(&mut self, begun: &Begun<'_>) -> Result<Seen, LabError> {
-        let looker = self.looker;
-        let (from, first) = match self.first.take() {
-            Some(first) => (begun.at, first),
-            None => {
-                let from = begun.at + self.plan.ramp + COUNTED;
-                self.wait_until(from, begun);
-                (from, looker.mark()?)
-            }
-        };
-        let time = match self.is_fixed() {
-            true => Duration::MAX,
-            false => self.plan.measure,
-        };
-        let mut device = DeviceSeries::new(Some(looker.place()));
-        for second in 1.. {
-            let next = time.min(Duration::from_secs(second));
-            if !self.wait_until(from + next, begun) {
-                break;
-            }
-            if next == Duration::from_secs(second) {
-                device.second_has_passed();
-            }
-            if next == time {
-                break;
-            }
-        }
-        let (last, unanswered) = looker.last_mark();
-        Ok(Seen {
-            span: Span::between(&first, last),
-            device_series: device.seconds,
-            unanswered,
-        })
-    }
-
-    /// False: it has ended before.
-    fn wait_until(&self, moment: Instant, begun: &Begun<'_>) -> bool {
-        loop {
-            let left = moment.saturating_duration_since(Instant::now());
-            let is_to_end = !self.is_fixed() && self.progress.go_on().is_err();
-            if left.is_zero() || is_to_end || begun.has_ended() {
-                return left.is_zero();
-            }
-            std::thread::sleep(left.min(LOOK_EVERY));
-        }
+    match driven.len() == all.len() {
+        true => Ok(driven),
+        false => Err(LabError::environment("the step was not looked at")),
     }
 }
 
-/// What agents bring home.
-struct Home {
-    all: Measured,
-    parts: Vec<ClientShare>,
-    problems: Vec<String>,
-    /// Until the last user had done its share.
-    longest: Duration,
-    cpu_s: f64,
-}
-
-/// What was added of an agent.
-struct Taken {
-    share: ClientShare,
-    /// Its users ended before their time, after this.
-    ended: Option<Duration>,
-}
-
-impl Home {
-    fn new() -> Result<Self, LabError> {
-        Ok(Self {
-            all: Measured::new()?,
-            parts: Vec::new(),
-            problems: Vec::new(),
-            longest: Duration::ZERO,
-            cpu_s: 0.0,
-        })
-    }
-
-    /// Adds what an agent measured, or marks that it is missing.
-    fn add(&mut self, home: OtherHome, users: usize, plan: &RunPlan) {
-        let mut part = ClientShare {
-            client: home.client,
+/// The shares of each agent.
+fn deal(all: &[Elsewhere<'_>], count: usize) -> Vec<Vec<Share>> {
+    let share = |index: usize, database: usize| {
+        let of = &all[database];
+        let part = of.at.part(index, count)?;
+        let users = part.numbers(of.setting.users).count();
+        (users > 0).then(|| Share {
+            database,
             users,
+            words: ShareWords::of(&of.server, (of.plan, &of.setting), part),
+        })
+    };
+    let of_agent = |index| (0..all.len()).filter_map(move |at| share(index, at));
+    (0..count).map(|index| of_agent(index).collect()).collect()
+}
+
+/// What an agent is asked; nothing if it has no share.
+fn asked(shares: &[Share]) -> Result<Option<String>, LabError> {
+    let words: Vec<ShareWords> = shares.iter().map(|share| share.words.clone()).collect();
+    let is_any = !words.is_empty();
+    is_any.then(|| text(&LoadWords::Users(words))).transpose()
+}
+
+/// Adds what an agent measured of each of its shares, or marks that it is missing.
+fn bring_home(home: OtherHome, shares: &[Share], into: &mut [Home<'_>]) {
+    let sent = home.measured.and_then(|sent| {
+        let named = |error| LabError::caused(format!("client {}", home.client), error);
+        let each = read_all(&sent.words, shares.len()).map_err(named)?;
+        let late = sent.late;
+        Ok(each.into_iter().map(move |words| Sent { words, late }))
+    });
+    let each: Vec<Result<Sent, LabError>> = match sent {
+        Ok(each) => each.map(Ok).collect(),
+        Err(error) => shares.iter().map(|_| Err(error.clone())).collect(),
+    };
+    for (share, sent) in shares.iter().zip(each) {
+        let part = ClientShare {
+            client: home.client.clone(),
+            here: home.is_here,
+            users: share.users,
             ..ClientShare::default()
         };
-        let added = home.measured.and_then(|measured| {
-            let sent = |error| LabError::caused(format!("client {}", part.client), error);
-            self.take(&measured, plan).map_err(sent)
-        });
-        match added {
-            Ok(Taken { share, ended }) => {
-                part = ClientShare {
-                    client: part.client,
-                    users,
-                    ..share
-                };
-                if let Some(ended) = ended {
-                    part.lost = true;
-                    let seconds = ended.as_secs_f64();
-                    self.problems.push(format!(
-                        "client {}: its {users} users ended after {seconds:.1} s",
-                        part.client
-                    ));
-                }
-            }
-            Err(error) => {
-                part.lost = true;
-                self.all.lost_users = self.all.lost_users.saturating_add(users);
-                self.problems
-                    .push(format!("{error}; its {users} users are missing"));
-            }
-        }
-        self.parts.push(part);
+        into[share.database].add(part, sent);
     }
+}
 
-    /// Adds what can be read, whole or not at all.
-    fn take(&mut self, home: &OtherMeasured, plan: &RunPlan) -> Result<Taken, LabError> {
-        let Worked {
-            measured,
-            elapsed,
-            cpu_s,
-        } = read(&home.words).and_then(HomeWords::worked)?;
-        let mut all = self.all.clone();
-        all.merge(&measured)?;
-        self.all = all;
-        self.cpu_s += cpu_s;
-        self.longest = self.longest.max(home.late.saturating_add(elapsed));
-        let is_short = elapsed.as_secs_f64() < WHOLE * plan.measure.as_secs_f64();
-        let is_timed = !matches!(plan.mode, Mode::Fixed(_));
-        Ok(Taken {
-            share: ClientShare {
-                transactions: measured.transactions(),
-                new_orders: measured.new_orders(),
-                cpu_s,
-                late_us: home.late.as_secs_f64() * 1e6,
-                ..ClientShare::default()
-            },
-            ended: (is_short && is_timed).then_some(elapsed),
-        })
-    }
-
-    fn step(self, seen: Seen, plan: &RunPlan) -> StepResult {
-        let mut span = seen.span;
-        span.loaded_from_elsewhere(self.cpu_s);
-        if matches!(plan.mode, Mode::Fixed(_)) {
-            span.elapsed_s = self.longest.as_secs_f64();
-        }
-        let mut step = span.step(&self.all);
-        step.device_series = seen.device_series;
-        step.problems.extend(self.problems);
-        step.problems
-            .extend(seen.unanswered.map(|error| error.to_string()));
-        let is_missing = self.parts.iter().any(|part| part.lost);
-        step.partial = is_missing || step.lost_users > 0 || step.nopm_source == "client";
-        step.clients = self.parts;
-        step
+fn read_all(words: &str, asked: usize) -> Result<Vec<HomeWords>, LabError> {
+    let each: Vec<HomeWords> = read(words)?;
+    match each.len() {
+        sent if sent == asked => Ok(each),
+        sent => Err(LabError::environment(format!(
+            "sent what came of {sent} shares, where there are {asked}"
+        ))),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use ashlar_lab::agent::OtherMeasured;
+
+    use super::super::measured::Measured;
+    use super::super::plan::Mode;
+    use super::super::span::Span;
     use super::super::tests::plan;
+    use super::super::users::{Part, Worked};
+    use super::eyes::Seen;
     use super::*;
-    use crate::inputs::Kind;
+    use crate::inputs::{Kind, Mix};
+    use crate::null::Null;
+    use crate::random::{Constants, Rng};
+    use crate::schema::Shape;
+    use crate::terminal::Terminal;
 
     #[test]
     fn every_user_is_at_one_agent() {
@@ -301,13 +161,71 @@ mod tests {
         }
     }
 
-    fn timed() -> RunPlan {
-        plan(&[3], Mode::Timed, 1000)
+    fn server() -> ServerWords {
+        ServerWords {
+            address: ([127, 0, 0, 1], 10_000).into(),
+            drawn: "drawn".into(),
+            is_client_sql: false,
+        }
+    }
+
+    fn setting(users: usize, seed: u64) -> TerminalSetting {
+        TerminalSetting {
+            shape: Shape::small(2),
+            constants: Constants::for_load(&mut Rng::new(seed)),
+            seed,
+            mix: Mix::TprocC,
+            all_warehouses: false,
+            users,
+        }
+    }
+
+    /// Streams of two databases, each at an agent of its own, and what they do there: what they do in one process.
+    #[test]
+    fn a_database_of_a_fleet_is_at_one_agent_and_does_there_what_it_does_here() {
+        let database: Arc<dyn Database> = Arc::new(Null::new("2").expect("a database"));
+        let plans = [10, 25].map(|streams| plan(&[4], Mode::Streams(streams, 0.1), 3000));
+        let settings = [setting(4, 7), setting(4, 8)];
+        let of = |at: usize| Elsewhere {
+            database: &database,
+            plan: &plans[at],
+            setting: settings[at],
+            server: server(),
+            at: At::One(at % 3),
+        };
+        let all = [of(0), of(1)];
+        let dealt = deal(&all, 3);
+        let databases = dealt.iter().map(|shares| shares.iter());
+        let databases = databases.map(|shares| shares.map(|of| of.database).collect());
+        let databases: Vec<Vec<usize>> = databases.collect();
+        assert_eq!(databases, [vec![0], vec![1], vec![]]);
+        assert_eq!(asked(&dealt[2]).expect("text"), None);
+        for (at, shares) in dealt[..2].iter().enumerate() {
+            let words = asked(shares).expect("text").expect("a share");
+            let LoadWords::Users(there) = read(&words).expect("words") else {
+                panic!("{words}");
+            };
+            let [there]: [ShareWords; 1] = there.try_into().expect("one");
+            assert_eq!(there.part, Part::ALL);
+            let here = RunPlan {
+                seed: settings[at].seed,
+                ..plans[at].clone()
+            };
+            assert_eq!(there.plan().expect("sound"), here);
+            for stream in 0..30 {
+                let [mut here, mut there] =
+                    [settings[at], there.setting()].map(|of| Terminal::new(&of, stream));
+                for _ in 0..20 {
+                    assert_eq!(here.next_transaction(), there.next_transaction());
+                }
+            }
+        }
     }
 
     fn sent(words: String) -> OtherHome {
         OtherHome {
             client: "agent".into(),
+            is_here: true,
             measured: Ok(OtherMeasured {
                 words,
                 late: Duration::from_nanos(u64::MAX),
@@ -323,22 +241,48 @@ mod tests {
         let worked = Worked {
             measured,
             elapsed: Duration::MAX,
+            missed: 3,
             cpu_s: 1.0,
         };
-        let words = text(&HomeWords::of(&worked).expect("packs")).expect("text");
-        let most = words.replace("\"rolled_back\":1", "\"rolled_back\":18446744073709551615");
-        let mut home = Home::new().expect("new");
-        for words in ["nonsense".to_owned(), words.clone(), most.clone(), most] {
-            home.add(sent(words), 2, &timed());
+        let words = HomeWords::of(&worked).expect("packs");
+        let [two, one] = [2, 1].map(|many| text(&vec![words.clone(); many]).expect("text"));
+        let most = one.replace("\"rolled_back\":1", "\"rolled_back\":18446744073709551615");
+        let database: Arc<dyn Database> = Arc::new(Null::new("2").expect("a database"));
+        let plan = plan(&[2], Mode::Timed, 1000);
+        let all = [Elsewhere {
+            database: &database,
+            plan: &plan,
+            setting: setting(2, 1),
+            server: server(),
+            at: At::All,
+        }];
+        let shares = deal(&all, 1).remove(0);
+        let mut into = [Home::new(&plan).expect("new")];
+        for words in ["nonsense".to_owned(), two, one, most.clone(), most] {
+            bring_home(sent(words), &shares, &mut into);
         }
-        let lost: Vec<bool> = home.parts.iter().map(|part| part.lost).collect();
-        assert_eq!(lost, [true, false, false, false]);
-        assert_eq!((home.all.lost_users, home.all.transactions()), (2, 3));
-        assert_eq!((home.all.new_orders(), home.parts[2].new_orders), (0, 0));
-        let problem = &home.problems[0];
-        assert!(
-            problem.contains("client agent: ") && problem.contains("2 users are missing"),
-            "{problem}"
+        let [home] = into;
+        let Driven { step, seconds, .. } = home.step(Seen {
+            span: Span::default(),
+            device_series: Vec::new(),
+            unanswered: None,
+        });
+        let lost: Vec<bool> = step.clients.iter().map(|part| part.lost).collect();
+        assert_eq!(lost, [true, true, false, false, false]);
+        let orders = &step.transactions[Kind::NewOrder.name()];
+        assert_eq!((step.lost_users, orders.count, step.missed), (4, 3, 9));
+        assert_eq!(
+            (orders.rolled_back, step.clients[3].new_orders),
+            (u64::MAX, 0)
         );
+        assert!(seconds > 1e18 && step.partial && step.clients[2].here);
+        for (problem, why) in step.problems.iter().zip(["not understood", "2 shares"]) {
+            assert!(
+                problem.contains("client agent: ")
+                    && problem.contains(why)
+                    && problem.contains("2 users are missing"),
+                "{problem}"
+            );
+        }
     }
 }

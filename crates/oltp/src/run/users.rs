@@ -88,7 +88,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    const ALL: Self = Self { index: 0, of: 1 };
+    pub(crate) const ALL: Self = Self { index: 0, of: 1 };
 
     /// The numbers of those.
     pub(crate) fn numbers(self, users: usize) -> impl Iterator<Item = usize> {
@@ -100,6 +100,8 @@ impl Part {
 pub(crate) struct Worked {
     pub(crate) measured: Measured,
     pub(crate) elapsed: Duration,
+    /// Open loop: arrivals that no user had begun at the end.
+    pub(crate) missed: u64,
     /// Processor seconds of this process.
     pub(crate) cpu_s: f64,
 }
@@ -376,6 +378,7 @@ impl<'a> Users<'a> {
         let worked = Worked {
             measured: self.stage.take(&self.empty)?,
             elapsed: begun.elapsed(),
+            missed: self.stage.missed(),
             cpu_s: process_cpu_s() - cpu_s,
         };
         self.stage.have_counted(self.users, Duration::ZERO);

@@ -58,6 +58,7 @@ mod tests {
             mb_s: 100.0 / run_time_s,
             server_cpu_s: None,
             client_cpu_s: 0.0,
+            clients: Vec::new(),
             machine_cpu_pct: None,
             device: DeviceBytes::default(),
         };

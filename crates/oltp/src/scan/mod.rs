@@ -1,6 +1,7 @@
 //! The concurrent scan: one table, read from end to end by more and more readers at once.
 
 mod compare;
+mod elsewhere;
 mod readers;
 
 use std::fmt;
@@ -17,9 +18,12 @@ use crate::database::{Database, Description};
 use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
+use crate::result::ClientShare;
 use crate::schema::{SCAN_TABLE, Shape};
-use crate::usage::{DeviceBytes, Usage, unix_us};
-use readers::{Readers, Times};
+use crate::usage::{DeviceBytes, Usage, Used, unix_us};
+pub(crate) use elsewhere::Elsewhere;
+pub(crate) use readers::Readers;
+use readers::Times;
 
 /// Most rows: 0.75 TB.
 const MOST_ROWS: i32 = 1_000_000_000;
@@ -71,8 +75,11 @@ pub struct ScanStep {
     pub mb_s: f64,
     /// Processor seconds of the database's processes; null if it cannot be told.
     pub server_cpu_s: Option<f64>,
-    /// Processor seconds of this process.
+    /// Processor seconds of this process, or of the agents.
     pub client_cpu_s: f64,
+    /// What each agent had of it, if readers were at agents; its transactions are scans.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<ClientShare>,
     /// Share of the machine's processors in use by all processes, 0 to 100; null if it cannot be told.
     #[serde(default)]
     pub machine_cpu_pct: Option<f64>,
@@ -149,7 +156,7 @@ impl Workload for Steps<'_> {
         let readers = turn.number()?;
         let step = self
             .result
-            .step(self.database, (readers, turn.repeat), self.progress);
+            .step((self.database, None), (readers, turn.repeat), self.progress);
         let what = self.name(turn);
         let step =
             step.inspect_err(|error| self.result.head.broke_off(format!("{what}: {error}")))?;
@@ -190,16 +197,16 @@ impl ScanPlan {
         if self.readers.is_empty() || self.repeats == 0 {
             return Err(LabError::usage("--readers, --repeat: at least one"));
         }
-        match self
-            .readers
-            .iter()
-            .find(|readers| !(1..=MOST_READERS).contains(*readers))
-        {
-            Some(n) => Err(LabError::usage(format!(
-                "--readers {n}: must be 1 to {MOST_READERS}"
-            ))),
-            None => Ok(()),
-        }
+        self.readers.iter().copied().try_for_each(check_readers)
+    }
+}
+
+fn check_readers(readers: usize) -> Result<(), LabError> {
+    match (1..=MOST_READERS).contains(&readers) {
+        true => Ok(()),
+        false => Err(LabError::usage(format!(
+            "--readers {readers}: must be 1 to {MOST_READERS}"
+        ))),
     }
 }
 
@@ -290,20 +297,19 @@ impl ScanResult {
         self.head.ended(why);
     }
 
-    /// One number of readers, once.
+    /// One number of readers, once; they are here, or elsewhere.
     pub(crate) fn step(
         &mut self,
-        database: &dyn Database,
+        (database, elsewhere): (&dyn Database, Option<&Elsewhere<'_>>),
         (readers, repeat): (usize, u32),
         progress: &Progress,
     ) -> Result<ScanStep, LabError> {
         progress.go_on()?;
-        let mut all_readers = Readers::open(database, readers)?;
-        let place = all_readers.place()?;
-        let usage = Usage::now(&place);
-        let began_unix_s = unix_us() as f64 / 1e6;
-        let Times { run_s, quickest_s } = all_readers.read(self.rows, progress)?;
-        let used = Usage::now(&place).since(&usage);
+        let read = match elsewhere {
+            None => Read::here(database, (readers, self.rows), progress)?,
+            Some(agents) => agents.read(database, (readers, self.rows), progress)?,
+        };
+        let used = read.used;
         let all = self.bytes * readers as u64;
         if used
             .device
@@ -315,15 +321,17 @@ impl ScanResult {
                 human_bytes(all)
             ));
         }
+        let run_time_s = read.times.run.as_secs_f64();
         Ok(ScanStep {
             readers,
             repeat,
-            began_unix_s,
-            run_time_s: run_s,
-            quickest_s,
-            mb_s: all as f64 / MB / run_s,
+            began_unix_s: read.began_unix_s,
+            run_time_s,
+            quickest_s: read.times.quickest.as_secs_f64(),
+            mb_s: all as f64 / MB / run_time_s.max(1e-9),
             server_cpu_s: used.server_cpu_s,
             client_cpu_s: used.client_cpu_s,
+            clients: read.clients,
             machine_cpu_pct: used.machine_cpu_pct,
             device: used.device,
         })
@@ -344,6 +352,39 @@ impl ScanResult {
     }
 }
 
+/// What readers took, and what that used.
+struct Read {
+    times: Times,
+    used: Used,
+    began_unix_s: f64,
+    clients: Vec<ClientShare>,
+}
+
+impl Read {
+    fn here(
+        database: &dyn Database,
+        (readers, rows): (usize, i32),
+        progress: &Progress,
+    ) -> Result<Self, LabError> {
+        let mut all_readers = Readers::open(database, readers)?;
+        let place = all_readers.place()?;
+        let usage = Usage::now(&place);
+        let began_unix_s = now_s();
+        let times = all_readers.read(rows, progress)?;
+        Ok(Self {
+            times,
+            used: Usage::now(&place).since(&usage),
+            began_unix_s,
+            clients: Vec::new(),
+        })
+    }
+}
+
+/// Seconds of Unix time.
+fn now_s() -> f64 {
+    unix_us() as f64 / 1e6
+}
+
 impl ScanStep {
     /// Two scans as one step: the means of both.
     pub(crate) fn with(self, other: &Self) -> Self {
@@ -357,6 +398,16 @@ impl ScanStep {
             quickest_s: mean(self.quickest_s, other.quickest_s),
             server_cpu_s: both(self.server_cpu_s, other.server_cpu_s),
             client_cpu_s: mean(self.client_cpu_s, other.client_cpu_s),
+            clients: self
+                .clients
+                .into_iter()
+                .zip(&other.clients)
+                .map(|(one, other)| ClientShare {
+                    cpu_s: mean(one.cpu_s, other.cpu_s),
+                    late_us: one.late_us.max(other.late_us),
+                    ..one
+                })
+                .collect(),
             machine_cpu_pct: both(self.machine_cpu_pct, other.machine_cpu_pct),
             device: self.device.with(&other.device),
             ..self

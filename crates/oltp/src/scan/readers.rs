@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress};
 
+use super::check_readers;
 use crate::database::{Canceller, Database, ServerPlace, Watcher};
 use crate::generate::SCAN_FILLER;
 use crate::schema::SCAN_TABLE;
@@ -14,27 +15,32 @@ use crate::schema::SCAN_TABLE;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Readers that are logged in.
-pub(super) struct Readers(Vec<Box<dyn Watcher>>);
+pub(crate) struct Readers(Vec<Box<dyn Watcher>>);
 
-/// How long they took, in seconds.
-pub(super) struct Times {
+/// How long they took.
+pub(crate) struct Times {
     /// Until the last one had read everything.
-    pub(super) run_s: f64,
+    pub(crate) run: Duration,
     /// The quickest one by itself.
-    pub(super) quickest_s: f64,
+    pub(crate) quickest: Duration,
 }
 
 /// What a reader took, or why it did not reach the end.
-type Read = Result<f64, LabError>;
+type Read = Result<Duration, LabError>;
 
 impl Readers {
-    pub(super) fn open(database: &dyn Database, readers: usize) -> Result<Self, LabError> {
+    /// Logs them in.
+    ///
+    /// # Errors
+    /// There can be no such number, or not all can log in.
+    pub(crate) fn open(database: &dyn Database, readers: usize) -> Result<Self, LabError> {
+        check_readers(readers)?;
         let all: Result<_, _> = (0..readers).map(|_| database.watcher()).collect();
         all.map(Self)
     }
 
     /// Where the database is.
-    pub(super) fn place(&mut self) -> Result<ServerPlace, LabError> {
+    pub(crate) fn place(&mut self) -> Result<ServerPlace, LabError> {
         let place = self.0.first_mut().map(|watcher| watcher.place());
         place.ok_or_else(|| LabError::usage("--readers: at least one"))
     }
@@ -43,7 +49,7 @@ impl Readers {
     ///
     /// # Errors
     /// The first one's that fails; that it was interrupted, if so.
-    pub(super) fn read(self, rows: i32, progress: &Progress) -> Result<Times, LabError> {
+    pub(crate) fn read(self, rows: i32, progress: &Progress) -> Result<Times, LabError> {
         let count = self.0.len();
         let barrier = Barrier::new(count);
         let cancellers: Vec<Canceller> = self.0.iter().map(|w| w.canceller()).collect();
@@ -58,15 +64,15 @@ impl Readers {
             drop(tell);
             collect(&told, &cancellers, progress)
         });
-        let run_s = start.elapsed().as_secs_f64();
+        let run = start.elapsed();
         if reads.len() < count {
             return Err(LabError::environment("a reader was lost"));
         }
-        let times: Result<Vec<f64>, LabError> = reads.into_iter().collect();
+        let times: Result<Vec<Duration>, LabError> = reads.into_iter().collect();
         match times {
             Ok(times) => Ok(Times {
-                run_s,
-                quickest_s: times.iter().copied().fold(f64::MAX, f64::min),
+                run,
+                quickest: times.into_iter().min().unwrap_or(run),
             }),
             // One that was called off complains about that.
             Err(error) => Err(progress.go_on().err().unwrap_or(error)),
@@ -99,7 +105,7 @@ fn read(mut watcher: Box<dyn Watcher>, barrier: &Barrier, rows: i32, tell: &Send
     let sum = watcher.number(&format!("SELECT {letters} FROM {SCAN_TABLE}"));
     let expected = i64::from(rows) * i64::from(SCAN_FILLER);
     let read = sum.and_then(|found| match found == expected {
-        true => Ok(start.elapsed().as_secs_f64()),
+        true => Ok(start.elapsed()),
         false => Err(LabError::check(format!(
             "a reader of {SCAN_TABLE} found {found} letters instead of {expected}"
         ))),

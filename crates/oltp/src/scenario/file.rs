@@ -333,7 +333,7 @@ impl OltpScenario {
         let name = &self.name;
         let refused = |why: &str| Err(LabError::usage(format!("--client: {name}: {why}")));
         match &self.oltp {
-            None => refused("readers of a scan are in the process that runs it"),
+            None => Ok(()),
             Some(oltp) if oltp.engine == OltpEngine::Mariadb => refused(
                 "MariaDB of a scenario listens at a socket only: agents load PostgreSQL (`lab oltp --db \
                  mariadb://…` loads one of yours, from one machine)",

@@ -13,10 +13,10 @@ use super::{Stage, told, turns};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
 use crate::postgres::Logic;
-use crate::remote::RemoteUsers;
+use crate::remote::{At, RemoteUsers};
 use crate::result::{OltpResult, StepResult};
 use crate::run::{
-    Elsewhere, Place as StepPlace, RunPlan, begin, drive, drive_elsewhere, examine, ready,
+    Elsewhere, Place as StepPlace, RunPlan, begin, drive, drive_elsewhere, examine, ready, setting,
 };
 use crate::schema::Marker;
 use crate::schema::SMALL;
@@ -155,20 +155,24 @@ impl Load<'_> {
         place: StepPlace,
     ) -> Result<StepResult, LabError> {
         let (pair, _) = &self.pairs[of.home];
-        let elsewhere = self.stage.clients.zip(pair.listens());
-        match elsewhere.map(|(users, address)| Elsewhere {
-            users,
-            address,
-            logic: logic(self.oltp),
-        }) {
-            None => drive(database, (&of.plan, marker), place, self.stage.progress),
-            Some(elsewhere) => drive_elsewhere(
-                database,
-                (&of.plan, marker),
-                &place,
-                (&elsewhere, self.stage.progress),
-            ),
-        }
+        let (users, progress) = (place.users, self.stage.progress);
+        let Some((agents, address)) = self.stage.clients.zip(pair.listens()) else {
+            return drive(database, (&of.plan, marker), place, progress);
+        };
+        let all = [Elsewhere {
+            database,
+            plan: &of.plan,
+            setting: setting(&of.plan, marker, users, place.repeat),
+            server: agents.server(address, logic(self.oltp)),
+            at: At::All,
+        }];
+        let mut driven = drive_elsewhere(&all, agents.clients(), &mut (), progress)?;
+        let driven = driven.pop();
+        let of = driven.ok_or_else(|| LabError::environment("no users at agents"))?;
+        Ok(StepResult {
+            repeat: place.repeat,
+            ..of.step
+        })
     }
 }
 
@@ -228,7 +232,7 @@ fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Keeper, 
     let mut pair = Keeper::start(oltp.engine, &folders, settings.clone(), door)?;
     let database = open(stage, &pair, oltp)?;
     if let Some((users, address)) = stage.clients.zip(pair.listens()) {
-        users.admit(database.as_ref(), address, progress)?;
+        users.admit(database.as_ref(), (address, At::All), progress)?;
     }
     let plan = BuildPlan {
         shape: oltp.shape(),

@@ -123,9 +123,7 @@ impl<'a> ScenarioRun<'a> {
 /// A usage error that says why.
 pub fn check_clients(text: &str, changed: &[String]) -> Result<(), LabError> {
     if FleetScenario::is_one(text)? {
-        return Err(LabError::usage(
-            "--client: the databases of a fleet listen at sockets only: its load comes from the process that runs it",
-        ));
+        return FleetScenario::parse(text)?.check_clients();
     }
     let mut file = OltpScenario::parse(text)?;
     let _ = file.for_clients(changed);

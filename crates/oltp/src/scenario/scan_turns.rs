@@ -114,6 +114,7 @@ mod tests {
                 mb_s: 600.0 / run_time_s,
                 server_cpu_s: Some(run_time_s),
                 client_cpu_s: 0.5,
+                clients: Vec::new(),
                 machine_cpu_pct: None,
                 device: DeviceBytes {
                     read_bytes: Some(read),

@@ -10,7 +10,8 @@ use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, scan_turns, told};
 use crate::files;
 use crate::postgres::{Logic, Postgres};
-use crate::scan::{ScanPlan, ScanResult, ScanStep, make};
+use crate::remote::{At, RemoteUsers};
+use crate::scan::{Elsewhere, ScanPlan, ScanResult, ScanStep, make};
 use crate::server::{Commit, Pair, Settings, Topology, limited};
 
 /// A server's processes take so much memory, whatever the size of the table.
@@ -126,7 +127,14 @@ impl Scans<'_> {
         let none = || LabError::environment(format!("{}: no table", of.name));
         let scan = of.scan.as_mut().ok_or_else(none)?;
         let flags = scan.head.flags.len();
-        let step = scan.step(&database, (readers, turn.repeat), self.stage.progress)?;
+        let listens = held.pair.primary().listens();
+        let elsewhere = self.stage.clients.zip(listens);
+        let elsewhere = elsewhere.map(|(agents, address)| Elsewhere { agents, address });
+        let step = scan.step(
+            (&database, elsewhere.as_ref()),
+            (readers, turn.repeat),
+            self.stage.progress,
+        )?;
         Ok(Kept {
             step,
             flags: scan.head.flags.split_off(flags),
@@ -164,8 +172,12 @@ fn configuration(
         set: section.set.clone(),
     };
     let [primary, standby] = stage.home_folders(asked.home);
-    let mut pair = Pair::start(&primary, &standby, free.clone())?;
+    let door = stage.clients.map(RemoteUsers::door).transpose()?;
+    let mut pair = Pair::start_listening([&primary, &standby], free.clone(), door)?;
     let database = open(stage, &pair)?;
+    if let Some((agents, address)) = stage.clients.zip(pair.primary().listens()) {
+        agents.admit(&database, (address, At::All), stage.progress)?;
+    }
     make(&database, plan, stage.progress)?;
     let scan = ScanResult::new(&database, plan)?;
     if let Some(dir) = stage.patroni {

@@ -14,6 +14,8 @@ use crate::{LabError, Progress};
 pub struct OtherHome {
     /// The client's name.
     pub client: String,
+    /// It is on this machine.
+    pub is_here: bool,
     /// What it measured, in words; or why there is nothing.
     pub measured: Result<OtherMeasured, LabError>,
 }
@@ -31,7 +33,7 @@ pub struct OtherMeasured {
 pub struct Begun<'a> {
     /// The moment, which may still be ahead.
     pub at: Instant,
-    has_ended: &'a dyn Fn() -> bool,
+    has_ended: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Begun<'_> {
@@ -90,13 +92,14 @@ impl Clients {
         self.dead()
     }
 
-    /// Has each see whether it can make a load.
+    /// Has each client that has words see whether it can make a load.
     ///
     /// # Errors
     /// Names the one that cannot, and why.
-    pub fn look(&self, words: &str) -> Result<(), LabError> {
-        for client in self.lock().iter_mut() {
-            match client.ask(&Ask::Look(words.to_owned()), SET_UP)? {
+    pub fn look(&self, shares: &[Option<String>]) -> Result<(), LabError> {
+        for (client, words) in self.lock().iter_mut().zip(shares) {
+            let Some(words) = words else { continue };
+            match client.ask(&Ask::Look(words.clone()), SET_UP)? {
                 Answer::Looked => {}
                 _ => return Err(client.misunderstood()),
             }
@@ -155,6 +158,7 @@ impl Client {
         });
         OtherHome {
             client: self.name.clone(),
+            is_here: self.is_here,
             measured,
         }
     }
