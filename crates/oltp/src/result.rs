@@ -115,6 +115,15 @@ impl ClientShare {
         self.late_us = self.late_us.max(other.late_us);
         self.lost |= other.lost;
     }
+
+    /// Adds its part of a later time, of the same users.
+    pub(crate) fn follow(&mut self, later: &Self) {
+        self.transactions = self.transactions.saturating_add(later.transactions);
+        self.new_orders = self.new_orders.saturating_add(later.new_orders);
+        self.cpu_s += later.cpu_s;
+        self.late_us = self.late_us.max(later.late_us);
+        self.lost |= later.lost;
+    }
 }
 
 /// One measurement.

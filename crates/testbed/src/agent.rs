@@ -84,9 +84,7 @@ impl Agent {
         let password = |drawn: &str| database_password(&self.token, drawn);
         let makes = Makes {
             stacks: &LocalStacks::new(run.open),
-            other: &UserLoad {
-                password: &password,
-            },
+            other: &UserLoad::new(&password),
         };
         let ended = serve(&mut link, makes, run.progress);
         drop(busy);

@@ -196,6 +196,59 @@ fn logged_in(dir: &Path) -> usize {
     processes_in(dir).iter().filter(|pid| is_user(pid)).count()
 }
 
+const TURNS: &str = r#"
+    name = "agents"
+    measure = { seconds = 0.5, ramp = 0.3, repeat = 3 }
+    [oltp]
+    warehouses = 1
+    small = true
+    users = [3]
+    set = ["fsync=off"]
+    slow_down_pct = [0, 60]
+    [turns]
+    settle = 0.1
+"#;
+
+#[test]
+fn configurations_take_turns_with_their_users_at_two_agents() {
+    let Some(room) = places(&["p", "q"]) else {
+        return;
+    };
+    let dir = room.path();
+    std::fs::write(dir.join("turns.toml"), TURNS).expect("written");
+    let (one, two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    let agents = with(&[&one, &two]);
+    let words = format!("run turns.toml --place p=p --place q=q --out out {agents}");
+    let (code, said) = lab(dir, &words);
+    assert_eq!(code, 0, "{said}");
+    let of = result(dir, "out");
+    let all = of["configurations"].as_array().expect("configurations");
+    assert_eq!(all.len(), 4);
+    let mean = |of: &Value| {
+        let steps = of["oltp"]["steps"].as_array().expect("steps");
+        assert_eq!(steps.len(), 3);
+        for step in steps {
+            let users = [0, 1].map(|at| step["clients"][at]["users"].as_u64());
+            assert_eq!(users, [Some(2), Some(1)], "{step}");
+            assert_eq!(step["nopm_source"], "d_next_o_id");
+            // Two turns of half a second, or nearly, where looking takes its time.
+            assert!((0.6..3.0).contains(&number(step, "elapsed_s")), "{step}");
+        }
+        assert!(all_hold(&steps[2]["consistency"]), "{of}");
+        steps.iter().map(|step| number(step, "nopm")).sum::<f64>() / 3.0
+    };
+    let of = |place: &str, slow: f64| {
+        let is = |of: &&Value| of["place"] == place && number(of, "slow_down_pct") == slow;
+        mean(all.iter().find(is).expect(place))
+    };
+    for place in ["p", "q"] {
+        let (free, slowed) = (of(place, 0.0), of(place, 60.0));
+        assert!(slowed < 0.8 * free, "{slowed} {free}");
+        is_left_empty(&dir.join(place));
+        assert_eq!(processes_in(&dir.join(place)), [0; 0]);
+    }
+}
+
 const FLEET: &str = r#"
     name = "agents"
     measure = { seconds = 3, ramp = 0.3 }
@@ -436,7 +489,6 @@ fn what_agents_cannot_be_users_of_is_refused() {
     };
     refused("agents.toml --set oltp.engine=mariadb", "socket only");
     refused("fleet --set fleet.engine=sqlite", "within the process");
-    refused("statistics-self-test", "[turns]");
     refused("nvmeof-hammerdb --set oltp.group=patroni", "oltp.group");
     refused("fci-vs-bag", "makes its own storage");
     let one = agent(dir, "127.0.0.1:0");

@@ -4,7 +4,7 @@
 
 use ashlar_lab::{LabError, Progress};
 
-use super::step::{Begun, Fleet, Watch};
+use super::step::{Begun, Fleet, Home, Watch};
 use super::storage::Storage;
 use crate::postgres::Logic;
 use crate::remote::RemoteUsers;
@@ -35,7 +35,7 @@ pub(super) fn drive(
     agents: &RemoteUsers<'_>,
     (plans, repeat): (&[RunPlan], u32),
     progress: &Progress,
-) -> Result<(Vec<Driven>, Watch), LabError> {
+) -> Result<(Vec<Home>, Watch), LabError> {
     let mut all = Vec::new();
     for (number, (member, plan)) in fleet.members.all.iter().zip(plans).enumerate() {
         let unheard = || LabError::environment(format!("{}: listens nowhere", member.name));
@@ -55,11 +55,10 @@ pub(super) fn drive(
         begun: None,
         watch: Watch::default(),
     };
-    let mut driven = drive_elsewhere(&all, agents.clients(), &mut machine, progress)?;
-    for of in &mut driven {
-        // They are in what was measured, of which all databases' go into the log together.
-        of.step.latencies.clear();
-        of.step.repeat = repeat;
-    }
-    Ok((driven, machine.watch))
+    let driven = drive_elsewhere(&all, agents.clients(), &mut machine, progress)?;
+    let home = |of: Driven| Home {
+        seconds: of.seconds,
+        ..Home::of(of.window, repeat)
+    };
+    Ok((driven.into_iter().map(home).collect(), machine.watch))
 }

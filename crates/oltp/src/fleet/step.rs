@@ -14,9 +14,36 @@ use super::result::{FleetNode, FleetShare, FleetStep};
 use super::storage::{Done, Looked, Storage, VolumeAccesses};
 use crate::inputs::Kind;
 use crate::remote::RemoteUsers;
-use crate::result::ClientShare;
-use crate::run::{Driven, Measured, RunPlan, Shown, Users, examine, setting};
+use crate::result::{ClientShare, StepResult};
+use crate::run::{Measured, RunPlan, Shown, Users, Window, examine, setting};
 use crate::usage::process_cpu_s;
+
+/// What came of a database.
+pub(super) struct Home {
+    pub(super) step: StepResult,
+    pub(super) measured: Measured,
+    /// What was measured is of so many seconds.
+    pub(super) seconds: f64,
+}
+
+impl Home {
+    pub(super) fn of(window: Window, repeat: u32) -> Self {
+        let measured = window.measured().clone();
+        let mut step = window.step();
+        // They are in what was measured, of which all databases' go into the log together.
+        step.latencies.clear();
+        step.repeat = repeat;
+        Self {
+            seconds: step.elapsed_s,
+            step,
+            measured,
+        }
+    }
+
+    fn tps(&self) -> f64 {
+        self.measured.transactions() as f64 / self.seconds.max(1e-9)
+    }
+}
 
 /// A fleet that is there, and what it is on.
 pub(super) struct Fleet<'a> {
@@ -95,7 +122,7 @@ pub(super) fn step(
 }
 
 /// What each agent had of all databases.
-fn clients(homes: &[Driven]) -> Vec<ClientShare> {
+fn clients(homes: &[Home]) -> Vec<ClientShare> {
     let mut all: Vec<ClientShare> = Vec::new();
     for part in homes.iter().flat_map(|home| &home.step.clients) {
         match all.iter_mut().find(|of| of.client == part.client) {
@@ -111,14 +138,14 @@ fn here(
     fleet: &Fleet<'_>,
     (plans, repeat): (&[RunPlan], u32),
     progress: &Progress,
-) -> Result<(Vec<Driven>, Watch), LabError> {
+) -> Result<(Vec<Home>, Watch), LabError> {
     let members = fleet.members;
     let count = members.all.len();
     // Login takes turns of its own length; all begin together.
     let together = Barrier::new(count);
     let refused: Mutex<Option<LabError>> = Mutex::new(None);
     let watch = Mutex::new(Watch::default());
-    let homes: Vec<Result<Driven, LabError>> = std::thread::scope(|scope| {
+    let homes: Vec<Result<Home, LabError>> = std::thread::scope(|scope| {
         let drive = |(index, (member, plan))| {
             let part = Part {
                 plan,
@@ -138,15 +165,13 @@ fn here(
             .enumerate()
             .map(drive)
             .collect();
-        let home = |part: std::thread::ScopedJoinHandle<'_, Result<Driven, LabError>>| {
+        let home = |part: std::thread::ScopedJoinHandle<'_, Result<Home, LabError>>| {
             let lost = |_| Err(LabError::environment("a thread panicked"));
             part.join().unwrap_or_else(lost)
         };
         parts.into_iter().map(home).collect()
     });
-    let homes = homes
-        .into_iter()
-        .collect::<Result<Vec<Driven>, LabError>>()?;
+    let homes = homes.into_iter().collect::<Result<Vec<Home>, LabError>>()?;
     let watch = watch.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok((homes, watch))
 }
@@ -159,11 +184,11 @@ fn mean(streams: &[u32]) -> u32 {
 
 impl Fleet<'_> {
     /// What the databases of each node have together.
-    fn by_node(&self, homes: &[Driven], volumes: &[Option<VolumeAccesses>]) -> Vec<FleetNode> {
+    fn by_node(&self, homes: &[Home], volumes: &[Option<VolumeAccesses>]) -> Vec<FleetNode> {
         let of_node = |node| {
             let members = self.members.all.iter().zip(homes);
             let own = members.filter(|(member, _)| member.node == node);
-            let own: Vec<&Driven> = own.map(|(_, home)| home).collect();
+            let own: Vec<&Home> = own.map(|(_, home)| home).collect();
             let cpu: Option<Vec<f64>> = own.iter().map(|home| home.step.server_cpu_s).collect();
             let elapsed = own.iter().map(|home| home.step.elapsed_s);
             let daemons = volumes.iter().enumerate();
@@ -187,7 +212,7 @@ impl Fleet<'_> {
 
 impl FleetStep {
     /// What all databases have together: histograms are added up.
-    fn add(&mut self, homes: &[Driven]) -> Result<Measured, LabError> {
+    fn add(&mut self, homes: &[Home]) -> Result<Measured, LabError> {
         let mut all = Measured::new()?;
         for home in homes {
             all.merge(&home.measured)?;
@@ -220,7 +245,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn drive(&self) -> Result<Driven, LabError> {
+    fn drive(&self) -> Result<Home, LabError> {
         let sessions = self.plan.users.first().copied().unwrap_or(1);
         let setting = setting(self.plan, &self.member.marker, sessions, self.repeat);
         let (quiet, node) = (self.progress.quiet(), Nodes::name(self.member.node));
@@ -256,22 +281,13 @@ impl Part<'_> {
             *watch.lock().unwrap_or_else(PoisonError::into_inner) = before.end(storage);
         }
         let stuck = all_users.stop();
-        let measured = window.measured().clone();
-        let mut step = window.step();
-        // They are in what was measured, of which all databases' go into the log together.
-        step.latencies.clear();
-        step.users = setting.users;
-        step.repeat = self.repeat;
+        let mut home = Home::of(window, self.repeat);
         if let Some((users, problem)) = stuck {
-            step.lost_users += users;
-            step.problems.push(problem);
-            step.partial = true;
+            home.step.lost_users += users;
+            home.step.problems.push(problem);
+            home.step.partial = true;
         }
-        Ok(Driven {
-            seconds: step.elapsed_s,
-            step,
-            measured,
-        })
+        Ok(home)
     }
 }
 

@@ -1,13 +1,14 @@
 //! The agent's side: users and readers of servers that are elsewhere.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ashlar_lab::agent::{OtherLoad, Start};
 use ashlar_lab::{LabError, Progress};
 
+use super::held::Held;
 use super::words::{
-    HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, read, text,
+    HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, TurnWords, read, text,
 };
 use crate::database::Database;
 use crate::run::{NewOrders, RunPlan, Users};
@@ -16,8 +17,25 @@ use crate::usage::process_cpu_s;
 
 /// Users and readers of databases, as an agent's load.
 pub struct UserLoad<'a> {
-    /// The password that is made of what was drawn.
-    pub password: &'a (dyn Fn(&str) -> String + Sync),
+    password: &'a (dyn Fn(&str) -> String + Sync),
+    /// Users that take turns.
+    held: Mutex<Option<Held>>,
+}
+
+impl std::fmt::Debug for UserLoad<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UserLoad").finish_non_exhaustive()
+    }
+}
+
+impl<'a> UserLoad<'a> {
+    /// With the password that is made of what was drawn.
+    pub fn new(password: &'a (dyn Fn(&str) -> String + Sync)) -> Self {
+        Self {
+            password,
+            held: Mutex::new(None),
+        }
+    }
 }
 
 /// A share whose users are logged in.
@@ -37,6 +55,12 @@ impl OtherLoad for UserLoad<'_> {
         match read(words)? {
             LoadWords::Users(shares) => self.users(shares, start),
             LoadWords::Readers(readers) => self.readers(&readers, start),
+            LoadWords::Enter(shares) => self.enter(shares, start),
+            LoadWords::Turn(turn) => self.turn(turn, start),
+            LoadWords::Leave => {
+                self.held().take();
+                begin(start).map(|()| String::new())
+            }
         }
     }
 }
@@ -63,6 +87,32 @@ impl UserLoad<'_> {
             quickest: times.quickest,
             cpu_s: process_cpu_s() - cpu_s,
         })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, shares: Vec<ShareWords>, start: &mut Start<'_>) -> Result<String, LabError> {
+        let mut held = self.held();
+        *held = None;
+        let progress = start.progress();
+        let open = |share: &ShareWords, own: &Progress| self.open(&share.server, own);
+        let entered = Held::log_in(shares, open, &progress)?;
+        begin(start)?;
+        entered.ramp(&progress)?;
+        *held = Some(entered);
+        Ok(String::new())
+    }
+
+    fn turn(&self, turn: TurnWords, start: &mut Start<'_>) -> Result<String, LabError> {
+        let held = self.held();
+        let none = || LabError::usage("a turn of users that have not entered");
+        let entered = held.as_ref().ok_or_else(none)?;
+        let progress = start.progress();
+        begin(start)?;
+        let worked = entered.turn(turn, &progress)?;
+        text(&vec![HomeWords::of(&worked)?])
     }
 
     fn open(

@@ -12,6 +12,7 @@
 //! of its own. Its password is made of the agents' token and of what a run draws. The server has what is enough to check
 //! it, and a server that asks for SCRAM does not learn it; one that took the server's place could ask for it in plain text.
 
+mod held;
 mod load;
 mod ports;
 mod role;
@@ -27,7 +28,7 @@ use ashlar_lab::{LabError, Progress};
 
 pub use load::UserLoad;
 pub(crate) use words::{
-    HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, read, text,
+    HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, TurnWords, read, text,
 };
 
 use crate::database::Database;

@@ -57,6 +57,24 @@ pub(crate) enum LoadWords {
     Users(Vec<ShareWords>),
     /// Readers of a scan; what comes home is [`ReadWords`].
     Readers(ReaderWords),
+    /// Shares of users that log in, work for their ramp, and rest until it is their turn. Nothing comes home.
+    Enter(Vec<ShareWords>),
+    /// Those of one database work; what comes home is [`HomeWords`] of one share.
+    Turn(TurnWords),
+    /// Those that have entered log out. Nothing comes home.
+    Leave,
+}
+
+/// A turn of users that have entered.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct TurnWords {
+    /// Which of the shares with which they entered.
+    pub(crate) place: usize,
+    /// Share of the time in which they stand still.
+    pub(crate) slow_down: f64,
+    /// How long they work before it counts.
+    pub(crate) settle: Duration,
+    pub(crate) measure: Duration,
 }
 
 /// Readers of a scan.

@@ -24,7 +24,7 @@ use ashlar_lab::{
 
 pub(crate) use measured::{Measured, NewOrders, PackedMeasured};
 pub use plan::{Mode, RunPlan};
-pub(crate) use remote::{Beside, Driven, Elsewhere, drive_elsewhere};
+pub(crate) use remote::{Away, Beside, Driven, Elsewhere, drive_elsewhere};
 pub(crate) use users::{Part, Shown, Users, Window, Worked};
 
 use crate::aside;

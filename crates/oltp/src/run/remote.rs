@@ -3,6 +3,7 @@
 
 mod eyes;
 mod home;
+mod turns;
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ pub(crate) use eyes::Beside;
 use eyes::Eyes;
 pub(crate) use home::Driven;
 use home::{Home, Sent};
+pub(crate) use turns::Away;
 
 use super::plan::RunPlan;
 use crate::database::Database;
@@ -45,33 +47,42 @@ pub(crate) fn drive_elsewhere(
     beside: &mut dyn Beside,
     progress: &Progress,
 ) -> Result<Vec<Driven>, LabError> {
-    all.iter().try_for_each(|of| of.plan.check())?;
-    let dealt = deal(all, clients.count());
-    let words = dealt.iter().map(|shares| asked(shares));
-    let words: Vec<Option<String>> = words.collect::<Result<_, LabError>>()?;
-    let mut eyes = Eyes::open(all, beside, progress)?;
-    let homes = clients.carry_out(&words, progress, &mut eyes)?;
-    let seen = eyes.seen;
-    let into: Result<Vec<Home<'_>>, LabError> = all.iter().map(|of| Home::new(of.plan)).collect();
-    let mut into = into?;
-    let dealt = dealt.iter().filter(|shares| !shares.is_empty());
-    for (home, shares) in homes.into_iter().zip(dealt) {
-        bring_home(home, shares, &mut into);
-    }
-    let mut driven = Vec::new();
-    for ((home, seen), of) in into.into_iter().zip(seen).zip(all) {
-        let users = of.setting.users;
-        let mut of = home.step(seen?);
-        of.step.users = users;
-        if progress.go_on().is_err() {
-            of.step.problems.push("interrupted".to_owned());
-            of.step.partial = true;
+    let ask = Ask {
+        clients,
+        words: &LoadWords::Users,
+        beside,
+    };
+    ask.of(all, progress)
+}
+
+/// How agents are asked for what their users do.
+struct Ask<'a> {
+    clients: &'a Clients,
+    words: &'a dyn Fn(Vec<ShareWords>) -> LoadWords,
+    beside: &'a mut dyn Beside,
+}
+
+impl Ask<'_> {
+    fn of(self, all: &[Elsewhere<'_>], progress: &Progress) -> Result<Vec<Driven>, LabError> {
+        all.iter().try_for_each(|of| of.plan.check())?;
+        let dealt = deal(all, self.clients.count());
+        let words = asked(&dealt, self.words)?;
+        let mut eyes = Eyes::open(all, self.beside, progress)?;
+        let homes = self.clients.carry_out(&words, progress, &mut eyes)?;
+        let seen = eyes.seen;
+        let into = all.iter().map(|of| Home::new(of.plan));
+        let mut into = into.collect::<Result<Vec<Home<'_>>, LabError>>()?;
+        let dealt = dealt.iter().filter(|shares| !shares.is_empty());
+        for (home, shares) in homes.into_iter().zip(dealt) {
+            bring_home(home, shares, &mut into);
         }
-        driven.push(of);
-    }
-    match driven.len() == all.len() {
-        true => Ok(driven),
-        false => Err(LabError::environment("the step was not looked at")),
+        if seen.len() < into.len() {
+            return Err(LabError::environment("the step was not looked at"));
+        }
+        let interrupted = progress.go_on().is_err();
+        let both = into.into_iter().zip(seen);
+        both.map(|(home, seen)| Ok(home.driven(seen?, interrupted)))
+            .collect()
     }
 }
 
@@ -91,11 +102,17 @@ fn deal(all: &[Elsewhere<'_>], count: usize) -> Vec<Vec<Share>> {
     (0..count).map(|index| of_agent(index).collect()).collect()
 }
 
-/// What an agent is asked; nothing if it has no share.
-fn asked(shares: &[Share]) -> Result<Option<String>, LabError> {
-    let words: Vec<ShareWords> = shares.iter().map(|share| share.words.clone()).collect();
-    let is_any = !words.is_empty();
-    is_any.then(|| text(&LoadWords::Users(words))).transpose()
+/// What each agent is asked; nothing of one that has no share.
+fn asked(
+    dealt: &[Vec<Share>],
+    words: &dyn Fn(Vec<ShareWords>) -> LoadWords,
+) -> Result<Vec<Option<String>>, LabError> {
+    let asked = |shares: &Vec<Share>| {
+        let own: Vec<ShareWords> = shares.iter().map(|share| share.words.clone()).collect();
+        let is_any = !own.is_empty();
+        is_any.then(|| text(&words(own))).transpose()
+    };
+    dealt.iter().map(asked).collect()
 }
 
 /// Adds what an agent measured of each of its shares, or marks that it is missing.
@@ -199,9 +216,9 @@ mod tests {
         let databases = databases.map(|shares| shares.map(|of| of.database).collect());
         let databases: Vec<Vec<usize>> = databases.collect();
         assert_eq!(databases, [vec![0], vec![1], vec![]]);
-        assert_eq!(asked(&dealt[2]).expect("text"), None);
-        for (at, shares) in dealt[..2].iter().enumerate() {
-            let words = asked(shares).expect("text").expect("a share");
+        let words = asked(&dealt, &LoadWords::Users).expect("text");
+        assert_eq!(words[2], None);
+        for (at, words) in words.into_iter().flatten().enumerate() {
             let LoadWords::Users(there) = read(&words).expect("words") else {
                 panic!("{words}");
             };
@@ -262,11 +279,13 @@ mod tests {
             bring_home(sent(words), &shares, &mut into);
         }
         let [home] = into;
-        let Driven { step, seconds, .. } = home.step(Seen {
+        let seen = Seen {
             span: Span::default(),
             device_series: Vec::new(),
             unanswered: None,
-        });
+        };
+        let Driven { window, seconds } = home.driven(seen, false);
+        let step = window.step();
         let lost: Vec<bool> = step.clients.iter().map(|part| part.lost).collect();
         assert_eq!(lost, [true, true, false, false, false]);
         let orders = &step.transactions[Kind::NewOrder.name()];

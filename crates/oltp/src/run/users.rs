@@ -15,7 +15,7 @@ use super::user::User;
 use crate::database::Database;
 use crate::ledger::Ledger;
 use crate::remote::GO_ON;
-use crate::result::StepResult;
+use crate::result::{ClientShare, StepResult};
 use crate::terminal::{Terminal, TerminalSetting};
 use crate::usage::{DeviceSeries, process_cpu_s};
 
@@ -108,16 +108,19 @@ pub(crate) struct Worked {
 
 /// What was measured of a time.
 pub(crate) struct Window {
-    measured: Measured,
-    span: Span,
+    pub(super) measured: Measured,
+    pub(super) span: Span,
     /// What the device read and wrote in each whole second.
-    device_series: Vec<(u64, u64)>,
+    pub(super) device_series: Vec<(u64, u64)>,
     /// Open loop: arrivals that no user had begun.
-    missed: u64,
+    pub(super) missed: u64,
     /// It was interrupted before its time.
-    interrupted: bool,
+    pub(super) interrupted: bool,
     /// That the database did not answer at its end.
-    unanswered: Option<LabError>,
+    pub(super) unanswered: Option<LabError>,
+    /// What each agent had of it, if users were at agents, and what went wrong there.
+    pub(super) clients: Vec<ClientShare>,
+    pub(super) problems: Vec<String>,
 }
 
 impl Window {
@@ -132,6 +135,10 @@ impl Window {
         self.device_series.extend(later.device_series);
         self.missed = later.missed;
         self.interrupted |= later.interrupted;
+        for (own, later) in self.clients.iter_mut().zip(&later.clients) {
+            own.follow(later);
+        }
+        self.problems.extend(later.problems);
         self.unanswered = self.unanswered.take().or(later.unanswered);
         Ok(())
     }
@@ -145,12 +152,16 @@ impl Window {
         let mut step = self.span.step(&self.measured);
         step.missed = self.missed;
         step.device_series = self.device_series;
+        step.problems.extend(self.problems);
         match self.unanswered {
             Some(error) => step.problems.push(error.to_string()),
             None if self.interrupted => step.problems.push("interrupted".to_owned()),
             None => {}
         }
-        step.partial = self.interrupted || step.lost_users > 0 || step.nopm_source == "client";
+        let is_missing = self.clients.iter().any(|part| part.lost);
+        step.partial =
+            self.interrupted || is_missing || step.lost_users > 0 || step.nopm_source == "client";
+        step.clients = self.clients;
         step
     }
 }
@@ -283,6 +294,8 @@ impl<'a> Users<'a> {
             missed,
             interrupted: self.progress.go_on().is_err(),
             unanswered,
+            clients: Vec::new(),
+            problems: Vec::new(),
         })
     }
 
@@ -362,6 +375,29 @@ impl<'a> Users<'a> {
                 plan.measure
             }
         };
+        self.work_for(time, tell)
+    }
+
+    /// The same of users that rest before and after: they work, after `settle` it counts, they rest.
+    ///
+    /// # Errors
+    /// As [`Self::work`]'s.
+    pub(crate) fn work_turn(
+        &mut self,
+        slow_down: f64,
+        settle: Duration,
+        time: Duration,
+    ) -> Result<Worked, LabError> {
+        self.stage.turn(slow_down);
+        self.wait(settle);
+        let before = self.stage.take(&self.empty)?;
+        let mut worked = self.work_for(time, &|_| {})?;
+        worked.measured.add_losses(&before);
+        self.rest();
+        Ok(worked)
+    }
+
+    fn work_for(&mut self, time: Duration, tell: &dyn Fn(NewOrders)) -> Result<Worked, LabError> {
         // The other process does not wait for it, and asks the database a little later.
         self.stage.have_counted(self.users, Duration::ZERO);
         let cpu_s = process_cpu_s();

@@ -342,9 +342,6 @@ impl OltpScenario {
                 "the listener of a group that Patroni keeps is on this machine's 127.0.0.1 only, so not with \
                  oltp.group",
             ),
-            Some(_) if self.turns.is_some() => {
-                refused("with [turns] users stay logged in and rest, which agents do not do")
-            }
             Some(_) => Ok(()),
         }
     }

@@ -16,7 +16,8 @@ use crate::postgres::Logic;
 use crate::remote::{At, RemoteUsers};
 use crate::result::{OltpResult, StepResult};
 use crate::run::{
-    Elsewhere, Place as StepPlace, RunPlan, begin, drive, drive_elsewhere, examine, ready, setting,
+    Driven, Elsewhere, Place as StepPlace, RunPlan, begin, drive, drive_elsewhere, examine, ready,
+    setting,
 };
 use crate::schema::Marker;
 use crate::schema::SMALL;
@@ -167,11 +168,12 @@ impl Load<'_> {
             at: At::All,
         }];
         let mut driven = drive_elsewhere(&all, agents.clients(), &mut (), progress)?;
-        let driven = driven.pop();
-        let of = driven.ok_or_else(|| LabError::environment("no users at agents"))?;
+        let none = || LabError::environment("no users at agents");
+        let Driven { window, .. } = driven.pop().ok_or_else(none)?;
         Ok(StepResult {
+            users,
             repeat: place.repeat,
-            ..of.step
+            ..window.step()
         })
     }
 }
@@ -270,7 +272,7 @@ pub(super) fn open(
     pair.open(logic(oltp), stage.progress)
 }
 
-fn logic(oltp: &OltpSection) -> Logic {
+pub(super) fn logic(oltp: &OltpSection) -> Logic {
     match &*oltp.sql {
         "client" => Logic::Client,
         _ => Logic::Functions,

@@ -14,14 +14,17 @@ use ashlar_lab::{Journal, LabError, Turn};
 
 use super::file::{OltpSection, TurnsSection};
 use super::keeper::Keeper;
-use super::load::{Ready, open};
+use super::load::{Ready, logic, open};
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, compared, told};
 use crate::database::Database;
+use crate::postgres::Logic;
 use crate::random::Rng;
+use crate::remote::{At, RemoteUsers};
 use crate::result::{OltpResult, StepResult};
-use crate::run::{RunPlan, Users, Window, begin, examine, ready, setting};
+use crate::run::{Away, Elsewhere, RunPlan, Users, Window, begin, examine, ready, setting};
 use crate::schema::Marker;
+use crate::terminal::TerminalSetting;
 
 /// The probability that the statements of a run, each for itself, are wrong, however often it looked.
 const RISK: f64 = 0.01;
@@ -38,13 +41,71 @@ pub(super) fn order_of(stage: &Stage<'_>, users: usize) -> Rng {
     Rng::stream(stage.file.measure.seed, &[ORDER, users as u64])
 }
 
-/// Users at a place, who rest unless it is their turn.
+/// A place with users, who rest unless it is their turn.
 struct Visited<'a> {
     pair: &'a Keeper,
     home: usize,
     database: Arc<dyn Database>,
     marker: Marker,
-    all_users: Users<'a>,
+    plan: RunPlan,
+    setting: TerminalSetting,
+    logic: Logic,
+    /// None of users that are at agents.
+    all_users: Option<Users<'a>>,
+}
+
+impl Visited<'_> {
+    /// What is told to agents, in a turn of this plan.
+    fn elsewhere<'b>(
+        &'b self,
+        agents: &RemoteUsers<'_>,
+        plan: &'b RunPlan,
+    ) -> Result<Elsewhere<'b>, LabError> {
+        let unheard = || LabError::environment("a server listens nowhere");
+        let address = self.pair.listens().ok_or_else(unheard)?;
+        Ok(Elsewhere {
+            database: &self.database,
+            plan,
+            setting: self.setting,
+            server: agents.server(address, self.logic),
+            at: At::All,
+        })
+    }
+}
+
+/// All places, and who works there.
+struct Places<'a> {
+    all: Vec<Visited<'a>>,
+    agents: Option<&'a RemoteUsers<'a>>,
+    /// Those that are at agents.
+    away: Option<Away<'a>>,
+}
+
+impl Places<'_> {
+    /// Users of a home work for a turn of a configuration, and rest.
+    fn turn(&mut self, of: &Ready, settle: Duration) -> Result<Option<Window>, LabError> {
+        let Some(place) = self.all.iter().position(|at| at.home == of.home) else {
+            return Ok(None);
+        };
+        let at = &mut self.all[place];
+        let (slow_down, time) = (of.plan.slow_down, of.plan.measure);
+        if let Some(all_users) = &mut at.all_users {
+            return all_users.measure_turn(slow_down, settle, time).map(Some);
+        }
+        let (Some(agents), Some(away)) = (self.agents, &self.away) else {
+            return Ok(None);
+        };
+        let elsewhere = at.elsewhere(agents, &of.plan)?;
+        away.turn(&elsewhere, place, settle).map(Some)
+    }
+
+    /// All stop.
+    fn stop(&mut self) {
+        self.away = None;
+        for all_users in self.all.iter().filter_map(|at| at.all_users.as_ref()) {
+            all_users.stop();
+        }
+    }
 }
 
 /// Runs it, for each number of users. What goes wrong is told in the result.
@@ -97,7 +158,7 @@ fn visit<'a>(
     (pairs, all): (&'a [(Keeper, u64)], &[Ready]),
     users: usize,
     result: &mut ScenarioResult,
-) -> Result<Vec<Visited<'a>>, LabError> {
+) -> Result<Places<'a>, LabError> {
     let mut places = Vec::new();
     for (home, (pair, _)) in pairs.iter().enumerate() {
         stage.progress.go_on()?;
@@ -122,23 +183,38 @@ fn visit<'a>(
             slow_down: 0.0,
             ..one.plan.clone()
         };
-        let all_users = Users::log_in(
-            &database,
-            (&plan, &setting(&plan, &marker, users, 1)),
-            None,
-            stage.progress,
-        )?;
-        all_users.ramp(plan.ramp);
-        all_users.rest();
+        let setting = setting(&plan, &marker, users, 1);
+        let all_users = match stage.clients {
+            Some(_) => None,
+            None => {
+                let of = (&plan, &setting);
+                let all_users = Users::log_in(&database, of, None, stage.progress)?;
+                all_users.ramp(plan.ramp);
+                all_users.rest();
+                Some(all_users)
+            }
+        };
         places.push(Visited {
             pair,
             home,
             database,
             marker,
+            plan,
+            setting,
+            logic: logic(oltp),
             all_users,
         });
     }
-    Ok(places)
+    let away = |agents: &'a RemoteUsers<'a>| {
+        let all = places.iter().map(|at| at.elsewhere(agents, &at.plan));
+        let all = all.collect::<Result<Vec<Elsewhere<'_>>, LabError>>()?;
+        Away::log_in(&all, agents.clients(), stage.progress)
+    };
+    Ok(Places {
+        away: stage.clients.map(away).transpose()?,
+        agents: stage.clients,
+        all: places,
+    })
 }
 
 /// What a journal has of a number of users: runs with a step each, for every block, and the last steps as they were
@@ -211,7 +287,7 @@ impl Turns<'_> {
     /// Blocks of turns after `had` of them, until it is known well enough; then the check.
     fn take(
         &mut self,
-        places: &mut [Visited<'_>],
+        places: &mut Places<'_>,
         had: u32,
         result: &mut ScenarioResult,
     ) -> Result<(), LabError> {
@@ -238,14 +314,12 @@ impl Turns<'_> {
                 break;
             }
         }
-        for at in places.iter() {
-            at.all_users.stop();
-            if failed.is_none() {
-                check(self.stage, at, self.all, result)?;
-            }
-        }
+        places.stop();
         if let Some(error) = failed {
             return Err(error);
+        }
+        for at in &places.all {
+            check(self.stage, at, self.all, result)?;
         }
         let steps: Vec<Option<StepResult>> = last(result).map(|step| step.cloned()).collect();
         if steps.iter().flatten().all(|step| !step.partial) {
@@ -257,7 +331,7 @@ impl Turns<'_> {
     /// One block; whether all of it was measured.
     fn block(
         &mut self,
-        (places, order): (&mut [Visited<'_>], &[usize]),
+        (places, order): (&mut Places<'_>, &[usize]),
         block: u32,
         result: &mut ScenarioResult,
     ) -> Result<bool, LabError> {
@@ -293,20 +367,16 @@ impl Turns<'_> {
 fn turn(
     stage: &Stage<'_>,
     turns: &TurnsSection,
-    (places, all): (&mut [Visited<'_>], &[Ready]),
+    (places, all): (&mut Places<'_>, &[Ready]),
     order: &[usize],
 ) -> Result<Vec<StepResult>, LabError> {
     let settle = Duration::try_from_secs_f64(turns.settle()).unwrap_or_default();
     let mut seen: Vec<Option<Window>> = all.iter().map(|_| None).collect();
     for &index in order.iter().chain(order.iter().rev()) {
         stage.progress.go_on()?;
-        let of = &all[index];
-        let Some(at) = places.iter_mut().find(|at| at.home == of.home) else {
+        let Some(window) = places.turn(&all[index], settle)? else {
             continue;
         };
-        let window = at
-            .all_users
-            .measure_turn(of.plan.slow_down, settle, of.plan.measure)?;
         match &mut seen[index] {
             Some(first) => first.follow(window)?,
             empty => *empty = Some(window),

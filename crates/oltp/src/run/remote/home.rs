@@ -6,28 +6,19 @@ use ashlar_lab::LabError;
 
 use super::eyes::Seen;
 use crate::remote::HomeWords;
-use crate::result::{ClientShare, StepResult};
+use crate::result::ClientShare;
 use crate::run::measured::Measured;
 use crate::run::plan::{Mode, RunPlan};
-use crate::run::users::Worked;
+use crate::run::users::{Window, Worked};
 
 /// A part that has measured less than this share of its time was ended.
 const WHOLE: f64 = 0.98;
 
-/// A step of a database, one of several.
+/// What came of a database's users that were elsewhere.
 pub(crate) struct Driven {
-    pub(crate) step: StepResult,
-    /// What the users saw, whole.
-    pub(crate) measured: Measured,
-    /// In so many seconds, where they were.
+    pub(crate) window: Window,
+    /// What they saw is of so many seconds, where they were.
     pub(crate) seconds: f64,
-}
-
-impl Driven {
-    /// Transactions a second.
-    pub(crate) fn tps(&self) -> f64 {
-        self.measured.transactions() as f64 / self.seconds.max(1e-9)
-    }
 }
 
 /// What an agent has sent of a share, and how long after the common moment it began.
@@ -114,26 +105,24 @@ impl<'a> Home<'a> {
         Ok((is_short && !self.is_fixed()).then_some(elapsed))
     }
 
-    /// The step, with what this process saw of it.
-    pub(super) fn step(self, seen: Seen) -> Driven {
+    /// All of it, with what this process saw.
+    pub(super) fn driven(self, seen: Seen, interrupted: bool) -> Driven {
         let mut span = seen.span;
         span.loaded_from_elsewhere(self.cpu_s);
         if self.is_fixed() {
             span.elapsed_s = self.longest.as_secs_f64();
         }
-        let mut step = span.step(&self.all);
-        step.missed = self.missed;
-        step.device_series = seen.device_series;
-        step.problems.extend(self.problems);
-        step.problems
-            .extend(seen.unanswered.map(|error| error.to_string()));
-        let is_missing = self.parts.iter().any(|part| part.lost);
-        step.partial = is_missing || step.lost_users > 0 || step.nopm_source == "client";
-        step.clients = self.parts;
-        Driven {
-            step,
+        let seconds = self.measured.as_secs_f64();
+        let window = Window {
             measured: self.all,
-            seconds: self.measured.as_secs_f64(),
-        }
+            span,
+            device_series: seen.device_series,
+            missed: self.missed,
+            interrupted,
+            unanswered: seen.unanswered,
+            clients: self.parts,
+            problems: self.problems,
+        };
+        Driven { window, seconds }
     }
 }
