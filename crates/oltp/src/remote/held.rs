@@ -15,10 +15,16 @@ use crate::run::{RunPlan, Users, Worked};
 /// Whether what is waited for is to end is looked at so often.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// A share whose users are logged in.
+pub(super) struct Ready<'a> {
+    pub(super) plan: RunPlan,
+    pub(super) all_users: Users<'a>,
+}
+
 /// A database, and the share of its users.
-pub(super) struct Place {
-    pub(super) database: Arc<dyn Database>,
-    pub(super) share: ShareWords,
+struct Place {
+    database: Arc<dyn Database>,
+    share: ShareWords,
 }
 
 /// What the users are told.
@@ -123,10 +129,18 @@ fn ended() -> LabError {
     LabError::environment("the users that take turns have ended")
 }
 
-/// Users of a database, and how they work.
-struct Guests<'a> {
-    plan: RunPlan,
-    all_users: Users<'a>,
+impl<'a> Ready<'a> {
+    pub(super) fn log_in(
+        database: &Arc<dyn Database>,
+        share: &ShareWords,
+        progress: &'a Progress,
+    ) -> Result<Self, LabError> {
+        let (plan, setting) = (share.plan()?, share.setting());
+        let of = (&plan, &setting);
+        let all_users = Users::log_in_part(database, of, share.part, progress)
+            .map_err(|error| LabError::caused(share.server.address, error))?;
+        Ok(Self { plan, all_users })
+    }
 }
 
 fn live(
@@ -135,8 +149,9 @@ fn live(
     orders: &Receiver<Order>,
     progress: &Progress,
 ) {
-    let guests = places.iter().map(|place| enter(place, progress));
-    let mut guests = match guests.collect::<Result<Vec<Guests<'_>>, LabError>>() {
+    let log_in = |of: &Place| Ready::log_in(&of.database, &of.share, progress);
+    let guests = places.iter().map(log_in);
+    let mut guests = match guests.collect::<Result<Vec<Ready<'_>>, LabError>>() {
         Ok(guests) => guests,
         Err(error) => return drop(tell.send(Err(error))),
     };
@@ -150,15 +165,7 @@ fn live(
     }
 }
 
-fn enter<'a>(place: &Place, progress: &'a Progress) -> Result<Guests<'a>, LabError> {
-    let (plan, setting) = (place.share.plan()?, place.share.setting());
-    let of = (&plan, &setting);
-    let all_users = Users::log_in_part(&place.database, of, place.share.part, progress)
-        .map_err(|error| LabError::caused(place.share.server.address, error))?;
-    Ok(Guests { plan, all_users })
-}
-
-fn carry_out(task: &Task, guests: &mut [Guests<'_>]) -> Result<Option<Worked>, LabError> {
+fn carry_out(task: &Task, guests: &mut [Ready<'_>]) -> Result<Option<Worked>, LabError> {
     match task {
         Task::Ramp => {
             for of in guests {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ashlar_lab::agent::{OtherLoad, Start};
 use ashlar_lab::{LabError, Progress};
 
-use super::held::Held;
+use super::held::{Held, Ready};
 use super::words::{
     HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, TurnWords, read, text,
 };
 use crate::database::Database;
-use crate::run::{NewOrders, RunPlan, Users};
+use crate::run::NewOrders;
 use crate::scan::Readers;
 use crate::usage::process_cpu_s;
 
@@ -22,12 +22,6 @@ pub struct UserLoad<'a> {
     held: Mutex<Option<Held>>,
 }
 
-impl std::fmt::Debug for UserLoad<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UserLoad").finish_non_exhaustive()
-    }
-}
-
 impl<'a> UserLoad<'a> {
     /// With the password that is made of what was drawn.
     pub fn new(password: &'a (dyn Fn(&str) -> String + Sync)) -> Self {
@@ -36,12 +30,6 @@ impl<'a> UserLoad<'a> {
             held: Mutex::new(None),
         }
     }
-}
-
-/// A share whose users are logged in.
-struct Ready<'a> {
-    plan: RunPlan,
-    all_users: Users<'a>,
 }
 
 impl OtherLoad for UserLoad<'_> {
@@ -68,7 +56,11 @@ impl OtherLoad for UserLoad<'_> {
 impl UserLoad<'_> {
     fn users(&self, shares: Vec<ShareWords>, start: &mut Start<'_>) -> Result<String, LabError> {
         let progress = start.progress();
-        let ready = at_once(shares, |share| self.log_in(&share, &progress))?;
+        let log_in = |share: ShareWords| {
+            let database = self.open(&share.server, &progress)?;
+            Ready::log_in(&database, &share, &progress)
+        };
+        let ready = at_once(shares, log_in)?;
         begin(start)?;
         let counting = start.counting();
         let homes = at_once(ready, |ready| ready.work(&counting))?;
@@ -121,19 +113,6 @@ impl UserLoad<'_> {
         progress: &Progress,
     ) -> Result<Arc<dyn Database>, LabError> {
         server.open(&(self.password)(&server.drawn), progress)
-    }
-
-    fn log_in<'p>(
-        &self,
-        share: &ShareWords,
-        progress: &'p Progress,
-    ) -> Result<Ready<'p>, LabError> {
-        let (plan, setting) = (share.plan()?, share.setting());
-        let database = self.open(&share.server, progress)?;
-        let of = (&plan, &setting);
-        let all_users = Users::log_in_part(&database, of, share.part, progress)
-            .map_err(|error| LabError::caused(share.server.address, error))?;
-        Ok(Ready { plan, all_users })
     }
 }
 

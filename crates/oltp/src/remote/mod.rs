@@ -1,4 +1,5 @@
-//! Users on other machines: `lab run SCENARIO --client ADDR …` of a scenario of databases, or of a fleet.
+//! Users on other machines: `lab run SCENARIO --client ADDR …` of a scenario of databases, or of a
+//! fleet. Readers of a scan are dealt out the same way.
 //!
 //! ```text
 //! coordinator: servers, the database's own counts     agents: users, each number at one of them
