@@ -1,8 +1,10 @@
 //! What a server can be asked: its counts and paths, through a socket in the attachment's folder.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +44,8 @@ pub(crate) fn answer(
     };
     // An earlier server's.
     let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).map_err(|error| failed("socket", error))?;
+    let listener = File::open(dir).and_then(|dir| UnixListener::bind(through(&dir)));
+    let listener = listener.map_err(|error| failed("socket", error))?;
     let wait = move || {
         for stream in listener.incoming().flatten() {
             let answer = Answer {
@@ -61,6 +64,12 @@ pub(crate) fn answer(
         .map_err(|error| failed("a thread for", error))
 }
 
+/// The socket by a short path. An attachment's folder has the whole path of its mount point for a name, and a socket's
+/// path has at most 107 bytes.
+fn through(dir: &File) -> PathBuf {
+    format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd()).into()
+}
+
 fn tell(mut stream: UnixStream, answer: &Answer) {
     // The client that asked may be gone.
     let _ = stream.set_write_timeout(Some(STATUS_TIMEOUT));
@@ -71,9 +80,25 @@ fn tell(mut stream: UnixStream, answer: &Answer) {
 
 /// What has arrived at the server in `dir`; nothing if it does not answer.
 pub(crate) fn ask(dir: &Path) -> Option<Answer> {
-    let stream = UnixStream::connect(dir.join(SOCKET)).ok()?;
+    let dir = File::open(dir).ok()?;
+    let stream = UnixStream::connect(through(&dir)).ok()?;
     stream.set_read_timeout(Some(STATUS_TIMEOUT)).ok()?;
     let mut text = Vec::new();
     stream.take(LONGEST).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_whose_folder_has_a_long_path_can_be_asked() {
+        let room = tempfile::tempdir().expect("a folder");
+        let dir = room.path().join("x".repeat(200));
+        std::fs::create_dir(&dir).expect("made");
+        assert!(ask(&dir).is_none(), "no server");
+        answer(&dir, Counters::default(), None).expect("it listens");
+        assert!(dir.join(SOCKET).exists() && ask(&dir).is_some());
+    }
 }

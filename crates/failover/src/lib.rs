@@ -28,12 +28,14 @@ mod copied;
 mod drives;
 mod fci;
 mod ha;
+mod length;
 mod places;
 mod versus;
 
 pub use drives::{SwitchedDrives, check_standby, group_for};
 pub use fci::{FciNode, FciPlan, FciStatus, FciSystem};
 pub use ha::{HaFault, HaPlan, HaResult, ha};
+pub use length::check_lengths;
 pub use places::{GroupPlace, GroupPlaces};
 pub use versus::versus;
 

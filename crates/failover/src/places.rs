@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ashlar_lab::{LabError, Progress};
-use ashlar_oltp::group::{Group, GroupPlan, NodeName, PLACES};
+use ashlar_oltp::group::{Group, GroupPlan, NodeName, PLACES, check_lengths};
 
 use crate::attached::Attachments;
 
@@ -118,6 +118,12 @@ impl GroupPlaces {
         mut plan: GroupPlan,
         progress: &Progress,
     ) -> Result<Group, LabError> {
+        // Before a volume is attached.
+        let directory = |place: &Option<GroupPlace>| match place {
+            Some(GroupPlace::Directory(path)) => Some(path.clone()),
+            _ => None,
+        };
+        check_lengths(&self.dir, [&directory(&asked[0]), &directory(&asked[1])])?;
         [plan.place_a, plan.place_b] = self.make(asked)?;
         let group = Group::start(&self.dir, &plan, progress);
         if let (Err(_), Err(_)) = (&group, Group::at(&self.dir)) {

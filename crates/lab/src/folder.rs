@@ -8,11 +8,48 @@ use crate::LabError;
 
 /// What the names of such folders begin with.
 const PREFIX: &str = "ashlar-";
+/// The longest path of a unix socket, in bytes.
+pub const LONGEST_SOCKET: usize = 107;
+
+/// Refuses a directory below which sockets would have too long paths, before anything is made there: its own path may
+/// have `most` bytes.
+///
+/// # Errors
+/// A usage error that names the directory, how long its path is, and how long it may be.
+pub fn check_length(dir: &Path, most: usize) -> Result<(), LabError> {
+    let whole = whole(dir);
+    let has = whole.as_os_str().len();
+    if has <= most {
+        return Ok(());
+    }
+    Err(LabError::usage(format!(
+        "{}: its path has {has} bytes, and may have {most} at most: there are unix sockets below it, whose paths have at \
+         most {LONGEST_SOCKET}",
+        whole.display()
+    )))
+}
+
+/// As the kernel names it, or will when it is made.
+fn whole(dir: &Path) -> PathBuf {
+    if let Ok(known) = dir.canonicalize() {
+        return known;
+    }
+    match (dir.parent(), dir.file_name()) {
+        (Some(parent), Some(name)) if parent.as_os_str().is_empty() => {
+            whole(Path::new(".")).join(name)
+        }
+        (Some(parent), Some(name)) => whole(parent).join(name),
+        _ => dir.to_owned(),
+    }
+}
 
 #[derive(Debug)]
 pub struct OwnFolder(PathBuf);
 
 impl OwnFolder {
+    /// How long the name of one is at most, in bytes: no process has a larger number than 4,194,304.
+    pub const LONGEST_NAME: usize = PREFIX.len() + "4194304-999".len();
+
     /// Makes one below `base`, which is made if it is not there.
     ///
     /// # Errors
@@ -67,4 +104,30 @@ pub fn remove_left(folders: &[PathBuf]) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_too_long_is_refused_before_it_is_there() {
+        let base = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let has = base.path().as_os_str().len();
+        let name = base.path().file_name().expect("a name");
+        assert!(name.len() <= OwnFolder::LONGEST_NAME);
+        let (dir, link) = (base.path().join("far/away"), base.path().join("link"));
+        assert_eq!(check_length(&dir, has + 9), Ok(()));
+        let refused = check_length(&dir, has + 8).expect_err("a byte more");
+        assert_eq!(refused.exit_code(), 2);
+        let said = refused.to_string();
+        assert!(
+            said.contains("far/away") && said.contains(&format!("may have {}", has + 8)),
+            "{said}"
+        );
+        // What counts is where it leads.
+        std::fs::create_dir_all(&dir).expect("made");
+        std::os::unix::fs::symlink(&dir, &link).expect("a link");
+        assert!(check_length(&link.join("b"), has + 10).is_err());
+    }
 }

@@ -1,6 +1,6 @@
 //! `ashlar lab failover --topology … --fault …`.
 
-use ashlar_failover::{FciPlan, FciSystem, check_standby, group_for};
+use ashlar_failover::{FciPlan, FciSystem, check_lengths, check_standby, group_for};
 use ashlar_lab::{LabError, Progress, ResultFile, check_out_dir};
 use ashlar_oltp::faults::{
     FaultsPlan, FaultsResult, Make, StandaloneSystem, System, Topology, faults,
@@ -34,10 +34,12 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
         logic: logic(arguments.sql),
         seed: arguments.seed,
     };
-    check_standby(&plan.faults, arguments.standby.as_deref())?;
+    let standby = arguments.standby.as_deref();
+    check_standby(&plan.faults, standby)?;
     let tunings = arguments.tuning.iter().copied().map(tuning);
     let topologies = Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>());
     plan.check(&topologies)?;
+    check_lengths(&topologies, &arguments.dir, standby)?;
     check_out_dir(&arguments.out)?;
     let progress = interruptible()?;
     let systems = topologies

@@ -106,6 +106,33 @@ fn what_makes_no_sense_is_refused_by_name() {
     }
 }
 
+/// Sockets have short paths: what is below a long one would not come up, after minutes perhaps.
+#[test]
+fn a_path_that_is_too_long_for_sockets_is_refused_before_anything_is_made() {
+    let room = open_folder();
+    let dir = room.path();
+    let long = "x".repeat(90);
+    let fault = "--rounds 1 --fault kill-database --out o";
+    for text in [
+        format!("failover --topology standalone,group {fault} --dir {long}"),
+        format!("failover --topology fci {fault} --dir {long}"),
+        format!("failover --topology group {fault} --standby {long}"),
+        format!("cluster start --dir {long}"),
+        format!("cluster start --dir g --place-a volume:no/such --place-b {long}"),
+        format!("cluster up --dir {long}"),
+        format!("cluster fci --dir {long}"),
+        format!("ha --dir {long} --out o"),
+    ] {
+        let (code, said) = words(dir, &text);
+        assert!(
+            code == 2 && said.contains(&long) && said.contains("unix sockets"),
+            "{text}: {code} {said}"
+        );
+        let left: Vec<_> = std::fs::read_dir(dir).expect("list").collect();
+        assert!(left.is_empty(), "{text}: {left:?}");
+    }
+}
+
 /// A server that is started again at once: the gap is seen, and nothing is lost.
 #[test]
 fn a_fault_is_seen_by_clients_and_nothing_is_lost() {

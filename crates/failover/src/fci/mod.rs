@@ -21,7 +21,7 @@ use ashlar_oltp::faults::{Fault, System, Topology};
 use ashlar_oltp::processes::Sign;
 use ashlar_oltp::server::OWNER;
 use ashlar_oltp::{Logic, Postgres};
-use ashlar_testbed::nodes::{DRIVES, DriveTrouble, MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
+use ashlar_testbed::nodes::{self, DRIVES, DriveTrouble, MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 use rustix::process::{Pid, Signal, kill_process};
 
 use self::listener::Listener;
@@ -33,6 +33,8 @@ use crate::copied::Copied;
 
 /// Each of a node's two drives, which are sparse files, holds a copy of the volume, which is half as large, and the logs.
 const DRIVE_BYTES: u64 = 8 << 30;
+/// The longest path of an instance's directory: its nodes are below it.
+pub(crate) const LONGEST_DIR: usize = nodes::LONGEST_DIR - "/n".len();
 /// All is as it should be within so long, on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(20);

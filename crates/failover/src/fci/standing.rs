@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use ashlar_lab::{LabError, Progress};
+use ashlar_lab::{LabError, Progress, check_length};
 use ashlar_node::model::{MoveService, ServiceState};
 use ashlar_oltp::faults::System;
 use ashlar_oltp::server::DATABASE;
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::listener::Listener;
 use super::service::SERVICE;
-use super::{FciPlan, FciSystem, LOOK_EVERY, READY_WITHIN, check, volume, wrong};
+use super::{FciPlan, FciSystem, LONGEST_DIR, LOOK_EVERY, READY_WITHIN, check, volume, wrong};
 
 /// Our mark: a directory with this is an instance's.
 const MARK: &str = "fci.json";
@@ -82,6 +82,7 @@ impl FciSystem {
     /// # Errors
     /// As [`FciSystem::make`]'s; a directory that holds other things. What was made is taken away.
     pub fn up(dir: &Path, plan: &FciPlan<'_>, progress: &Progress) -> Result<Self, LabError> {
+        check_length(dir, LONGEST_DIR)?;
         check()?;
         let dir = claim(dir)?;
         let mark = dir.join(MARK);

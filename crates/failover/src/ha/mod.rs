@@ -14,11 +14,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use ashlar_lab::{
-    Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile, Stacks,
+    Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile, Stacks, check_length,
 };
 use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 use ashlar_testbed::nodes::{
-    DRIVES, ETCD_MEMBERS, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat,
+    DRIVES, ETCD_MEMBERS, LONGEST_DIR, MOST_ETCD, MOST_NODES, Nodes, NodesPlan, POOL, Port, Seat,
 };
 use ashlar_testbed::stacks::{LocalStacks, Open};
 
@@ -121,7 +121,8 @@ impl HaPlan {
         if self.soak && self.faults == 0 {
             return Err(LabError::usage("--faults 0: at least one"));
         }
-        Ok(())
+        let dir = self.dir.as_deref();
+        dir.map_or(Ok(()), |dir| check_length(dir, LONGEST_DIR))
     }
 
     /// How many volumes are loaded, each by a host of its own.

@@ -16,7 +16,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ashlar_lab::{LabError, Progress};
+use ashlar_lab::{LONGEST_SOCKET, LabError, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::processes;
@@ -24,6 +24,7 @@ use crate::server::{OWNER, Programs};
 pub(crate) use adopt::Adopted;
 pub use network::Network;
 pub use node::{Member, NodeName};
+pub use start::check_lengths;
 
 /// The directory of a group in a run's own folder.
 pub const OWN: &str = "g";
@@ -31,8 +32,12 @@ pub const OWN: &str = "g";
 pub const PLACES: &str = "places";
 /// Our mark: a directory with this is a group's.
 const MARK: &str = "group.json";
-/// The longest path of the listener's folder: HAProxy binds a longer name first, and renames it.
-const LONGEST_DIR: usize = 70;
+/// The longest path of a group's directory: HAProxy binds a longer name than the listener's first, and renames it.
+pub const LONGEST_DIR: usize = 70;
+/// What is below a place: its database's socket.
+const SOCKET: &str = "/node-a/run/.s.PGSQL.5432";
+/// The longest path of a place of a group.
+pub const LONGEST_PLACE: usize = LONGEST_SOCKET - SOCKET.len();
 /// How long a group may take to be ready: a primary that stood still is rewound first, which takes a minute on a busy
 /// machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);

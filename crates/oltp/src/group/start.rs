@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::{LabError, Progress};
+use ashlar_lab::{LabError, Progress, check_length};
 
 use super::network::{Network, Program};
 use super::node::{Member, NodeName};
-use super::{Group, GroupPlan, LONGEST_DIR, PLACES, needed};
+use super::{Group, GroupPlan, LONGEST_DIR, LONGEST_PLACE, PLACES, needed};
 use crate::namespaces::Namespaces;
 use crate::processes::{self, Sign};
 use crate::server::{DATABASE, Programs};
@@ -19,6 +19,7 @@ impl Group {
         plan: &GroupPlan,
         adopted: Vec<PathBuf>,
     ) -> Result<Self, LabError> {
+        check_lengths(dir, [&plan.place_a, &plan.place_b])?;
         needed()?;
         let dir = claim(dir)?;
         let mut plan = plan.clone();
@@ -233,6 +234,14 @@ impl Group {
     }
 }
 
+/// # Errors
+/// A usage error: there is no room for the paths of sockets in that of a group's directory, or of a place of it.
+pub fn check_lengths(dir: &Path, places: [&Option<PathBuf>; 2]) -> Result<(), LabError> {
+    check_length(dir, LONGEST_DIR)?;
+    let mut places = places.into_iter().flatten();
+    places.try_for_each(|place| check_length(place, LONGEST_PLACE))
+}
+
 /// An empty directory becomes a group's; what a group has left there whose programs are all gone is cleared away first.
 fn claim(dir: &Path) -> Result<PathBuf, LabError> {
     let caused = |error| LabError::caused(dir.display(), error);
@@ -257,12 +266,6 @@ fn claim(dir: &Path) -> Result<PathBuf, LabError> {
             "{} holds other things ({}): a group takes an empty directory",
             dir.display(),
             other.display()
-        )));
-    }
-    if dir.as_os_str().len() > LONGEST_DIR {
-        return Err(LabError::usage(format!(
-            "{}: a group's directory has at most {LONGEST_DIR} bytes, since the path of a unix socket is short",
-            dir.display()
         )));
     }
     Ok(dir)

@@ -5,14 +5,11 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::LabError;
+use ashlar_lab::{LONGEST_SOCKET, LabError};
 
 use super::doors::Door;
 use super::programs::give;
 use super::{Cgroup, DATABASE, ServerStatus, Settings, copy};
-
-/// The longest path of a unix socket, in bytes.
-const LONGEST_SOCKET: usize = 107;
 
 /// Where a private server is, and whose.
 #[derive(Debug)]

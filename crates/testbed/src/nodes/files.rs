@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::LabError;
+use ashlar_lab::{LabError, check_length};
 use ashlar_oltp::namespaces::Namespaces;
 use ashlar_oltp::processes;
 use uuid::Uuid;
@@ -17,6 +17,7 @@ const ETCD: &str = "/usr/bin/etcd";
 
 impl Nodes {
     pub(super) fn make(dir: &Path, plan: &NodesPlan) -> Result<Self, LabError> {
+        check_length(dir, LONGEST_DIR)?;
         if !Path::new(ETCD).exists() {
             return Err(LabError::environment(format!(
                 "{ETCD} is not there: install etcd-server (`scripts/setup.sh test` does)"
@@ -158,12 +159,6 @@ fn claim(dir: &Path) -> Result<PathBuf, LabError> {
             "{} holds other things ({}): a cluster takes an empty directory",
             dir.display(),
             other.display()
-        )));
-    }
-    if dir.as_os_str().len() > LONGEST_DIR {
-        return Err(LabError::usage(format!(
-            "{}: a cluster's directory has at most {LONGEST_DIR} bytes, since the path of a unix socket is short",
-            dir.display()
         )));
     }
     Ok(dir)

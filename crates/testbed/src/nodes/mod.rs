@@ -36,7 +36,7 @@ pub const MOST_NODES: usize = 7;
 /// Our mark: a directory with this is a cluster's.
 const MARK: &str = "nodes.json";
 /// The longest path of the directory: a daemon's socket is below it, and its path is short.
-const LONGEST_DIR: usize = 70;
+pub const LONGEST_DIR: usize = 70;
 /// How long a node may take until it is ready, on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
