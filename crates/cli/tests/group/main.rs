@@ -273,6 +273,42 @@ fn a_group_whose_drive_hangs_is_told_as_it_is() {
     assert!(left.next().is_none() && working_in(dir).is_empty());
 }
 
+/// A group whose primary's drive dies gets it back, and copies the other database to it: the next round has a whole group.
+/// Its checkpoints take longer than anything is waited for, unless they are asked for at once.
+#[test]
+fn a_group_whose_drive_died_is_whole_again() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !has_group() || !is_there("root, which attaching needs", is_root) {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    // As long as it may be: all sockets below it come up.
+    let place = dir.join("y".repeat(49 - 1 - dir.as_os_str().len()));
+    std::fs::create_dir(&place).expect("made");
+    let words = format!(
+        "failover --topology group --tuning fast --fault drive-dies --rounds 2 --before 1s --after 1s --hold 20s \
+         --users 4 --set checkpoint_timeout=30min --dir {} --out o",
+        place.display()
+    );
+    let (code, said) = lab(dir, words.split_whitespace());
+    assert_eq!(code, 0, "{said}");
+    let result = result(dir, "o");
+    let rounds = result["cells"][0]["rounds"].as_array().expect("rounds");
+    assert_eq!(rounds.len(), 2, "{result}");
+    for round in rounds {
+        assert!(
+            round["moved"] == true && round["whole_after_s"].as_f64() > Some(0.0),
+            "{round}"
+        );
+    }
+    // The second was done to the same group, whose primary was the node that had taken over.
+    assert_eq!(rounds[0]["to"], rounds[1]["from"]);
+    assert_eq!(said.matches("group-fast is made").count(), 1, "{said}");
+    let mut left = std::fs::read_dir(&place).expect("list");
+    assert!(left.next().is_none() && working_in(dir).is_empty());
+}
+
 /// Its clients are served by another node, and there is all that they and we were told.
 fn moved_and_lost_nothing(round: &Value) {
     let number = |key: &str| round[key].as_f64().expect("a number");

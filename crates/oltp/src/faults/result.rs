@@ -122,6 +122,10 @@ pub struct Round {
     /// Bytes that a copy of the volume lacked after the fault, and was given again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resynced_bytes: Option<u64>,
+    /// Seconds from when what was broken was mended until all was as before; looked for when the clients had ended. Absent
+    /// in old results, and if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_after_s: Option<f64>,
     /// Why the system was not as before at the end, long after what was broken was mended; it was made anew for the
     /// next round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,8 +177,10 @@ impl Round {
     pub fn text(&self) -> String {
         let to = self.to.as_deref().unwrap_or("none");
         let lost = self.complaint().unwrap_or_else(|| "nothing lost".into());
+        let whole = self.whole_after_s;
+        let whole = whole.map_or(String::new(), |time| format!("whole after {time:.1} s, "));
         format!(
-            "{} -> {to}, gap {:.2} s, silence {:.2} s, longest wait {:.2} s, {} failures, {} acknowledged; {lost}",
+            "{} -> {to}, gap {:.2} s, silence {:.2} s, longest wait {:.2} s, {whole}{} failures, {} acknowledged; {lost}",
             self.from,
             self.gap_s,
             self.silence_s,

@@ -40,6 +40,7 @@ struct Done {
     served_again: bool,
     /// They were not until it was mended.
     outlasted: bool,
+    mended_at: Instant,
     /// What copies had been given again before.
     resynced_before: Option<u64>,
 }
@@ -84,6 +85,7 @@ pub(super) fn round(
             Some(error.to_string())
         }
     };
+    let whole_after = not_ready.is_none().then(|| done.mended_at.elapsed());
     let resynced = system.resynced_bytes().zip(done.resynced_before);
     let resynced = resynced.map(|(now, before)| now.saturating_sub(before));
     let database = open(&url, plan.logic, progress)?;
@@ -124,6 +126,7 @@ pub(super) fn round(
         probes,
         probes_missing,
         resynced_bytes: resynced,
+        whole_after_s: whole_after.map(seconds),
         not_ready,
         consistency: check(watcher.as_mut(), &plan.shape, progress)?,
     })
@@ -187,6 +190,7 @@ fn under_load(
         served_again(system, &wanted, (clients, progress))
     });
     // Whatever came of it, and before the clients end: a node that comes back must do no harm.
+    let mended_at = Instant::now();
     let mended = system.mend(fault, &from);
     let in_time = served?;
     mended?;
@@ -206,6 +210,7 @@ fn under_load(
         from,
         served_again,
         outlasted,
+        mended_at,
         resynced_before,
     })
 }

@@ -63,6 +63,9 @@ impl Group {
                 "data_dir": path("data"),
                 "bin_dir": programs.dir(),
                 "pgpass": path("pgpass"),
+                // By default the primary spreads the checkpoint before a copy over nine tenths of its
+                // checkpoint_timeout: a node whose drive was replaced waits for minutes before it copies anything.
+                "basebackup": {"checkpoint": "fast"},
                 "authentication": {
                     "superuser": {"username": OWNER},
                     "replication": {"username": "replicator"},
