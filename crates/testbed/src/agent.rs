@@ -1,7 +1,7 @@
-//! An agent: makes load for a run of another machine.
+//! An agent: makes load for a run of another machine, and runs the programs of a group for it.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use ashlar_lab::agent::{Makes, serve};
 use ashlar_lab::{LabError, Progress};
 use ashlar_node::Token;
 use ashlar_oltp::UserLoad;
+use ashlar_oltp::group::GroupSeats;
 
 use super::link::{TcpLink, database_password};
 use super::stacks::{LocalStacks, Open};
@@ -21,15 +22,17 @@ pub struct Agent {
     listener: TcpListener,
     address: SocketAddr,
     token: Token,
+    /// Where what it runs for a coordinator has its folder.
+    dir: PathBuf,
     is_busy: AtomicBool,
 }
 
 impl Agent {
-    /// Listens there; the token is made if its file is not there.
+    /// Listens there; the token is made if its file is not there. Programs of a coordinator's have a folder below `dir`.
     ///
     /// # Errors
     /// The token cannot be made or read; the address cannot be listened at.
-    pub fn listen(listen: SocketAddr, token_file: &Path) -> Result<Self, LabError> {
+    pub fn listen(listen: SocketAddr, token_file: &Path, dir: &Path) -> Result<Self, LabError> {
         // Where it is made, a folder is needed by name.
         let path = std::path::absolute(token_file)
             .map_err(|error| LabError::environment(error.to_string()))?;
@@ -43,6 +46,7 @@ impl Agent {
             listener,
             address,
             token,
+            dir: dir.to_owned(),
             is_busy: AtomicBool::new(false),
         })
     }
@@ -78,15 +82,21 @@ impl Agent {
         stream
             .set_nonblocking(false)
             .map_err(|error| LabError::caused("connection", error))?;
+        let own = stream.local_addr();
+        let own = own.map_err(|error| LabError::caused("connection", error))?;
         let mut link = TcpLink::new(stream)?;
         let busy = link.let_in(&self.token, || self.claim())?;
         run.progress.say(&format!("{from}: a run begins"));
         let password = |drawn: &str| database_password(&self.token, drawn);
+        let seats = GroupSeats::new(&self.dir, own.ip().to_canonical(), &password);
         let makes = Makes {
             stacks: &LocalStacks::new(run.open),
             other: &UserLoad::new(&password),
+            seats: &seats,
         };
         let ended = serve(&mut link, makes, run.progress);
+        // What it ran has ended before another comes.
+        drop(seats);
         drop(busy);
         run.progress
             .say(&format!("{from}: {ended:?}").to_lowercase());

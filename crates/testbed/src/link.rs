@@ -5,11 +5,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::agent::{ClientLink, Clients, Link};
-use ashlar_lab::{Agents, LabError};
+use ashlar_lab::{Agents, LabError, Progress};
 use ashlar_node::Token;
+use ashlar_oltp::group::{HostedPlan, HostedStatus, hold_hosted};
 use ashlar_oltp::{RemoteUsers, Secret};
 use rustix::net::sockopt;
 use uuid::Uuid;
@@ -168,21 +170,26 @@ impl Link for TcpLink {
 
 /// Connects to the agents of a run; none if it has none.
 pub fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
-    if agents.addresses.is_empty() {
-        return Ok(None);
+    match agents.addresses.is_empty() {
+        true => Ok(None),
+        false => greet_as("client", agents).map(Some),
     }
+}
+
+/// Connects to agents that an option of this name has given.
+fn greet_as(option: &str, agents: &Agents) -> Result<Clients, LabError> {
     let token = Token::read(&agents.token_file)
         .map_err(|error| LabError::environment(format!("--token-file: {error}")))?;
     let mut links: Vec<ClientLink> = Vec::new();
     for address in &agents.addresses {
         if links.iter().any(|link| link.name == *address) {
             return Err(LabError::usage(format!(
-                "--client {address}: is given twice"
+                "--{option} {address}: is given twice"
             )));
         }
         let named = |error: LabError| match error.exit_code() {
-            2 => LabError::usage(format!("--client {error}")),
-            _ => LabError::caused(format!("client {address}"), error),
+            2 => LabError::usage(format!("--{option} {error}")),
+            _ => LabError::caused(format!("{option} {address}"), error),
         };
         let mut link = connect(address).map_err(named)?;
         link.ask_in(&token).map_err(named)?;
@@ -193,7 +200,22 @@ pub fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
             link: Box::new(link),
         });
     }
-    Clients::greet(links).map(Some)
+    Clients::greet(links)
+}
+
+/// Has a group on the hosts of three agents, until this is to end.
+///
+/// # Errors
+/// An agent cannot be reached, or as [`hold_hosted`].
+pub fn hold_group(
+    agents: &Agents,
+    (dir, plan): (&Path, &HostedPlan),
+    progress: &Progress,
+    tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
+) -> Result<(), LabError> {
+    let clients = greet_as("host", agents)?;
+    let secret = draw_secret(agents)?;
+    hold_hosted(&clients, (dir, plan, &secret), progress, tell)
 }
 
 /// Does something with the agents of a run as users of its databases; with none, if it has none.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ashlar_failover::GroupPlace;
+use ashlar_oltp::group::Tuning;
 use clap::{Args, ValueEnum};
 
 /// What to do with a group, an instance, or nodes of Ashlar.
@@ -14,7 +15,8 @@ pub(crate) enum GroupAction {
     Down,
     /// Say what is in the directory, nodes of Ashlar or a group of PostgreSQL
     Status,
-    /// A group of PostgreSQL: make it in an empty directory, start it, wait until it is ready, print the listener's URL
+    /// A group of PostgreSQL: make it in an empty directory, start it, wait until it is ready, print the listener's URL.
+    /// With --host it is on these hosts, and ends with this command, whatever ends that; --dir has what it is at
     Start,
     /// A failover cluster instance: a PostgreSQL as a service on a replicated volume of two nodes of Ashlar, in an empty
     /// directory; print the listener's URL. `status`, `move` and `stop` are of it, too. Needs root
@@ -34,6 +36,15 @@ pub(crate) enum TuningWord {
     Fast,
 }
 
+impl From<TuningWord> for Tuning {
+    fn from(word: TuningWord) -> Self {
+        match word {
+            TuningWord::Default => Self::Default,
+            TuningWord::Fast => Self::Fast,
+        }
+    }
+}
+
 /// Which cluster, and what it lies on.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -44,6 +55,7 @@ pub(crate) enum TuningWord {
   ashlar lab oltp --db 'postgres:///tpcc?host=/tmp/group/run&user=owner' --users 4 --out /tmp/run
   ashlar lab cluster start --dir /tmp/group --place-a /mnt/nvme --place-b volume:tank/b --tuning fast
   ashlar lab cluster stop --dir /tmp/group
+  ashlar lab cluster start --dir /tmp/group --host 10.0.0.1:7420,10.0.0.2:7420,10.0.0.3:7420 --token-file lab.token
   ashlar lab cluster fci --dir /tmp/fci
   ashlar lab cluster stop --dir /tmp/fci")]
 pub(crate) struct GroupArguments {
@@ -90,7 +102,59 @@ pub(crate) struct GroupArguments {
     #[arg(long)]
     pub(crate) loopback: bool,
 
+    /// With start: address of an agent (`ashlar lab agent`) on a host that has a part of the group, instead of a network
+    /// namespace; three times: two databases with a member of etcd each, then etcd's third and the listener. Each host
+    /// needs etcd, Patroni, PostgreSQL and HAProxy; the hosts reach each other by these addresses
+    #[arg(
+        long = "host",
+        value_name = "ADDR",
+        value_delimiter = ',',
+        requires = "token_file"
+    )]
+    pub(crate) hosts: Vec<String>,
+
+    /// File with the agents' token
+    #[arg(long, value_name = "FILE", requires = "hosts")]
+    pub(crate) token_file: Option<PathBuf>,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl GroupArguments {
+    /// Why not, if an action is given what another takes.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let [starts, ups, is_fci] =
+            [GroupAction::Start, GroupAction::Up, GroupAction::Fci].map(|one| one == self.action);
+        let is_hosted = !self.hosts.is_empty();
+        let of_group = self.place_a.is_some() || self.place_b.is_some();
+        let of_nodes = (self.nodes, self.etcd) != (None, None);
+        for (is_wrong, why) in [
+            (!starts && of_group, "--place-a and --place-b are for start"),
+            (!starts && is_hosted, "--host is for start"),
+            (
+                is_hosted && (of_group || self.loopback),
+                "--host: each agent has its own place and address: without --place-a, --place-b and --loopback",
+            ),
+            (
+                !starts && !is_fci && !self.set.is_empty(),
+                "--set is for start and fci",
+            ),
+            (
+                !starts && !ups && self.loopback,
+                "--loopback is for up and start",
+            ),
+            (!ups && of_nodes, "--nodes and --etcd are for up"),
+            (
+                !ups && !is_fci && self.drive_size.is_some(),
+                "--drive-size is for up and fci",
+            ),
+        ] {
+            if is_wrong {
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
 }

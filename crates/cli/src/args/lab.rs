@@ -134,6 +134,10 @@ pub(crate) struct AgentArguments {
     /// File with the token that lets a coordinator in
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: PathBuf,
+    /// Where programs that it runs for a coordinator (`lab cluster start --host`) have a folder, with their data, until
+    /// the coordinator is gone; a short path
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    pub(crate) dir: PathBuf,
 }
 
 /// Load from other machines.

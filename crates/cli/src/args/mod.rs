@@ -10,7 +10,7 @@ pub(crate) use attach::{
     AttachArguments, DetachArguments, FileSystemWord, HelperArguments, ViaWord,
 };
 pub(crate) use cache::{CacheCommand, CacheOptions, RuleCommand};
-pub(crate) use cluster::{GroupAction, GroupArguments, TuningWord};
+pub(crate) use cluster::{GroupAction, GroupArguments};
 pub(crate) use crash::{CrashImageArguments, TraceArguments};
 pub(crate) use failover::FailoverArguments;
 pub(crate) use ha::HaArguments;

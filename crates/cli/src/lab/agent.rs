@@ -10,7 +10,7 @@ use crate::stack;
 
 /// Serves one coordinator after the other, until a signal ends it.
 pub(super) fn run(arguments: &AgentArguments) -> Result<(), Failure> {
-    let agent = Agent::listen(arguments.listen, &arguments.token_file)?;
+    let agent = Agent::listen(arguments.listen, &arguments.token_file, &arguments.dir)?;
     let progress = interruptible()?;
     print(&format!("ready {}\n", agent.address()))?;
     agent.run(stack::open, &progress);

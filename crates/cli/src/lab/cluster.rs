@@ -4,26 +4,38 @@ use std::fmt::Display;
 
 use ashlar_device::parse_size;
 use ashlar_failover::{FciPlan, FciSystem, GroupPlaces};
-use ashlar_oltp::group::{Group, GroupPlan, Tuning};
-use ashlar_testbed::nodes::{DRIVES, ETCD_MEMBERS, MOST_NODES, Nodes, NodesPlan};
+use ashlar_lab::{Agents, LabError};
+use ashlar_oltp::group::{
+    Group, GroupPlan, HostedPlan, HostedStatus, end_hosted, hosted_status, is_hosted,
+};
+use ashlar_testbed::link::hold_group;
+use ashlar_testbed::nodes::{DRIVES, Nodes, NodesPlan};
 use serde::Serialize;
 
 use super::interrupt::interruptible;
-use crate::args::{GroupAction, GroupArguments, TuningWord};
+use crate::args::{GroupAction, GroupArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
 const DRIVE_SIZE: &str = "2GiB";
 
 pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
-    check(arguments)?;
+    arguments.check().map_err(Failure::usage)?;
     let dir = arguments.dir.display();
     match arguments.action {
+        GroupAction::Start if !arguments.hosts.is_empty() => hold(arguments),
+        GroupAction::Stop | GroupAction::Down if is_hosted(&arguments.dir) => {
+            end_hosted(&arguments.dir)?;
+            print(&format!("{dir}: ended, and nothing of it is left\n"))
+        }
+        GroupAction::Status if is_hosted(&arguments.dir) => {
+            show(arguments, &hosted_status(&arguments.dir)?)
+        }
         GroupAction::Start => {
             let plan = GroupPlan {
                 place_a: None,
                 place_b: None,
-                tuning: tuning(arguments.tuning),
+                tuning: arguments.tuning.into(),
                 set: arguments.set.clone(),
                 loopback: arguments.loopback,
             };
@@ -82,55 +94,38 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what another action takes.
-fn check(arguments: &GroupArguments) -> Result<(), Failure> {
-    let starts = arguments.action == GroupAction::Start;
-    let ups = arguments.action == GroupAction::Up;
-    let of_group = arguments.place_a.is_some() || arguments.place_b.is_some();
-    if !starts && of_group {
-        return Err(Failure::usage("--place-a and --place-b are for start"));
-    }
-    if !starts && arguments.action != GroupAction::Fci && !arguments.set.is_empty() {
-        return Err(Failure::usage("--set is for start and fci"));
-    }
-    if !starts && !ups && arguments.loopback {
-        return Err(Failure::usage("--loopback is for up and start"));
-    }
-    if !ups && (arguments.nodes, arguments.etcd) != (None, None) {
-        return Err(Failure::usage("--nodes and --etcd are for up"));
-    }
-    if !ups && arguments.action != GroupAction::Fci && arguments.drive_size.is_some() {
-        return Err(Failure::usage("--drive-size is for up and fci"));
-    }
-    Ok(())
-}
-
 fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
-    let nodes = arguments.nodes.unwrap_or(2);
-    if !(1..=MOST_NODES).contains(&nodes) {
-        return Err(Failure::usage(format!(
-            "--nodes {nodes}: 1 to {MOST_NODES}"
-        )));
-    }
-    if let Some(etcd) = arguments.etcd.filter(|etcd| !ETCD_MEMBERS.contains(etcd)) {
-        return Err(Failure::usage(format!("--etcd {etcd}: 1 or 3")));
-    }
     let size = arguments.drive_size.as_deref().unwrap_or(DRIVE_SIZE);
-    Ok(NodesPlan {
-        nodes,
+    let plan = NodesPlan {
+        nodes: arguments.nodes.unwrap_or(2),
         drives: DRIVES,
         drive_bytes: parse_size(size)?,
         loopback: arguments.loopback,
         etcd: arguments.etcd.unwrap_or(1),
         has_switches: false,
-    })
+    };
+    plan.check()?;
+    Ok(plan)
 }
 
-pub(super) fn tuning(word: TuningWord) -> Tuning {
-    match word {
-        TuningWord::Default => Tuning::Default,
-        TuningWord::Fast => Tuning::Fast,
-    }
+/// A group on given hosts, which ends with this command.
+fn hold(arguments: &GroupArguments) -> Result<(), Failure> {
+    let agents = Agents {
+        addresses: arguments.hosts.clone(),
+        token_file: arguments.token_file.clone().unwrap_or_default(),
+        ..Agents::default()
+    };
+    let plan = HostedPlan {
+        tuning: arguments.tuning.into(),
+        set: arguments.set.clone(),
+    };
+    let progress = interruptible()?;
+    let mut tell = |status: &HostedStatus| {
+        progress.finish();
+        show(arguments, status).map_err(|why| LabError::environment(why.message()))
+    };
+    let place = (arguments.dir.as_path(), &plan);
+    Ok(hold_group(&agents, place, &progress, &mut tell)?)
 }
 
 /// Prints what something is at, for people or as JSON.

@@ -8,7 +8,6 @@ use ashlar_oltp::faults::{
 use ashlar_oltp::group::GroupPlan;
 use ashlar_oltp::schema::Shape;
 
-use super::cluster::tuning;
 use super::ending;
 use super::interrupt::interruptible;
 use super::oltp::{logic, time};
@@ -36,7 +35,7 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
     };
     let standby = arguments.standby.as_deref();
     check_standby(&plan.faults, standby)?;
-    let tunings = arguments.tuning.iter().copied().map(tuning);
+    let tunings = arguments.tuning.iter().map(|&word| word.into());
     let topologies = Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>());
     plan.check(&topologies)?;
     check_lengths(&topologies, &arguments.dir, standby)?;

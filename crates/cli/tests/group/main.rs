@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod hosts;
 #[path = "../common/typed.rs"]
 mod typed;
 mod versus;
@@ -87,6 +88,21 @@ fn what_makes_no_sense_is_refused_by_name() {
             2,
             "for up and start",
             "cluster stop --dir nothing --loopback",
+        ),
+        (
+            2,
+            "--host is for start",
+            "cluster status --dir nothing --host 127.0.0.1:1 --token-file t",
+        ),
+        (
+            2,
+            "--place-a",
+            "cluster start --dir g --host 127.0.0.1:1 --token-file t --place-a .",
+        ),
+        (
+            2,
+            "--token-file",
+            "cluster start --dir g --host 127.0.0.1:1",
         ),
     ] {
         let (found, said) = words(dir, text);

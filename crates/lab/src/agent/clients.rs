@@ -2,6 +2,7 @@
 
 mod other;
 mod ready;
+mod seats;
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -11,6 +11,9 @@
 //! Users of a database are the same with other words: `look` (can its server be reached from there?) once a run, and
 //! `other` instead of `part`.
 //!
+//! An agent also runs programs for a coordinator, with `order`: what kinds there are is the business of its [`Seats`]. They
+//! end when that coordinator is gone.
+//!
 //! The threads of a cell are dealt out, so that a cell is the same load from one agent or from ten. Clocks are compared
 //! before each turn: the moment at which all begin is told to each agent in its own clock. Histograms travel whole and
 //! are added up; a percentile of a part is never looked at. An agent that dies is named, and its part is missing from
@@ -21,6 +24,7 @@
 mod clients;
 mod clock;
 mod other;
+mod seats;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -31,6 +35,7 @@ use std::time::Duration;
 pub(crate) use clients::Load;
 pub use clients::{Begun, ClientLink, Clients, Onlooker, OtherHome, OtherMeasured};
 pub use other::{NoOtherLoad, OtherLoad, Start};
+pub use seats::{NoSeats, Seats};
 pub use serve::{Ended, Makes, serve};
 
 use crate::LabError;

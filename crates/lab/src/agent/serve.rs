@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::Link;
 use super::clock::Clock;
 use super::other::{OtherLoad, Start};
+use super::seats::Seats;
 use super::words::{Answer, Ask, Found, Home, PROTOCOL, Part, hear, say};
 use crate::cpu::usable_cpus;
 use crate::live::{Count, Counter};
@@ -41,6 +42,8 @@ pub struct Makes<'a> {
     pub stacks: &'a dyn Stacks,
     /// Of another kind.
     pub other: &'a dyn OtherLoad,
+    /// What runs programs.
+    pub seats: &'a dyn Seats,
 }
 
 /// Does what a coordinator says until it goes, or until `progress` says that this process is to end.
@@ -49,6 +52,7 @@ pub fn serve(link: &mut dyn Link, makes: Makes<'_>, progress: &Progress) -> Ende
         link,
         stacks: makes.stacks,
         other: makes.other,
+        seats: makes.seats,
         progress,
         clock: Clock::new(),
         counters: Vec::new(),
@@ -72,6 +76,7 @@ struct Agent<'a> {
     link: &'a mut dyn Link,
     stacks: &'a dyn Stacks,
     other: &'a dyn OtherLoad,
+    seats: &'a dyn Seats,
     progress: &'a Progress,
     clock: Clock,
     /// Of the threads of its last turn.
@@ -92,6 +97,7 @@ impl Agent<'_> {
             Ask::Part(part) => return self.part(&part),
             Ask::Look(words) => self.look(&words).map(|()| Answer::Looked),
             Ask::Other(words) => return self.other(&words),
+            Ask::Order(words) => self.seats.order(&words).map(Answer::Ordered),
             // Of a turn that has ended by itself meanwhile.
             Ask::Go { .. } | Ask::Stop => return Ok(()),
         };

@@ -97,10 +97,17 @@ impl OtherLoad for Echo {
     }
 }
 
+impl Seats for Echo {
+    fn order(&self, words: &str) -> Result<String, LabError> {
+        self.look(words).map(|()| format!("did {words}"))
+    }
+}
+
 fn makes(stacks: &Simulated) -> Makes<'_> {
     Makes {
         stacks,
         other: &Echo,
+        seats: &Echo,
     }
 }
 
@@ -419,4 +426,22 @@ fn a_share_of_another_kind_that_is_lost_is_named() {
     let told = told(&homes);
     assert_eq!(told[0], ("agent-1", "did a".into()));
     assert!(told[1].1.contains("client agent-2 died"), "{told:?}");
+}
+
+#[test]
+fn an_order_is_for_one_agent_and_its_refusal_has_its_name() {
+    with_agents(2, None, |clients| {
+        assert_eq!(clients.order(1, "near")?, "did near");
+        let refused = clients.order(1, "far").expect_err("refused").to_string();
+        assert!(
+            refused.contains("client agent-2: there is no way"),
+            "{refused}"
+        );
+        assert_eq!(
+            clients.order(2, "near").map_err(|error| error.exit_code()),
+            Err(2)
+        );
+        Ok(())
+    })
+    .expect("ran");
 }

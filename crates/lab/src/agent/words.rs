@@ -34,6 +34,8 @@ pub(super) enum Ask {
     Look(String),
     /// A share of such a load.
     Other(String),
+    /// Of programs that it runs.
+    Order(String),
     Go {
         at_ns: u64,
     },
@@ -67,6 +69,7 @@ pub(super) enum Answer {
     Alive(Count),
     Measured(Box<Home>),
     Looked,
+    Ordered(String),
     /// What was measured of a load of another kind; and how long after the common moment it began.
     Other {
         words: String,

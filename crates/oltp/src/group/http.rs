@@ -1,6 +1,8 @@
-//! Asks a node's keeper over HTTP: by a unix socket of the listener, which leads into the node's network.
+//! Asks a node's keeper over HTTP: by a unix socket of the listener, which leads into the node's network; on given hosts
+//! by TCP.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -16,9 +18,9 @@ const PROMPT: Duration = Duration::from_secs(2);
 const LONGEST: u64 = 64 << 10;
 
 /// What a keeper answered.
-struct Answer {
-    status: u16,
-    body: String,
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: String,
 }
 
 impl Group {
@@ -72,25 +74,37 @@ impl Group {
         body: &str,
         patience: Duration,
     ) -> std::io::Result<Answer> {
-        let mut stream = UnixStream::connect(self.keeper_socket(node))?;
+        let stream = UnixStream::connect(self.keeper_socket(node))?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(PROMPT))?;
-        let length = body.len();
-        write!(
-            stream,
-            "{what} HTTP/1.1\r\nHost: keeper\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-        )?;
-        let mut text = Vec::new();
-        stream.take(LONGEST).read_to_end(&mut text)?;
-        let text = String::from_utf8_lossy(&text);
-        let status = text
-            .split_whitespace()
-            .nth(1)
-            .and_then(|word| word.parse().ok());
-        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        Ok(Answer {
-            status: status.unwrap_or(0),
-            body: body.to_owned(),
-        })
+        ask(stream, what, body)
     }
+}
+
+/// Posts to a program of a group.
+pub(super) fn post(to: SocketAddr, path: &str, body: &str) -> std::io::Result<Answer> {
+    let stream = TcpStream::connect_timeout(&to, PROMPT)?;
+    stream.set_read_timeout(Some(SWITCH_OVER_TIMEOUT))?;
+    stream.set_write_timeout(Some(PROMPT))?;
+    ask(stream, &format!("POST {path}"), body)
+}
+
+fn ask<S: Read + Write>(mut stream: S, what: &str, body: &str) -> std::io::Result<Answer> {
+    let length = body.len();
+    write!(
+        stream,
+        "{what} HTTP/1.1\r\nHost: keeper\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )?;
+    let mut text = Vec::new();
+    stream.take(LONGEST).read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let status = text
+        .split_whitespace()
+        .nth(1)
+        .and_then(|word| word.parse().ok());
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok(Answer {
+        status: status.unwrap_or(0),
+        body: body.to_owned(),
+    })
 }

@@ -7,6 +7,7 @@
 
 mod adopt;
 mod config;
+mod hosted;
 mod http;
 mod network;
 mod node;
@@ -22,6 +23,10 @@ use serde::{Deserialize, Serialize};
 use crate::processes;
 use crate::server::{OWNER, Programs};
 pub(crate) use adopt::Adopted;
+pub use hosted::{
+    GroupSeats, HostStatus, HostedPlan, HostedStatus, end_hosted, hold_hosted, hosted_status,
+    is_hosted,
+};
 pub use network::Network;
 pub use node::{Member, NodeName};
 pub use start::check_lengths;
@@ -84,7 +89,7 @@ pub struct Group {
 }
 
 /// What a node's database says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// It takes writes.

@@ -32,7 +32,8 @@ impl fmt::Display for NodeName {
 }
 
 /// A program of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Member {
     /// Etcd beside a database.
     Etcd(NodeName),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ashlar_lab::{LabError, Progress, check_length};
 
+use super::config::etcd_words;
 use super::network::{Network, Program};
 use super::node::{Member, NodeName};
 use super::{Group, GroupPlan, LONGEST_DIR, LONGEST_PLACE, PLACES, needed};
@@ -95,10 +96,10 @@ impl Group {
         self.make_folder(&folder)?;
         let (program, words) = match member {
             Member::Etcd(_) | Member::Witness => {
-                let data = folder.join("data").display().to_string();
+                let data = folder.join("data");
                 (
                     Program::Plain("/usr/bin/etcd"),
-                    self.etcd_words(member.seat(), &data),
+                    etcd_words(member.seat(), &data, &self.address()),
                 )
             }
             Member::Patroni(_) => {

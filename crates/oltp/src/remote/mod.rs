@@ -15,7 +15,7 @@
 
 mod held;
 mod load;
-mod ports;
+pub(crate) mod ports;
 mod role;
 mod words;
 

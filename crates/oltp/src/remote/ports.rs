@@ -14,13 +14,13 @@ const MOST_TRIES: usize = 1000;
 
 /// Those that a run has drawn.
 #[derive(Debug, Default)]
-pub(super) struct Ports {
+pub(crate) struct Ports {
     drawn: Vec<u16>,
 }
 
 impl Ports {
     /// Draws another that is free.
-    pub(super) fn draw(&mut self, ip: IpAddr) -> std::io::Result<SocketAddr> {
+    pub(crate) fn draw(&mut self, ip: IpAddr) -> std::io::Result<SocketAddr> {
         let own = own(&given());
         let mut tried = Ok(());
         for _ in 0..MOST_TRIES {

@@ -58,6 +58,23 @@ pub struct NodesPlan {
     pub has_switches: bool,
 }
 
+impl NodesPlan {
+    /// # Errors
+    /// A usage error that names the option.
+    pub fn check(&self) -> Result<(), LabError> {
+        let Self { nodes, etcd, .. } = self;
+        if !(1..=MOST_NODES).contains(nodes) {
+            return Err(LabError::usage(format!(
+                "--nodes {nodes}: 1 to {MOST_NODES}"
+            )));
+        }
+        if !ETCD_MEMBERS.contains(etcd) {
+            return Err(LabError::usage(format!("--etcd {etcd}: 1 or 3")));
+        }
+        Ok(())
+    }
+}
+
 /// A cluster, as it is kept in its directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Nodes {

@@ -1,0 +1,145 @@
+//! A group on given hosts: three agents at addresses of one machine, as on machines of their own.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{Running, ashlar, eventually_within, lab, ok, open_folder, refuses};
+use crate::typed::RUN_TIMEOUT;
+use crate::{has_group, working_in};
+
+/// An agent, and where its part of a group has its folder.
+struct Host {
+    agent: Running,
+    address: String,
+    dir: PathBuf,
+}
+
+impl Host {
+    fn start(room: &Path, number: u8) -> Self {
+        let dir = room.join(format!("h{number}"));
+        std::fs::create_dir_all(&dir).expect("made");
+        let listen = format!("127.0.0.{number}:0");
+        let words = ["lab", "agent", "--listen", &listen, "--token-file", "token"];
+        let mut command = ashlar(words.into_iter().chain(["--dir"]));
+        command.arg(&dir).current_dir(room);
+        let mut agent = Running::start(&mut command);
+        let address = agent.ready().swap_remove(0);
+        Self {
+            agent,
+            address,
+            dir,
+        }
+    }
+
+    /// Nothing that was run there is left, and nothing that it made.
+    fn is_empty(&self) -> bool {
+        let mut left = std::fs::read_dir(&self.dir).expect("list");
+        left.next().is_none() && working_in(&self.dir).is_empty()
+    }
+}
+
+fn holder(room: &Path, hosts: &[Host]) -> Running {
+    let mut command = ashlar(["lab", "cluster", "start", "--tuning", "fast", "--dir", "g"]);
+    command.args(["--token-file", "token", "--set", "fsync=off"]);
+    for host in hosts {
+        command.args(["--host", &host.address]);
+    }
+    let mut holder = Running::start(command.current_dir(room));
+    assert_eq!(holder.first_words()[0], "listener:");
+    holder
+}
+
+fn status(room: &Path) -> Value {
+    let mut command = ashlar(["lab", "cluster", "status", "--json", "--dir", "g"]);
+    let said = ok(command.current_dir(room));
+    serde_json::from_str(&said).expect("JSON")
+}
+
+#[test]
+fn a_group_is_on_given_hosts_for_as_long_as_it_is_held() {
+    if !has_group() {
+        return;
+    }
+    let room = open_folder();
+    let dir = room.path();
+    let mut hosts = [1, 2, 3].map(|number| Host::start(dir, number));
+    let mut first = holder(dir, &hosts);
+    let found = status(dir);
+    let of = |number: usize, key: &str| found["hosts"][number][key].clone();
+    let roles = [of(0, "role"), of(1, "role")];
+    assert!(
+        roles.contains(&"primary".into()) && roles.contains(&"sync-standby".into()),
+        "{found}"
+    );
+    assert!(
+        (0..3).all(|number| of(number, "processes").as_u64() > Some(1)),
+        "{found}"
+    );
+    assert!(
+        (0..3).all(|number| of(number, "trouble").is_null()),
+        "{found}"
+    );
+    // Through the listener, with the password.
+    let url = found["url"].as_str().expect("a URL").to_owned();
+    let load = |url: &str, out: &str| {
+        let words = format!("oltp run --db {url} --users 2 --mode fixed:5 --out {out}");
+        lab(dir, words.split_whitespace())
+    };
+    let (code, said) = lab(dir, ["oltp", "build", "--db", &url, "--warehouses", "1"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = load(&url, "o");
+    assert_eq!(code, 0, "{said}");
+    let (credentials, rest) = url.split_once('@').expect("a password");
+    let user = credentials.rsplit_once(':').expect("a password").0;
+    let (code, said) = load(&format!("{user}:wrong@{rest}"), "p");
+    assert!(code == 3 && said.contains("password"), "{code} {said}");
+    // Another run is refused, and so is another group of the same directory.
+    let mut second = ashlar([
+        "lab",
+        "cluster",
+        "start",
+        "--dir",
+        "g",
+        "--token-file",
+        "token",
+    ]);
+    for host in &hosts {
+        second.args(["--host", &host.address]);
+    }
+    refuses(second.current_dir(dir), 3, &["busy with another run"]);
+    // Who holds it is killed: each host ends its part.
+    first.kill();
+    let gone = |hosts: &[Host]| {
+        eventually_within(RUN_TIMEOUT, "all ends", || hosts.iter().all(Host::is_empty))
+    };
+    gone(&hosts);
+    let mut asked = ashlar(["lab", "cluster", "status", "--dir", "g"]);
+    refuses(asked.current_dir(dir), 3, &["its hosts have ended it"]);
+
+    // An agent is killed: the kernel ends its programs, the others go on, and the host says so.
+    let mut held = holder(dir, &hosts);
+    hosts[1].agent.kill();
+    eventually_within(RUN_TIMEOUT, "what it ran ends", || {
+        working_in(&hosts[1].dir).is_empty()
+    });
+    eventually_within(RUN_TIMEOUT, "it is told", || {
+        let now = status(dir);
+        let lost = now["hosts"][1]["trouble"]
+            .as_str()
+            .is_some_and(|why| why.contains("died"));
+        lost && now["hosts"][0]["role"] == "primary"
+    });
+    let stopped = ok(ashlar(["lab", "cluster", "stop", "--dir", "g"]).current_dir(dir));
+    assert!(stopped.contains("nothing of it is left"), "{stopped}");
+    // One host could not be told.
+    assert_eq!(held.wait().code(), Some(3));
+    assert!(!dir.join("g").exists());
+    // What the killed one has made goes with the next group.
+    assert!(hosts[0].is_empty() && hosts[2].is_empty() && !hosts[1].is_empty());
+    hosts[1] = Host::start(dir, 2);
+    let mut held = holder(dir, &hosts);
+    assert_eq!(held.end(Signal::TERM).code(), Some(0));
+    gone(&hosts);
+}

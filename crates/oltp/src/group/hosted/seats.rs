@@ -1,0 +1,308 @@
+//! The agent's side: a seat of a group, its folder and its programs.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ashlar_lab::agent::Seats;
+use ashlar_lab::{LONGEST_SOCKET, LabError, OwnFolder, check_length, write_whole};
+
+use super::words::{Claim, Order, Seen, Site, Start, check_settings, read, text};
+use crate::group::config::{Keeper, etcd_words, haproxy};
+use crate::group::needed;
+use crate::group::node::{Member, NodeName, Seat};
+use crate::processes;
+use crate::remote::ports::Ports;
+use crate::server::Programs;
+
+/// In a seat's folder: what has it is ended by the next agent, if its own was killed.
+const MARK: &str = "seat";
+/// A database's socket, in a folder of the lab's own.
+const SOCKET: &str = "/database/run/.s.PGSQL.5432";
+/// The kernel ends a program when what has started it is gone: an agent that is killed leaves nothing that runs.
+const TIED: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
+/// The same of all that a program starts: it is the first process in a world of its own.
+const ALONE: [&str; 6] = [
+    "unshare",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+    "--",
+];
+
+/// The seat of a group that an agent has, if its coordinator wants it to have one.
+pub struct GroupSeats<'a> {
+    /// Where its folder is made.
+    pub dir: &'a Path,
+    /// The address by which the coordinator has come: programs listen there.
+    pub address: IpAddr,
+    /// The password that is made of what was drawn.
+    pub password: &'a (dyn Fn(&str) -> String + Sync),
+    own: Mutex<Option<Own>>,
+}
+
+/// A seat that was claimed.
+struct Own {
+    seat: Seat,
+    password: String,
+    folder: OwnFolder,
+    started: Vec<Member>,
+}
+
+impl<'a> GroupSeats<'a> {
+    /// None is claimed yet.
+    pub fn new(
+        dir: &'a Path,
+        address: IpAddr,
+        password: &'a (dyn Fn(&str) -> String + Sync),
+    ) -> Self {
+        Self {
+            dir,
+            address,
+            password,
+            own: Mutex::default(),
+        }
+    }
+
+    fn own(&self) -> MutexGuard<'_, Option<Own>> {
+        // Whole after each step.
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn claim(&self, claim: &Claim) -> Result<Site, LabError> {
+        if self.own().is_some() {
+            return Err(LabError::usage("it has a seat already"));
+        }
+        needed()?;
+        check_length(
+            self.dir,
+            LONGEST_SOCKET - SOCKET.len() - OwnFolder::LONGEST_NAME - 1,
+        )?;
+        end_left_behind(self.dir)?;
+        let folder = OwnFolder::make(self.dir)?;
+        write_whole(&folder.path().join(MARK), claim.seat.letter())?;
+        let mut ports = Ports::default();
+        let mut free = || {
+            let drawn = ports.draw(self.address);
+            drawn.map_err(|error| LabError::caused(format!("a port of {}", self.address), error))
+        };
+        let site = Site {
+            etcd_peers: free()?,
+            etcd_clients: free()?,
+            database: free()?,
+            keeper: free()?,
+            listener: free()?,
+        };
+        *self.own() = Some(Own {
+            seat: claim.seat,
+            password: (self.password)(&claim.drawn),
+            folder,
+            started: Vec::new(),
+        });
+        Ok(site)
+    }
+
+    fn end(&self) -> Result<(), LabError> {
+        let mut own = self.own();
+        if let Some(own) = own.as_ref() {
+            let folder = own.folder.path();
+            processes::end(&[folder.to_owned()])?;
+            std::fs::remove_dir_all(folder)
+                .map_err(|error| LabError::caused(folder.display(), error))?;
+        }
+        *own = None;
+        Ok(())
+    }
+}
+
+impl Seats for GroupSeats<'_> {
+    fn order(&self, words: &str) -> Result<String, LabError> {
+        match read(words)? {
+            Order::Claim(claim) => text(&self.claim(&claim)?),
+            Order::End => text(&self.end()?),
+            Order::Start(start) => text(&self.own().as_mut().ok_or_else(none)?.start(&start)?),
+            Order::Look => text(&self.own().as_ref().ok_or_else(none)?.seen()),
+        }
+    }
+}
+
+impl Drop for GroupSeats<'_> {
+    fn drop(&mut self) {
+        // The coordinator is gone; what stays is ended by the next agent.
+        let _ = self.end();
+    }
+}
+
+fn none() -> LabError {
+    LabError::usage("it has no seat")
+}
+
+impl Own {
+    fn folder(&self, member: Member) -> PathBuf {
+        self.folder.path().join(match member {
+            Member::Etcd(_) | Member::Witness => "etcd",
+            Member::Patroni(_) => "database",
+            Member::Listener => "listener",
+        })
+    }
+
+    fn log(&self, member: Member) -> PathBuf {
+        self.folder(member).with_extension("log")
+    }
+
+    fn start(&mut self, start: &Start) -> Result<(), LabError> {
+        let member = start.member;
+        let seat = match member {
+            Member::Listener => Seat::Witness,
+            _ => member.seat(),
+        };
+        if seat != self.seat || self.started.contains(&member) {
+            return Err(LabError::usage(format!(
+                "{member:?} is not to be started here"
+            )));
+        }
+        check_settings(&start.set)?;
+        let programs = Programs::find()?;
+        let folder = self.folder(member);
+        make_folder(&programs, &folder)?;
+        let address = |seat, port| start.sites.address(seat, port);
+        let mut words = tied(matches!(member, Member::Patroni(_)), &programs);
+        match member {
+            Member::Etcd(_) | Member::Witness => {
+                words.push("/usr/bin/etcd".into());
+                words.extend(etcd_words(member.seat(), &folder.join("data"), &address));
+            }
+            Member::Patroni(node) => {
+                make_folder(&programs, &folder.join("run"))?;
+                let file = folder.join("patroni.yml");
+                write_secret(&file, &self.patroni(node, start, &programs))?;
+                programs.give(&file)?;
+                words.extend(["/usr/bin/python3", "/usr/bin/patroni"].map(str::to_owned));
+                words.push(file.display().to_string());
+            }
+            Member::Listener => {
+                let file = folder.join("haproxy.cfg");
+                let bind = start.sites.of(Seat::Hub).listener.to_string();
+                write_whole(&file, &haproxy(&bind, &address))?;
+                words.extend(["/usr/sbin/haproxy", "-db", "-f"].map(str::to_owned));
+                words.push(file.display().to_string());
+            }
+        }
+        let log = self.log(member);
+        let open = || File::options().create(true).append(true).open(&log);
+        let caused = |error| LabError::caused(log.display(), error);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(&folder);
+        command
+            .stdout(open().map_err(caused)?)
+            .stderr(open().map_err(caused)?);
+        processes::start(&mut command)?;
+        self.started.push(member);
+        Ok(())
+    }
+
+    /// Patroni's file, where others share the network: who comes in by TCP has the password.
+    fn patroni(&self, node: NodeName, start: &Start, programs: &Programs) -> String {
+        let keeper = Keeper {
+            node,
+            home: &self.folder(Member::Patroni(node)),
+            tuning: start.tuning,
+            set: &start.set,
+            address: &|seat, port| start.sites.address(seat, port),
+        };
+        let mut told = keeper.told(programs);
+        let password = &*self.password;
+        told["restapi"]["authentication"] =
+            serde_json::json!({"username": "ashlar", "password": password});
+        told["etcd3"]["username"] = super::ETCD_USER.into();
+        told["etcd3"]["password"] = password.into();
+        let postgresql = &mut told["postgresql"];
+        for user in ["superuser", "replication", "rewind"] {
+            postgresql["authentication"][user]["password"] = password.into();
+        }
+        postgresql["parameters"]["password_encryption"] = "scram-sha-256".into();
+        let mut hba = vec!["local all all scram-sha-256".to_owned()];
+        for all in ["0.0.0.0/0", "::/0"] {
+            hba.push(format!("host all all {all} scram-sha-256"));
+        }
+        for node in [Seat::A, Seat::B] {
+            let ip = start.sites.of(node).database.ip();
+            let bits = if ip.is_ipv4() { 32 } else { 128 };
+            hba.push(format!("host replication all {ip}/{bits} scram-sha-256"));
+        }
+        postgresql["pg_hba"] = hba.into();
+        format!("{told:#}\n")
+    }
+
+    fn seen(&self) -> Seen {
+        let runs = |member: Member| processes::working_in(&[self.folder(member)]);
+        let ended = self
+            .started
+            .iter()
+            .filter(|&&member| runs(member).is_empty());
+        let last_words = |member: &Member| {
+            let said = std::fs::read_to_string(self.log(*member)).unwrap_or_default();
+            let last = said.lines().rev().find(|line| !line.trim().is_empty());
+            format!(
+                "{member:?} has ended: {}",
+                last.unwrap_or("it said nothing")
+            )
+        };
+        Seen {
+            processes: self.started.iter().map(|&member| runs(member).len()).sum(),
+            ended: ended.map(last_words).collect(),
+        }
+    }
+}
+
+/// The words before a program: it runs as PostgreSQL's user, and ends with this thread; if root starts it `alone`, all
+/// that it has started does, too.
+fn tied(alone: bool, programs: &Programs) -> Vec<String> {
+    let mut words: Vec<&str> = Vec::new();
+    let user = programs.user();
+    if alone && user.is_some() {
+        words.extend(TIED);
+        words.push("--");
+        words.extend(ALONE);
+    }
+    words.extend(TIED);
+    let mut words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+    if let Some((user, group)) = user {
+        words.extend([
+            format!("--reuid={user}"),
+            format!("--regid={group}"),
+            "--clear-groups".into(),
+        ]);
+    }
+    words.push("--".into());
+    words
+}
+
+fn make_folder(programs: &Programs, folder: &Path) -> Result<(), LabError> {
+    std::fs::create_dir_all(folder).map_err(|error| LabError::caused(folder.display(), error))?;
+    programs.give(folder)
+}
+
+fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
+    let mut options = File::options();
+    let open = options.write(true).create_new(true).mode(0o600).open(path);
+    let written = open.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| LabError::caused(path.display(), error))
+}
+
+/// What agents have left below `dir` that were killed.
+fn end_left_behind(dir: &Path) -> Result<(), LabError> {
+    for folder in processes::left_behind(dir) {
+        if folder.join(MARK).exists() {
+            processes::end(std::slice::from_ref(&folder))?;
+            std::fs::remove_dir_all(&folder)
+                .map_err(|error| LabError::caused(folder.display(), error))?;
+        }
+    }
+    Ok(())
+}
