@@ -21,6 +21,11 @@ impl AddLogCopies {
     pub(super) fn wanted(&self) -> usize {
         self.wanted
     }
+
+    /// Whether a volume waits for them.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
 }
 
 impl Engine {
@@ -34,7 +39,7 @@ impl Engine {
     pub(super) fn needs_log_copies(&self, plan: &VolumePlan) -> bool {
         let copies = Self::copies_for(plan);
         let kept = copies <= self.add_log_copies.wanted || self.has_log_copies(copies);
-        !kept || !self.add_log_copies.waiting.is_empty()
+        !kept || self.add_log_copies.is_waiting()
     }
 
     /// Makes a volume when the logs have the copies that it needs.
@@ -57,7 +62,7 @@ impl Engine {
     /// Makes the volumes whose copies are there; refuses them when no more can be made.
     pub(super) fn advance_log_copies(&mut self) {
         let moving = self.map.is_renewing() || self.roots.is_healing();
-        if self.add_log_copies.waiting.is_empty() || moving || self.is_leaving_pages() {
+        if !self.add_log_copies.is_waiting() || moving || self.is_leaving_pages() {
             return;
         }
         let waiting = std::mem::take(&mut self.add_log_copies.waiting);

@@ -273,6 +273,7 @@ impl Engine {
         if self.base.again {
             return Some(self.now);
         }
+        let discard = self.space.upkeep.discards().deadline();
         let deadlines = [
             self.destage_deadline(),
             self.tiers.deadline(self.now),
@@ -283,7 +284,7 @@ impl Engine {
                 .deadline(self.now, &self.journal, &self.logs),
             self.replica_deadline(),
             self.base.drive_io.deadline(),
-            self.space.upkeep.discards().deadline(),
+            discard.filter(|_| !self.add_log_copies.is_waiting()),
         ];
         deadlines.into_iter().flatten().min()
     }

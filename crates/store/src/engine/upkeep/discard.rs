@@ -3,7 +3,8 @@
 //!
 //! Free means here what it means to what takes an extent next: nothing durable refers to it, no reader is
 //! left. While a drive discards a run, it is taken like any other; it comes back when the drive has answered, so
-//! nothing is written there meanwhile. What needs all the room there is waits for it: it takes a moment.
+//! nothing is written there meanwhile. What needs all the room there is waits for it: it takes a moment. None begins
+//! while a volume waits for copies of the logs, for which a drive that discards all it has free would have no room.
 //!
 //! What a crash leaves undiscarded, the next import finds among all that is free.
 
@@ -130,12 +131,8 @@ impl Engine {
 
     /// Discards the next run, if it is time and the run is still free.
     pub(in crate::engine) fn advance_discards(&mut self) {
-        let due = self
-            .space
-            .upkeep
-            .discards()
-            .due
-            .is_some_and(|due| due <= self.now);
+        let due = self.space.upkeep.discards().due;
+        let due = due.is_some_and(|due| due <= self.now) && !self.add_log_copies.is_waiting();
         while due && self.space.upkeep.discards().on_way.is_none() {
             let Some(run) = self.space.upkeep.discards_mut().waiting.pop_front() else {
                 self.space.upkeep.discards_mut().due = None;
