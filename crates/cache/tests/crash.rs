@@ -7,9 +7,9 @@ mod world;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, Durability, Operation};
-use ashlar_cache::{Defect, GRANULE, Mode, mark};
+use ashlar_cache::{Defect, GRANULE, Layout, Mark, Mode, mark};
 
-use world::{CACHE, Shape, World};
+use world::{CACHE, GRANULES, Shape, World};
 
 fn live(seed: u64, shape: Shape, defect: Option<Defect>) {
     live_in(World::new(seed, shape, defect));
@@ -305,4 +305,40 @@ fn space_that_a_crash_has_left_behind_is_noticed() {
 #[test]
 fn what_is_being_put_where_space_is_given_back_is_not_given_back() {
     sings(Defect::SweptWithoutLock);
+}
+
+/// What the mark replaces is recorded as kept, and no header says so yet.
+#[test]
+fn a_head_that_was_kept_for_a_mark_is_not_newer_without_one() {
+    let mut world = World::with_room(64, 5, Shape::of(Mode::WriteBack), None);
+    world.quiet();
+    world.submit(Operation::Read, 40, 4);
+    world.quiet();
+    world.rest();
+    world.submit(Operation::Write(Durability::Durable), 300, 1);
+    let header = Layout::header_of(Layout::of_granules(GRANULES).fast_granules());
+    let asks = |world: &World| {
+        let mut fast = world.fast.pending.iter();
+        fast.any(|request| request.range.start.0 == header)
+    };
+    for _ in 0..200 {
+        world.turn(0);
+        if asks(&world) {
+            break;
+        }
+        world.turn(1);
+    }
+    assert!(asks(&world), "no mark is put");
+    world.cut(Some(false));
+    world.start();
+    world.quiet();
+    let status = world.cache().status();
+    assert_eq!(status.header.unwrap().mark, Mark::Off);
+    assert_eq!(status.dirty_bytes, 0);
+    world.submit(Operation::Write(Durability::Durable), 300, 1);
+    world.quiet();
+    assert_eq!(mark::whose(&world.backing.head()), Some(CACHE));
+    world.flush();
+    world.check_backing();
+    world.check_space();
 }

@@ -341,13 +341,26 @@ impl Cache {
         self.barrier.as_ref().and_then(|barrier| barrier.again_at)
     }
 
-    /// There is no room for the page that says that the head is kept, so a crash finds neither: as if it was not.
-    fn forget_head(&mut self) {
+    fn forget_what_is_kept(&mut self) {
         for granule in 0..self.head_granules() {
             self.record(granule, (false, false));
             self.put(granule, (false, false));
         }
         self.changed(0);
+    }
+
+    /// A life before may have ended when the head was recorded as kept, and no header said yet that there may be a mark.
+    /// Without one nothing is newer than the backing device: that is forgotten, else hosts would write there.
+    pub(super) fn forget_unmarked(&mut self) {
+        let mark = self.header.as_ref().map(|header| header.mark);
+        if mark == Some(Mark::Off) && self.dirty > 0 {
+            self.forget_what_is_kept();
+        }
+    }
+
+    /// There is no room for the page that says that the head is kept, so a crash finds neither: as if it was not.
+    fn forget_head(&mut self) {
+        self.forget_what_is_kept();
         if let Some(header) = self.header_mut() {
             header.marked = None;
         }

@@ -221,7 +221,6 @@ impl Cache {
     }
 
     fn run_from(&self, from: u64, to: u64) -> Option<(u64, u64)> {
-        let from = from.max(self.head());
         for (&page, bits) in self.pages.range(from / PAGE..) {
             let mut at = from.saturating_sub(page * PAGE) as usize;
             while let Some(next) = bits.dirty.next(at) {
@@ -250,8 +249,10 @@ impl Cache {
         end.unwrap_or(last)
     }
 
+    /// What the mark replaces goes back with the mark alone, whatever has found that it is newer, and when.
     pub(super) fn may_go_back(&self, granule: u64) -> bool {
         self.is_dirty(granule)
+            && granule >= self.head()
             && !self.cleaning.refused.has(granule, self.now)
             && !self.looked_up(granule, |page| &page.written)
             && (self.sings(Defect::TwoRunsOfTheSame)

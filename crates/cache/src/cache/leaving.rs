@@ -79,10 +79,11 @@ impl Cache {
     pub(super) fn next_of_stream(&mut self) -> Option<(u64, u64)> {
         loop {
             let &part = self.cleaning.leaving.streamed.first()?;
-            let all = (part * RUN).max(self.head())..(part + 1) * RUN;
-            let first = all.clone().find(|&granule| self.may_go_back(granule));
+            let mut all = part * RUN..(part + 1) * RUN;
+            let end = all.end;
+            let first = all.find(|&granule| self.may_go_back(granule));
             if let Some(first) = first {
-                return Some((first, self.end_before(first, all.end)));
+                return Some((first, self.end_before(first, end)));
             }
             self.cleaning.leaving.streamed.remove(&part);
         }

@@ -522,6 +522,7 @@ impl Cache {
             self.around = Default::default();
             self.cleaning.unflushed = false;
         }
+        self.forget_unmarked();
         let bytes = self.header.as_ref().map_or(0, |header| header.cache_bytes);
         let blocks = bytes / (BLOCK * GRANULE as u64);
         self.policy = S3Fifo::new(blocks.clamp(64, u64::from(u32::MAX)) as usize);
