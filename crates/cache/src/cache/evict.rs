@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use ashlar_block::Moment;
+
 use super::{BLOCK, Cache, Defect, News, Op, Owner};
 use crate::layout::{PAGE, UNIT};
 use crate::locks::Hold;
@@ -16,6 +18,22 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Blocks that are looked at in a turn: what has gone by then brings the next one about.
 const STEPS: u64 = 1024;
+
+/// When something that may go is looked for again.
+pub(super) struct Look {
+    at: Moment,
+    /// A device has answered since: what could not go then may now.
+    pub(super) has_news: bool,
+}
+
+impl Look {
+    pub(super) const fn new(now: Moment) -> Self {
+        Self {
+            at: now,
+            has_news: false,
+        }
+    }
+}
 
 /// A block on its way out.
 pub(super) struct Eviction {
@@ -42,15 +60,20 @@ impl Cache {
         (self.policy.capacity() / 64).clamp(1, 4096)
     }
 
+    /// Whether more is here than is to be.
+    fn has_more(&self) -> bool {
+        let most = self.policy.capacity() - self.kept_free();
+        self.policy.len() > most || self.space.wanted > 0
+    }
+
     pub(super) fn evict(&mut self) {
-        if self.now < self.look_again {
+        if self.now < self.look.at {
             return;
         }
-        let most = self.policy.capacity() - self.kept_free();
-        let has_more = |cache: &Self| cache.policy.len() > most || cache.space.wanted > 0;
+        self.look.has_news = false;
         let from = self.policy.steps();
         let is_over = |cache: &Self| cache.policy.steps() - from >= STEPS;
-        while has_more(self) && self.evicting < MOST && self.barrier.is_none() && !is_over(self) {
+        while self.has_more() && self.evicting < MOST && self.barrier.is_none() && !is_over(self) {
             let pages = &self.pages;
             let locks = &self.locks;
             let goes = self.policy.victim(|block| {
@@ -64,11 +87,17 @@ impl Cache {
             let Some(block) = goes else {
                 self.cleaning.leaving.is_wanted = true;
                 self.space.wanted = 0;
-                self.look_again = self.now + LOOK_AGAIN;
+                self.look.at = self.now + LOOK_AGAIN;
                 return;
             };
             self.begin_eviction(u64::from(block.0) * BLOCK);
         }
+    }
+
+    /// When it is looked again for what may go.
+    pub(super) fn look_deadline(&self) -> Option<Moment> {
+        let waits = self.look.has_news && self.look.at > self.now && self.has_more();
+        waits.then_some(self.look.at)
     }
 
     fn begin_eviction(&mut self, first: u64) {

@@ -226,8 +226,7 @@ pub struct Cache {
     flushes: flush::Flushes,
     loss: loss::LossRecord,
     sweeping: Sweeping,
-    /// When something that may go is looked for again.
-    look_again: Moment,
+    look: evict::Look,
     dirty: u64,
     cached: u64,
     /// When a host last asked for something.
@@ -296,7 +295,7 @@ impl Cache {
             flushes: flush::Flushes::default(),
             loss: loss::LossRecord::default(),
             sweeping: Sweeping::new(now),
-            look_again: now,
+            look: evict::Look::new(now),
             dirty: 0,
             cached: 0,
             asked: now,
@@ -456,6 +455,7 @@ impl Cache {
         if sent.side != side {
             return self.fail("a device has answered for the other".to_owned());
         }
+        self.look.has_news = true;
         let owner = sent.owner;
         let Ok(buffer) = joined(buffer, sent.beyond) else {
             return self.fail("a device has answered with another buffer".to_owned());
@@ -528,7 +528,8 @@ impl Cache {
         let waits = waits
             .into_iter()
             .chain([self.pages_deadline(), self.barrier_deadline()])
-            .chain([self.loss_deadline(), self.sweep_deadline()]);
+            .chain([self.loss_deadline(), self.sweep_deadline()])
+            .chain([self.look_deadline()]);
         let all = idle.into_iter().chain(waits.flatten());
         all.chain(self.settle_deadline()).min()
     }
