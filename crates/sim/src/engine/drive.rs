@@ -185,6 +185,12 @@ impl Drive {
         self.pending.is_empty() && self.late.is_empty()
     }
 
+    /// Whether an answer that is late says that something has failed.
+    pub(crate) fn has_bad_news(&self) -> bool {
+        let mut late = self.late.iter();
+        late.any(|one| one.completion.result.is_err())
+    }
+
     /// Whether it is dead.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead

@@ -181,12 +181,19 @@ impl Caches {
         devices.chain(wakes.flatten()).chain(leaves).min()
     }
 
-    /// Faults are over.
+    /// Faults are over: devices fail nothing more, but for answers that are late.
     pub(crate) fn peace(&mut self) {
         for one in self.all.values_mut() {
-            one.is_troubled = false;
-            one.device.borrow_mut().end_shortage();
+            let mut device = one.device.borrow_mut();
+            device.end_shortage();
+            one.is_troubled &= device.has_bad_news();
         }
+    }
+
+    /// Whether caches have heard of all that has failed.
+    pub(crate) fn have_heard(&self) -> bool {
+        let has_not = |one: &Cached| one.is_troubled && one.device.borrow().has_bad_news();
+        !self.all.values().any(has_not)
     }
 
     /// The node has failed, perhaps with the power of all devices; those that have lost what they had.

@@ -220,7 +220,10 @@ impl<S: Subject> World<'_, S> {
             self.crash(false)?;
         }
         // What could not be taken up is, now.
-        self.until("caches are taken up", |w| w.caches.are_taken_up())?;
+        self.until("caches are taken up", |w| {
+            w.caches.are_taken_up() && w.caches.have_heard()
+        })?;
+        self.caches.peace();
         // From now on hosts hear of no fault, but for sectors that cannot be read.
         self.load.excuses.cached = self.caches.spoiled();
         Ok(())
