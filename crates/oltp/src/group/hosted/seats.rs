@@ -49,6 +49,7 @@ pub struct GroupSeats<'a> {
 /// A seat that was claimed.
 struct Own {
     seat: Seat,
+    site: Site,
     password: String,
     folder: OwnFolder,
     started: Vec<Member>,
@@ -100,6 +101,7 @@ impl<'a> GroupSeats<'a> {
         };
         *self.own() = Some(Own {
             seat: claim.seat,
+            site,
             password: (self.password)(&claim.drawn),
             folder,
             started: Vec::new(),
@@ -165,6 +167,11 @@ impl Own {
             return Err(LabError::usage(format!(
                 "{member:?} is not to be started here"
             )));
+        }
+        if *start.sites.of(self.seat) != self.site {
+            return Err(LabError::usage(
+                "its programs listen where it has said, nowhere else",
+            ));
         }
         check_settings(&start.set)?;
         let programs = Programs::find()?;
@@ -305,4 +312,52 @@ fn end_left_behind(dir: &Path) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Tuning;
+    use crate::group::hosted::words::Sites;
+
+    #[test]
+    fn an_agent_starts_what_its_seat_has_where_it_has_said_and_nothing_else() {
+        let room = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let password = |drawn: &str| drawn.to_owned();
+        let seats = GroupSeats::new(room.path(), [127, 0, 0, 1].into(), &password);
+        let order = |order: &Order| seats.order(&text(order).expect("JSON"));
+        assert!(order(&Order::Look).is_err(), "it has no seat");
+        if needed().is_err() {
+            return;
+        }
+        let claim = || {
+            Order::Claim(Claim {
+                seat: Seat::Witness,
+                drawn: "0".into(),
+            })
+        };
+        let site: Site = read(&order(&claim()).expect("claimed")).expect("JSON");
+        assert!(order(&claim()).is_err(), "it has a seat");
+        let start = |member, site: Site, setting: &[&str]| {
+            let start = Start {
+                member,
+                sites: Sites([site; 3]),
+                tuning: Tuning::Fast,
+                set: setting.iter().map(|&one| one.to_owned()).collect(),
+            };
+            let refused = order(&Order::Start(Box::new(start)));
+            refused.expect_err("refused").to_string()
+        };
+        let why = start(Member::Patroni(NodeName::A), site, &[]);
+        assert!(why.contains("not to be started here"), "{why}");
+        let mut elsewhere = site;
+        elsewhere.listener.set_ip([0, 0, 0, 0].into());
+        let why = start(Member::Listener, elsewhere, &[]);
+        assert!(why.contains("nowhere else"), "{why}");
+        let why = start(Member::Witness, site, &["archive_command=x"]);
+        assert!(why.contains("archive_command"), "{why}");
+        drop(seats);
+        let mut left = std::fs::read_dir(room.path()).expect("list");
+        assert!(left.next().is_none(), "its folder is gone");
+    }
 }
