@@ -302,9 +302,10 @@ fn a_group_whose_drive_died_is_whole_again() {
     // As long as it may be: all sockets below it come up.
     let place = dir.join("y".repeat(49 - 1 - dir.as_os_str().len()));
     std::fs::create_dir(&place).expect("made");
+    // With Patroni's defaults: the fast ones lose their leader on a machine that is busy enough.
     let words = format!(
-        "failover --topology group --tuning fast --fault drive-dies --rounds 2 --before 1s --after 1s --hold 20s \
-         --users 4 --set checkpoint_timeout=30min --dir {} --out o",
+        "failover --topology group --fault drive-dies --rounds 2 --before 1s --after 1s --hold 60s \
+         --users 2 --set checkpoint_timeout=30min --dir {} --out o",
         place.display()
     );
     let (code, said) = lab(dir, words.split_whitespace());
@@ -320,7 +321,7 @@ fn a_group_whose_drive_died_is_whole_again() {
     }
     // The second was done to the same group, whose primary was the node that had taken over.
     assert_eq!(rounds[0]["to"], rounds[1]["from"]);
-    assert_eq!(said.matches("group-fast is made").count(), 1, "{said}");
+    assert_eq!(said.matches("group is made").count(), 1, "{said}");
     let mut left = std::fs::read_dir(&place).expect("list");
     assert!(left.next().is_none() && working_in(dir).is_empty());
 }
