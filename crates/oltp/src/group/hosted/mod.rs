@@ -348,7 +348,6 @@ impl Held<'_> {
 
     /// Ends it at all hosts that are there. One that is not ends its part by itself.
     fn end(&self) -> Result<(), LabError> {
-        // The databases first, which would complain about a quorum that goes.
         let mut ended = Ok(());
         for number in 0..self.sites.len() {
             let done = self.order(number, &Order::End).map(drop);
