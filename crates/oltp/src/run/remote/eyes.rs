@@ -113,14 +113,18 @@ impl Eye<'_> {
     /// Looks on from when it counts to the end.
     fn watch(&mut self, begun: &Begun<'_>, beside: &mut dyn Beside) -> Result<Seen, LabError> {
         let (from, first) = match self.first.take() {
-            Some(first) => (begun.at, first),
+            Some(first) => {
+                beside.begins();
+                (begun.at, first)
+            }
             None => {
                 let from = begun.at + self.plan.ramp + COUNTED;
                 self.wait_until(from, begun);
+                // A mark may take long.
+                beside.begins();
                 (from, self.looker.mark()?)
             }
         };
-        beside.begins();
         let time = match self.is_fixed() {
             true => Duration::MAX,
             false => self.plan.measure,
