@@ -52,13 +52,9 @@ pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<
 pub(super) fn fleet(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let places = places(origin)?;
     let (run, progress) = (scenario_run(origin, &places, out)?, interruptible()?);
+    let volumes = AttachedVolumes::here();
     let result = with_agents(&origin.clients, |clients| {
-        run_fleet(
-            &run.with(clients),
-            &AttachedVolumes::here(),
-            &progress,
-            journal,
-        )
+        run_fleet(&run.with(clients), &volumes, &progress, journal)
     })?;
     end(&result, out, journal)
 }
