@@ -92,9 +92,13 @@ impl<'a> Away<'a> {
 
 impl Drop for Away<'_> {
     fn drop(&mut self) {
-        let leave = || crate::remote::text(&LoadWords::Leave).ok();
-        let words: Vec<Option<String>> = (0..self.clients.count()).map(|_| leave()).collect();
-        // One that is not reached any more has no users.
-        let _ = self.clients.carry_out(&words, self.progress, &mut Waits);
+        let count = self.clients.count();
+        for at in 0..count {
+            // Each by itself: one that is not reached any more has no users, and the others have.
+            let leave = || crate::remote::text(&LoadWords::Leave).ok();
+            let words = (0..count).map(|one| (one == at).then(leave).flatten());
+            let words: Vec<Option<String>> = words.collect();
+            let _ = self.clients.carry_out(&words, self.progress, &mut Waits);
+        }
     }
 }
