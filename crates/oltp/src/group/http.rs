@@ -77,23 +77,29 @@ impl Group {
         let stream = UnixStream::connect(self.keeper_socket(node))?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(PROMPT))?;
-        ask(stream, what, body)
+        ask(stream, &format!("{what} HTTP/1.1"), body)
     }
 }
 
-/// Posts to a program of a group.
-pub(super) fn post(to: SocketAddr, path: &str, body: &str) -> std::io::Result<Answer> {
+/// Posts to a program of a group, by what it was entered with, if it was.
+pub(super) fn post(
+    to: SocketAddr,
+    token: Option<&str>,
+    path: &str,
+    body: &str,
+) -> std::io::Result<Answer> {
     let stream = TcpStream::connect_timeout(&to, PROMPT)?;
     stream.set_read_timeout(Some(SWITCH_OVER_TIMEOUT))?;
     stream.set_write_timeout(Some(PROMPT))?;
-    ask(stream, &format!("POST {path}"), body)
+    let by = token.map_or(String::new(), |token| format!("\r\nAuthorization: {token}"));
+    ask(stream, &format!("POST {path} HTTP/1.1{by}"), body)
 }
 
-fn ask<S: Read + Write>(mut stream: S, what: &str, body: &str) -> std::io::Result<Answer> {
+fn ask<S: Read + Write>(mut stream: S, head: &str, body: &str) -> std::io::Result<Answer> {
     let length = body.len();
     write!(
         stream,
-        "{what} HTTP/1.1\r\nHost: keeper\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        "{head}\r\nHost: keeper\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )?;
     let mut text = Vec::new();
     stream.take(LONGEST).read_to_end(&mut text)?;

@@ -14,6 +14,7 @@
 //! and from what is drawn for a group. What members of etcd say to each other has none.
 
 mod kept;
+mod quorum;
 mod seats;
 mod words;
 
@@ -27,9 +28,9 @@ use serde::{Deserialize, Serialize};
 
 use self::kept::Kept;
 pub use self::kept::{end_hosted, hosted_status, is_hosted};
+use self::quorum::Quorum;
 pub use self::seats::GroupSeats;
 use self::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
-use super::http::post;
 use super::node::{Member, NodeName, Seat};
 use super::{READY_WITHIN, Role, Tuning, ask};
 use crate::database::Database;
@@ -37,10 +38,6 @@ use crate::postgres::{Logic, Postgres};
 use crate::remote::Secret;
 use crate::server::{DATABASE, OWNER};
 
-/// etcd's own superuser.
-const ETCD_USER: &str = "root";
-/// etcd has a leader within so long, on a busy machine.
-const ETCD_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often agents are asked while the group is there.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -180,7 +177,13 @@ impl Held<'_> {
         };
         progress.say("etcd is started, three members");
         Member::ETCD.into_iter().try_for_each(start)?;
-        self.lock_etcd(&sites, progress)?;
+        let quorum = Quorum {
+            at: sites.of(Seat::A).etcd_clients,
+            password: &self.secret.password,
+            progress,
+            last_words: &|| self.last_words(),
+        };
+        quorum.lock()?;
         progress.say("Patroni is started: a primary is made, and a standby from it");
         start(Member::Patroni(NodeName::A))?;
         start(Member::Patroni(NodeName::B))?;
@@ -194,41 +197,6 @@ impl Held<'_> {
 
     fn order(&self, number: usize, order: &Order) -> Result<String, LabError> {
         self.clients.order(number, &text(order)?)
-    }
-
-    /// From now on etcd answers only those who have the password.
-    fn lock_etcd(&self, sites: &Sites, progress: &Progress) -> Result<(), LabError> {
-        let to = sites.of(Seat::A).etcd_clients;
-        let user = serde_json::json!({"name": ETCD_USER, "password": self.secret.password});
-        let grant = serde_json::json!({"user": ETCD_USER, "role": ETCD_USER});
-        let begun = Instant::now();
-        for (path, body) in [
-            ("/v3/auth/user/add", user),
-            ("/v3/auth/role/add", serde_json::json!({"name": ETCD_USER})),
-            ("/v3/auth/user/grant", grant),
-            ("/v3/auth/enable", serde_json::json!({})),
-        ] {
-            let body = body.to_string();
-            loop {
-                progress.go_on()?;
-                let said = match post(to, path, &body) {
-                    Ok(answer) if answer.status == 200 => break,
-                    // One that was answered too late.
-                    Ok(answer) if answer.body.contains("already exists") => break,
-                    Ok(answer) => answer.body,
-                    Err(error) => error.to_string(),
-                };
-                if begun.elapsed() > ETCD_WITHIN {
-                    return Err(LabError::environment(format!(
-                        "etcd at {to}, {path}: {}{}",
-                        said.trim(),
-                        self.last_words()
-                    )));
-                }
-                std::thread::sleep(LOOK_EVERY);
-            }
-        }
-        Ok(())
     }
 
     fn await_ready(&self, sites: &Sites, progress: &Progress) -> Result<(), LabError> {

@@ -226,7 +226,7 @@ impl Own {
         let password = &*self.password;
         told["restapi"]["authentication"] =
             serde_json::json!({"username": "ashlar", "password": password});
-        told["etcd3"]["username"] = super::ETCD_USER.into();
+        told["etcd3"]["username"] = super::quorum::ETCD_USER.into();
         told["etcd3"]["password"] = password.into();
         let postgresql = &mut told["postgresql"];
         for user in ["superuser", "replication", "rewind"] {
