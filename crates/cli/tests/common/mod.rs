@@ -149,6 +149,11 @@ impl Running {
 
     /// The words of the first line that it says, which must come in time; none if it ends without.
     pub fn first_words(&mut self) -> Vec<String> {
+        self.first_words_within(TEST_TIMEOUT)
+    }
+
+    /// The same, of what may take so long on a busy machine.
+    pub fn first_words_within(&mut self, patience: Duration) -> Vec<String> {
         let out = self.0.stdout.take().expect("not asked before");
         let (say, said) = channel();
         std::thread::spawn(move || {
@@ -159,7 +164,7 @@ impl Running {
             let _ = say.send(read.map(|_| line));
             let _ = std::io::copy(&mut out, &mut std::io::sink());
         });
-        let line = said.recv_timeout(TEST_TIMEOUT).expect("a line in time");
+        let line = said.recv_timeout(patience).expect("a line in time");
         let line = line.expect("text");
         line.split_whitespace().map(str::to_owned).collect()
     }

@@ -1,13 +1,18 @@
 //! A group on given hosts: three agents at addresses of one machine, as on machines of their own.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Running, ashlar, eventually_within, lab, ok, open_folder, refuses};
-use crate::typed::RUN_TIMEOUT;
+use crate::common::{Running, ashlar, eventually_within, is_there, lab, ok, open_folder, refuses};
 use crate::{has_group, working_in};
+
+/// What a group may take to be ready on a busy machine: etcd its minute, the databases three, and what is between.
+const READY_WITHIN: Duration = Duration::from_secs(300);
+/// What was run at three hosts has ended, and is removed, within so long on a busy machine.
+const GONE_WITHIN: Duration = Duration::from_secs(240);
 
 /// An agent, and where its part of a group has its folder.
 struct Host {
@@ -47,7 +52,7 @@ fn holder(room: &Path, hosts: &[Host]) -> Running {
         command.args(["--host", &host.address]);
     }
     let mut holder = Running::start(command.current_dir(room));
-    assert_eq!(holder.first_words()[0], "listener:");
+    assert_eq!(holder.first_words_within(READY_WITHIN)[0], "listener:");
     holder
 }
 
@@ -59,7 +64,9 @@ fn status(room: &Path) -> Value {
 
 #[test]
 fn a_group_is_on_given_hosts_for_as_long_as_it_is_held() {
-    if !has_group() {
+    let is_root = rustix::process::geteuid().is_root();
+    let needed = "root, whose agents leave nothing running when they are killed";
+    if !has_group() || !is_there(needed, is_root) {
         return;
     }
     let room = open_folder();
@@ -95,7 +102,7 @@ fn a_group_is_on_given_hosts_for_as_long_as_it_is_held() {
     let user = credentials.rsplit_once(':').expect("a password").0;
     let (code, said) = load(&format!("{user}:wrong@{rest}"), "p");
     assert!(code == 3 && said.contains("password"), "{code} {said}");
-    // Another run is refused, and so is another group of the same directory.
+    // Another run of these agents is refused.
     let mut second = ashlar([
         "lab",
         "cluster",
@@ -109,10 +116,12 @@ fn a_group_is_on_given_hosts_for_as_long_as_it_is_held() {
         second.args(["--host", &host.address]);
     }
     refuses(second.current_dir(dir), 3, &["busy with another run"]);
+    let mut moved = ashlar(["lab", "cluster", "move", "--dir", "g"]);
+    refuses(moved.current_dir(dir), 2, &["not moved yet"]);
     // Who holds it is killed: each host ends its part.
     first.kill();
     let gone = |hosts: &[Host]| {
-        eventually_within(RUN_TIMEOUT, "all ends", || hosts.iter().all(Host::is_empty))
+        eventually_within(GONE_WITHIN, "all ends", || hosts.iter().all(Host::is_empty))
     };
     gone(&hosts);
     let mut asked = ashlar(["lab", "cluster", "status", "--dir", "g"]);
@@ -121,10 +130,10 @@ fn a_group_is_on_given_hosts_for_as_long_as_it_is_held() {
     // An agent is killed: the kernel ends its programs, the others go on, and the host says so.
     let mut held = holder(dir, &hosts);
     hosts[1].agent.kill();
-    eventually_within(RUN_TIMEOUT, "what it ran ends", || {
+    eventually_within(GONE_WITHIN, "what it ran ends", || {
         working_in(&hosts[1].dir).is_empty()
     });
-    eventually_within(RUN_TIMEOUT, "it is told", || {
+    eventually_within(GONE_WITHIN, "it is told", || {
         let now = status(dir);
         let lost = now["hosts"][1]["trouble"]
             .as_str()

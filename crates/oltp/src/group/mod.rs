@@ -175,6 +175,12 @@ impl Group {
     /// # Errors
     /// There is none.
     pub fn at(dir: &Path) -> Result<Self, LabError> {
+        if is_hosted(dir) {
+            return Err(LabError::usage(format!(
+                "{}: a group on given hosts is looked at and ended, and not moved yet",
+                dir.display()
+            )));
+        }
         let mark = dir.join(MARK);
         let text = std::fs::read_to_string(&mark).map_err(|_| {
             LabError::usage(format!(
