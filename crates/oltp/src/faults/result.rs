@@ -122,8 +122,8 @@ pub struct Round {
     /// Bytes that a copy of the volume lacked after the fault, and was given again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resynced_bytes: Option<u64>,
-    /// Seconds from when what was broken was mended until all was as before; looked for when the clients had ended. Absent
-    /// in old results, and if it was not.
+    /// Seconds from when mending began until all was found to be as before; looked for when the clients had ended, so
+    /// it is no less than they went on for. Absent in old results, and if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole_after_s: Option<f64>,
     /// Why the system was not as before at the end, long after what was broken was mended; it was made anew for the

@@ -1,5 +1,6 @@
 //! What a coordinator and an agent say to each other of the programs of a group. Nothing of it is a command: what is
-//! started, as whom and with which words is the agent's to make of it.
+//! started, as whom and with which words is the agent's to make of it. The database that is started takes commands of
+//! its superuser, who has the group's password.
 
 use std::net::SocketAddr;
 
