@@ -26,6 +26,8 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 const ASKED_AFTER: Duration = Duration::from_secs(5);
 const ASKED_EVERY: Duration = Duration::from_secs(5);
 const ASKED_TIMES: u32 = 3;
+/// The same of one that was sent something, when it is not asked.
+const CONFIRMS_WITHIN_MS: u32 = 20_000;
 
 /// A connection to the other side.
 pub struct TcpLink {
@@ -48,6 +50,7 @@ impl TcpLink {
             sockopt::set_tcp_keepidle(&stream, ASKED_AFTER)?;
             sockopt::set_tcp_keepintvl(&stream, ASKED_EVERY)?;
             sockopt::set_tcp_keepcnt(&stream, ASKED_TIMES)?;
+            sockopt::set_tcp_user_timeout(&stream, CONFIRMS_WITHIN_MS)?;
             std::io::Result::Ok(())
         };
         set().map_err(|error| LabError::caused("connection", error))?;

@@ -15,8 +15,9 @@ use super::HostedStatus;
 /// Locked by the process that holds the group, whose number is in it.
 const HOLDER: &str = "holder";
 const STATUS: &str = "hosted.json";
-/// A group has ended so long after it was told to.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// A group has ended so long after it was told to: more than three agents that do not answer are waited for, one after
+/// the other.
+const ENDS_WITHIN: Duration = Duration::from_secs(240);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A directory, while its group is held. Removed with what is in it.

@@ -199,6 +199,10 @@ impl Held<'_> {
         self.clients.order(number, &text(order)?)
     }
 
+    fn look(&self, number: usize) -> Result<Seen, LabError> {
+        read(&self.clients.order_soon(number, &text(&Order::Look)?)?)
+    }
+
     fn await_ready(&self, sites: &Sites, progress: &Progress) -> Result<(), LabError> {
         let begun = Instant::now();
         loop {
@@ -224,8 +228,7 @@ impl Held<'_> {
 
     /// Programs that have ended, with what they said last.
     fn last_words(&self) -> String {
-        let look = |number| read::<Seen>(&self.order(number, &Order::Look)?);
-        let told = |(number, name)| match look(number) {
+        let told = |(number, name)| match self.look(number) {
             Ok(seen) => seen
                 .ended
                 .iter()
@@ -288,9 +291,7 @@ impl Held<'_> {
     fn status(&self, sites: &Sites) -> HostedStatus {
         let host = |(number, name): (usize, &String)| {
             let node = [NodeName::A, NodeName::B].get(number).copied();
-            let seen = self.order(number, &Order::Look);
-            let seen = seen.and_then(|words| read::<Seen>(&words));
-            let (processes, trouble) = match seen {
+            let (processes, trouble) = match self.look(number) {
                 Ok(seen) => (seen.processes, seen.ended.first().cloned()),
                 Err(error) => (0, Some(error.to_string())),
             };
