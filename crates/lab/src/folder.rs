@@ -81,10 +81,16 @@ impl OwnFolder {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    /// It stays, with everything in it.
+    pub fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
 }
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
+        // One that is kept has no path any more: there is nothing of this name.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -109,6 +115,16 @@ pub fn remove_left(folders: &[PathBuf]) -> Result<(), LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_goes_unless_it_is_kept() {
+        let base = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let make = || OwnFolder::make(base.path()).expect("a folder");
+        let gone = make().path().to_owned();
+        let kept = make().keep();
+        assert!(!gone.exists() || gone == kept);
+        std::fs::write(kept.join("file"), "").expect("it is there");
+    }
 
     #[test]
     fn a_path_that_is_too_long_is_refused_before_it_is_there() {

@@ -18,14 +18,23 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Folders of [`OwnFolder`](ashlar_lab::OwnFolder) below `dir` whose makers are gone: their names hold the processes.
 pub fn left_behind(dir: &Path) -> Vec<PathBuf> {
+    let is_gone = |pid| state(pid).is_none_or(|state| state == 'Z');
+    let mut folders = own_folders(dir);
+    folders.retain(|folder| maker(folder).is_some_and(is_gone));
+    folders
+}
+
+/// All of them, also those whose makers are there.
+pub(crate) fn own_folders(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let is_left = |folder: &PathBuf| {
-        let name = folder.file_name().and_then(|name| name.to_str());
-        let maker = name.and_then(|name| name.strip_prefix("ashlar-"));
-        let maker = maker.and_then(|rest| rest.split_once('-')?.0.parse().ok());
-        maker.is_some_and(|pid| state(pid).is_none_or(|state| state == 'Z'))
-    };
-    entries.map(|entry| entry.path()).filter(is_left).collect()
+    let folders = entries.map(|entry| entry.path());
+    folders.filter(|folder| maker(folder).is_some()).collect()
+}
+
+fn maker(folder: &Path) -> Option<u32> {
+    let name = folder.file_name()?.to_str()?;
+    let (pid, _) = name.strip_prefix("ashlar-")?.split_once('-')?;
+    pid.parse().ok()
 }
 
 /// What is done to processes.

@@ -96,7 +96,9 @@ impl Agent {
         };
         let ended = serve(&mut link, makes, run.progress);
         // What it ran has ended before another comes.
-        drop(seats);
+        if let Err(error) = seats.end() {
+            run.progress.say(&format!("{from}: {error}"));
+        }
         drop(busy);
         run.progress
             .say(&format!("{from}: {ended:?}").to_lowercase());

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ashlar_lab::agent::Seats;
 use ashlar_lab::{LONGEST_SOCKET, LabError, OwnFolder, check_length, write_whole};
+use rustix::fs::{FlockOperation, flock};
 
 use super::words::{Claim, Order, Seen, Site, Start, check_settings, read, text};
 use crate::group::config::{Keeper, etcd_words, haproxy};
@@ -19,7 +20,8 @@ use crate::processes;
 use crate::remote::ports::Ports;
 use crate::server::Programs;
 
-/// In a seat's folder: what has it is ended by the next agent, if its own was killed.
+/// In a seat's folder, locked by the agent that has the seat: where it is not, the next one ends what is there. The
+/// number of its process would be another's, or its own again, after a start of the machine or of a container.
 const MARK: &str = "seat";
 /// A database's socket, in a folder of the lab's own.
 const SOCKET: &str = "/database/run/.s.PGSQL.5432";
@@ -52,6 +54,7 @@ struct Own {
     site: Site,
     password: String,
     folder: OwnFolder,
+    _lock: File,
     started: Vec<Member>,
 }
 
@@ -84,9 +87,10 @@ impl<'a> GroupSeats<'a> {
             self.dir,
             LONGEST_SOCKET - SOCKET.len() - OwnFolder::LONGEST_NAME - 1,
         )?;
-        end_left_behind(self.dir)?;
         let folder = OwnFolder::make(self.dir)?;
-        write_whole(&folder.path().join(MARK), claim.seat.letter())?;
+        // As the kernel names the folders that processes work in.
+        end_left_behind(folder.path().parent().unwrap_or(self.dir))?;
+        let lock = mark(folder.path(), claim.seat)?;
         let mut ports = Ports::default();
         let mut free = || {
             let drawn = ports.draw(self.address);
@@ -104,21 +108,19 @@ impl<'a> GroupSeats<'a> {
             site,
             password: (self.password)(&claim.drawn),
             folder,
+            _lock: lock,
             started: Vec::new(),
         });
         Ok(site)
     }
 
-    fn end(&self) -> Result<(), LabError> {
-        let mut own = self.own();
-        if let Some(own) = own.as_ref() {
-            let folder = own.folder.path();
-            processes::end(&[folder.to_owned()])?;
-            std::fs::remove_dir_all(folder)
-                .map_err(|error| LabError::caused(folder.display(), error))?;
-        }
-        *own = None;
-        Ok(())
+    /// Ends its part, if it has one.
+    ///
+    /// # Errors
+    /// A process does not end: its folder stays, for the next who claims a seat.
+    pub fn end(&self) -> Result<(), LabError> {
+        let own = self.own().take();
+        own.map_or(Ok(()), Own::end)
     }
 }
 
@@ -135,7 +137,7 @@ impl Seats for GroupSeats<'_> {
 
 impl Drop for GroupSeats<'_> {
     fn drop(&mut self) {
-        // The coordinator is gone; what stays is ended by the next agent.
+        // Who can tell of an error has ended it before.
         let _ = self.end();
     }
 }
@@ -145,6 +147,16 @@ fn none() -> LabError {
 }
 
 impl Own {
+    fn end(self) -> Result<(), LabError> {
+        let folder = self.folder.path();
+        let Err(error) = processes::end(&[folder.to_owned()]) else {
+            return std::fs::remove_dir_all(folder)
+                .map_err(|error| LabError::caused(folder.display(), error));
+        };
+        let kept = self.folder.keep();
+        Err(LabError::caused(format!("{} stays", kept.display()), error))
+    }
+
     fn folder(&self, member: Member) -> PathBuf {
         self.folder.path().join(match member {
             Member::Etcd(_) | Member::Witness => "etcd",
@@ -302,10 +314,26 @@ fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
     written.map_err(|error| LabError::caused(path.display(), error))
 }
 
-/// What agents have left below `dir` that were killed.
+/// A folder's mark, locked before it has its name: no other agent finds it free.
+fn mark(folder: &Path, seat: Seat) -> Result<File, LabError> {
+    let (path, new) = (folder.join(MARK), folder.join("seat.new"));
+    let make = || {
+        let mut lock = File::create_new(&new)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        lock.write_all(seat.letter().as_bytes())?;
+        std::fs::rename(&new, &path)?;
+        Ok(lock)
+    };
+    make().map_err(|error: std::io::Error| LabError::caused(path.display(), error))
+}
+
+/// What agents have left below `dir` that were killed, or could not end it.
 fn end_left_behind(dir: &Path) -> Result<(), LabError> {
-    for folder in processes::left_behind(dir) {
-        if folder.join(MARK).exists() {
+    for folder in processes::own_folders(dir) {
+        let Ok(lock) = File::open(folder.join(MARK)) else {
+            continue;
+        };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             processes::end(std::slice::from_ref(&folder))?;
             std::fs::remove_dir_all(&folder)
                 .map_err(|error| LabError::caused(folder.display(), error))?;
@@ -359,5 +387,39 @@ mod tests {
         drop(seats);
         let mut left = std::fs::read_dir(room.path()).expect("list");
         assert!(left.next().is_none(), "its folder is gone");
+    }
+
+    /// By a path that is not the kernel's, of an agent whose number this one has: neither hides what was left.
+    #[test]
+    fn what_an_agent_left_is_ended_by_the_next_and_what_one_has_is_not() {
+        if needed().is_err() {
+            return;
+        }
+        let room = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let (dir, link) = (room.path().join("dir"), room.path().join("link"));
+        std::fs::create_dir(&dir).expect("made");
+        std::os::unix::fs::symlink(&dir, &link).expect("a link");
+        let left = OwnFolder::make(&dir).expect("a folder").keep();
+        drop(mark(&left, Seat::A).expect("marked"));
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", "import time; time.sleep(600)"]);
+        processes::start(command.current_dir(&left)).expect("started");
+        let password = |drawn: &str| drawn.to_owned();
+        let claim = |seats: &GroupSeats<'_>| {
+            let claim = Order::Claim(Claim {
+                seat: Seat::B,
+                drawn: "0".into(),
+            });
+            seats.order(&text(&claim).expect("JSON")).expect("claimed")
+        };
+        let first = GroupSeats::new(&link, [127, 0, 0, 1].into(), &password);
+        claim(&first);
+        assert!(!left.exists() && processes::working_in(&[left]).is_empty());
+        let second = GroupSeats::new(&dir, [127, 0, 0, 1].into(), &password);
+        claim(&second);
+        assert_eq!(std::fs::read_dir(&dir).expect("list").count(), 2);
+        first.end().expect("ended");
+        second.end().expect("ended");
+        assert_eq!(std::fs::read_dir(&dir).expect("list").count(), 0);
     }
 }
