@@ -273,7 +273,11 @@ impl Held<'_> {
         let mut is_told = false;
         loop {
             let status = self.status(sites);
-            self.kept.keep(&status)?;
+            match self.kept.keep(&status) {
+                // A group under a load is not ended because a disk is full for a while.
+                Err(error) if is_told => progress.say(&error.to_string()),
+                kept => kept?,
+            }
             if !is_told {
                 tell(&status)?;
                 is_told = true;
