@@ -89,13 +89,15 @@ impl Agent {
         run.progress.say(&format!("{from}: a run begins"));
         let password = |drawn: &str| database_password(&self.token, drawn);
         let seats = GroupSeats::new(&self.dir, own.ip().to_canonical(), &password);
+        let users = UserLoad::new(&password);
         let makes = Makes {
             stacks: &LocalStacks::new(run.open),
-            other: &UserLoad::new(&password),
+            other: &users,
             seats: &seats,
         };
         let ended = serve(&mut link, makes, run.progress);
-        // What it ran has ended before another comes.
+        // What it ran has ended, and its users have logged out, before another comes.
+        drop(users);
         if let Err(error) = seats.end() {
             run.progress.say(&format!("{from}: {error}"));
         }
