@@ -15,6 +15,8 @@ use super::HostedStatus;
 /// Locked by the process that holds the group, whose number is in it.
 const HOLDER: &str = "holder";
 const STATUS: &str = "hosted.json";
+/// The next one, before it takes that name.
+const NEW: &str = "hosted.new";
 /// A group has ended so long after it was told to: more than three agents that do not answer are waited for, one after
 /// the other.
 const ENDS_WITHIN: Duration = Duration::from_secs(240);
@@ -34,7 +36,7 @@ impl Kept {
         let dir = std::fs::canonicalize(dir).map_err(caused)?;
         for other in std::fs::read_dir(&dir).map_err(caused)? {
             let other = other.map_err(caused)?.file_name();
-            if other != HOLDER && other != STATUS {
+            if [HOLDER, STATUS, NEW].iter().all(|&ours| other != ours) {
                 return Err(LabError::usage(format!(
                     "{} holds other things ({}): a group takes an empty directory",
                     dir.display(),
@@ -69,7 +71,7 @@ impl Kept {
     /// What it is at. Only this user may read it: it has the password.
     pub(super) fn keep(&self, status: &HostedStatus) -> Result<(), LabError> {
         let path = self.dir.join(STATUS);
-        let new = path.with_extension("new");
+        let new = self.dir.join(NEW);
         let put = || {
             let text = serde_json::to_string_pretty(status)?;
             let mut options = File::options();
@@ -89,8 +91,9 @@ impl Drop for Kept {
 
 fn remove(dir: &Path) {
     // What is not there is as it should be; the directory stays if other things are in it.
-    let _ = std::fs::remove_file(dir.join(STATUS));
-    let _ = std::fs::remove_file(dir.join(HOLDER));
+    for name in [NEW, STATUS, HOLDER] {
+        let _ = std::fs::remove_file(dir.join(name));
+    }
     let _ = std::fs::remove_dir(dir);
 }
 
@@ -157,4 +160,35 @@ pub fn end_hosted(dir: &Path) -> Result<(), LabError> {
     }
     remove(dir);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_lab::OwnFolder;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_held_once_and_what_a_killed_holder_left_is_taken() {
+        let room = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let dir = room.path().join("g");
+        let refusal = |dir: &Path| {
+            let refused = Kept::claim(dir).err().expect("refused");
+            assert_eq!(refused.exit_code(), 2);
+            refused.to_string()
+        };
+        let kept = Kept::claim(&dir).expect("empty");
+        assert!(refusal(&dir).contains("held there already"));
+        drop(kept);
+        assert!(!dir.exists());
+        std::fs::create_dir(&dir).expect("made");
+        for name in [HOLDER, STATUS, NEW] {
+            std::fs::write(dir.join(name), "1").expect("written");
+        }
+        drop(Kept::claim(&dir).expect("its holder is gone"));
+        assert!(!dir.exists());
+        std::fs::create_dir(&dir).expect("made");
+        std::fs::write(dir.join("other"), "").expect("written");
+        assert!(refusal(&dir).contains("(other)"));
+    }
 }
