@@ -206,10 +206,11 @@ fn every_canary_of_the_engine_is_noticed() {
 }
 
 /// Seeds that once failed: a JOIN from before the member's restart voided a plane (10004, 28139); a removed member joined
-/// again as in sync (2513); a candidate won unheard (1707).
+/// again as in sync (2513); a candidate won unheard (1707); an answer from before its epoch, and a key of the next owner,
+/// were taken for a backup's (28120122, 28125081).
 #[test]
 fn seeds_that_once_failed() {
-    for seed in [1707, 2513, 10_004, 28_139] {
+    for seed in [1707, 2513, 10_004, 28_139, 28_120_122, 28_125_081] {
         assert_eq!(first_failure(seed..seed + 1, &Profile::EVERY), None);
     }
 }

@@ -146,6 +146,10 @@ impl Owner {
 
     /// The quorum answers.
     pub(crate) fn answered(&mut self, turn: &mut Turn<'_>, ask: Ask, mut reply: &Reply) {
+        if !self.has_asked(ask) {
+            // The candidate did, and the answer may be from before this owner's epoch.
+            return;
+        }
         if let Some(earlier) = self.is_earlier(reply) {
             // Nothing has succeeded this owner: it says less than it has said.
             turn.doubt(earlier);
@@ -185,6 +189,13 @@ impl Owner {
             },
             _ => {}
         }
+    }
+
+    fn has_asked(&self, ask: Ask) -> bool {
+        let is_of_change = |change: &Change| matches!(change.stage, At::Swapping(mine) | At::Reading(mine) if mine == ask);
+        self.change.as_ref().is_some_and(is_of_change)
+            || self.looking == Some(ask)
+            || self.has_asked_before(ask)
     }
 
     /// What the quorum holds, if that is the key of an epoch before this owner's. Its revision does not tell: who restores
@@ -273,6 +284,10 @@ impl Owner {
         let Ok(key) = Key::decode(&held.value) else {
             return false;
         };
+        if !self.is_its(&key) {
+            // Another owns the volume by now: the change that is under way finds that out.
+            return false;
+        }
         let foreign = self.foreign(&key);
         if !foreign.is_empty() {
             turn.doubt(Alarm::StoreAdds(foreign));

@@ -76,6 +76,11 @@ impl Owner {
         self.giving = Some(Giving { ask, why });
     }
 
+    /// Whether the quorum was asked that before ownership is given away.
+    pub(super) fn has_asked_before(&self, ask: Ask) -> bool {
+        self.giving.is_some_and(|giving| giving.ask == ask)
+    }
+
     /// The quorum has answered. Whether it was that question.
     pub(super) fn answered_before(&mut self, turn: &mut Turn<'_>, ask: Ask, reply: &Reply) -> bool {
         let Some(Giving { why, .. }) = self.giving.filter(|giving| giving.ask == ask) else {
