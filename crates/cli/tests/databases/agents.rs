@@ -29,6 +29,17 @@ struct Agent {
     address: String,
 }
 
+impl Agent {
+    /// Is killed under a run, which names it and ends with exit code 1. How it is named.
+    fn dies_under(&mut self, run: Typed) -> String {
+        self.process.kill();
+        let said = run.ends_with(1);
+        let died = format!("client {} died", self.address);
+        assert!(said.contains(&died), "{said}");
+        died
+    }
+}
+
 fn agent_in(of: &Namespace, dir: &Path) -> Agent {
     let command = of.command(env!("CARGO_BIN_EXE_ashlar"));
     listening(command, dir, &format!("{}:0", of.there()))
@@ -155,12 +166,7 @@ fn an_agent_that_is_killed_is_named_and_its_users_are_missing() {
     let typed = Typed::start(dir, &words);
     eventually("its users are there", || logged_in(&dir.join("p")) >= 3);
     std::thread::sleep(Duration::from_millis(800));
-    two.process.kill();
-    let said = typed.ends_with(1);
-    assert!(
-        said.contains(&format!("client {} died", two.address)),
-        "{said}"
-    );
+    two.dies_under(typed);
     let of = result(dir, "out");
     assert_eq!(of["partial"], true);
     let step = last_step(&of);
@@ -367,12 +373,7 @@ fn an_agent_of_a_fleet_that_is_killed_is_named_and_its_databases_are_missing() {
     let typed = Typed::start(dir, &words);
     eventually("its sessions are there", || logged_in(&dir.join("p")) >= 4);
     std::thread::sleep(Duration::from_secs(3));
-    two.process.kill();
-    let said = typed.ends_with(1);
-    assert!(
-        said.contains(&format!("client {} died", two.address)),
-        "{said}"
-    );
+    two.dies_under(typed);
     let of = result(dir, "out");
     let step = &of["steps"][0];
     assert_eq!(
@@ -458,10 +459,7 @@ fn an_agent_of_a_scan_that_is_killed_is_named_and_the_scan_is_none() {
     let words = format!("run scan.toml --dir p --out out {}", with(&[&one, &two]));
     let typed = Typed::start(dir, &words);
     eventually("its readers are there", || logged_in(&dir.join("p")) >= 50);
-    two.process.kill();
-    let said = typed.ends_with(1);
-    let died = format!("client {} died", two.address);
-    assert!(said.contains(&died), "{said}");
+    let died = two.dies_under(typed);
     let of = result(dir, "out");
     let problems = of["problems"].to_string();
     assert!(problems.contains(&died), "{problems}");

@@ -58,11 +58,7 @@ impl PoolManager {
         first = first.and(self.target.quiesce().map_err(served));
         for (name, pool) in &pools {
             self.unsettle_caches(pool);
-            let emptied = pool.link.begin(Manage::Drain).recv_timeout(EMPTYING_LIMIT);
-            if !matches!(emptied, Ok(Ok(_))) {
-                warn!("pool {name}: its logs are not empty; the next start reads what is left");
-            }
-            first = first.and(self.unsettle(pool.id));
+            first = first.and(empty(name, pool)).and(self.unsettle(pool.id));
         }
         self.target.stop();
         // A process that ends leaves what its rings hold to the kernel, which may take minutes: hosts would
@@ -86,6 +82,21 @@ impl PoolManager {
     /// They are here, or the pool is not to come any more.
     pub(super) fn expect_no_volumes_of(&self, pool: Uuid) {
         self.target.target().expect_no_more(&pool.to_string());
+    }
+}
+
+/// Empties a pool's logs, as far as that is quick.
+fn empty(name: &str, pool: &LivePool) -> Result<(), ControlError> {
+    let not_drained =
+        |why: &str| ControlError::environment(format!("pool {name} was not drained: {why}"));
+    match pool.link.begin(Manage::Drain).recv_timeout(EMPTYING_LIMIT) {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(not_drained(&error.to_string())),
+        Err(RecvTimeoutError::Timeout) => {
+            warn!("pool {name}: its logs are not empty; the next start reads what is left");
+            Ok(())
+        }
+        Err(RecvTimeoutError::Disconnected) => Err(not_drained("its core has ended")),
     }
 }
 
