@@ -30,7 +30,7 @@ const NO_PROGRESS_LIMIT: Duration = Duration::from_millis(500);
 /// Logs that are less full than this are as good as empty.
 const NEARLY_EMPTY: f64 = 0.02;
 /// Longest time in which logs are emptied when hosts are put off. Another node that owns a volume writes on to its copy
-/// here meanwhile, and slow drives may never catch up with that; what is left in a log is as durable as at home.
+/// here, perhaps as fast as logs get empty; what is left in one is durable there, too.
 const EMPTYING_LIMIT: Duration = Duration::from_secs(15);
 /// Longest time in which connections and drives are closed: by then hosts have been let go, whatever their
 /// devices do.
