@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ashlar_lab::agent::{ClientLink, Clients, Link};
 use ashlar_lab::{Agents, LabError, Progress};
 use ashlar_node::Token;
-use ashlar_oltp::group::{HostedPlan, HostedStatus, hold_hosted};
+use ashlar_oltp::group::{HostedPlan, HostedStatus, Keys, hold_hosted};
 use ashlar_oltp::{RemoteUsers, Secret};
 use rustix::net::sockopt;
 use uuid::Uuid;
@@ -217,8 +217,11 @@ pub fn hold_group(
     tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
     let clients = greet_as("host", agents)?;
-    let secret = draw_secret(agents)?;
-    hold_hosted(&clients, (dir, plan, &secret), progress, tell)
+    let keys = Keys {
+        keepers: draw_secret(agents)?,
+        user: Uuid::new_v4().simple().to_string(),
+    };
+    hold_hosted(&clients, (dir, plan, &keys), progress, tell)
 }
 
 /// Does something with the agents of a run as users of its databases; with none, if it has none.

@@ -1,12 +1,15 @@
 //! A group on given hosts: three agents at addresses of one machine, as on machines of their own.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Running, ashlar, eventually_within, is_there, lab, ok, open_folder, refuses};
+use crate::common::{
+    Running, ashlar, ended, eventually_within, is_there, lab, ok, open_folder, refuses,
+};
 use crate::{has_group, working_in};
 
 /// What a group may take to be ready on a busy machine: etcd its minute, the databases three, and what is between.
@@ -88,8 +91,19 @@ fn a_group_is_on_given_hosts_for_as_long_as_it_is_held() {
         (0..3).all(|number| of(number, "trouble").is_null()),
         "{found}"
     );
-    // Through the listener, with the password.
+    // Through the listener, with the password; as any client does, and as one who may do nothing to the hosts.
     let url = found["url"].as_str().expect("a URL").to_owned();
+    let psql = |url: &str, sql: &str| {
+        let mut command = Command::new("psql");
+        ended(command.args([url, "-Atc", sql]))
+    };
+    let runs = "copy (select 1) to program 'true'";
+    assert_eq!(psql(&url, "create table mine (id int)").error, "");
+    let refused = psql(&url, runs).error;
+    assert!(refused.contains("external program"), "{refused}");
+    let superuser = found["superuser_url"].as_str().expect("a URL");
+    assert_eq!(psql(superuser, runs).out, "COPY 1\n");
+    psql(&url, "drop table mine");
     let load = |url: &str, out: &str| {
         let words = format!("oltp run --db {url} --users 2 --mode fixed:5 --out {out}");
         lab(dir, words.split_whitespace())

@@ -24,7 +24,7 @@ use crate::processes;
 use crate::server::{OWNER, Programs};
 pub(crate) use adopt::Adopted;
 pub use hosted::{
-    GroupSeats, HostStatus, HostedPlan, HostedStatus, end_hosted, hold_hosted, hosted_status,
+    GroupSeats, HostStatus, HostedPlan, HostedStatus, Keys, end_hosted, hold_hosted, hosted_status,
     is_hosted,
 };
 pub use network::Network;

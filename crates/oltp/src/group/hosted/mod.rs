@@ -13,6 +13,7 @@
 //! The network is the hosts' own, so all that takes orders by it wants a password, which follows from the agents' token
 //! and from what is drawn for a group. What members of etcd say to each other has none.
 
+mod entry;
 mod kept;
 mod quorum;
 mod seats;
@@ -26,6 +27,8 @@ use ashlar_lab::agent::Clients;
 use ashlar_lab::{LabError, Progress};
 use serde::{Deserialize, Serialize};
 
+use self::entry::Entry;
+pub use self::entry::Keys;
 use self::kept::Kept;
 pub use self::kept::{end_hosted, hosted_status, is_hosted};
 use self::quorum::Quorum;
@@ -33,10 +36,7 @@ pub use self::seats::GroupSeats;
 use self::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
 use super::node::{Member, NodeName, Seat};
 use super::{READY_WITHIN, Role, Tuning, ask};
-use crate::database::Database;
-use crate::postgres::{Logic, Postgres};
-use crate::remote::Secret;
-use crate::server::{DATABASE, OWNER};
+use crate::server::DATABASE;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often agents are asked while the group is there.
@@ -57,8 +57,10 @@ pub struct HostedStatus {
     /// `hosted`, where others have none.
     pub kind: String,
     pub dir: PathBuf,
-    /// What `--db` takes: the listener. It has the password.
+    /// What `--db` takes, and any client: the database through the listener, as its owner, with the password.
     pub url: String,
+    /// The same as the superuser, who may have any program run on the hosts.
+    pub superuser_url: String,
     /// In the order in which they were given.
     pub hosts: Vec<HostStatus>,
 }
@@ -74,7 +76,7 @@ pub struct HostStatus {
     pub role: Option<Role>,
     /// How many processes it has.
     pub processes: usize,
-    /// Its database past the listener.
+    /// The database past the listener, as its owner.
     pub url: Option<String>,
     /// What is wrong with it.
     pub trouble: Option<String>,
@@ -111,7 +113,7 @@ impl fmt::Display for HostedStatus {
 /// The directory is taken, an agent refuses, the group is not ready in time: what was started is ended again.
 pub fn hold_hosted(
     clients: &Clients,
-    (dir, plan, secret): (&Path, &HostedPlan, &Secret),
+    (dir, plan, keys): (&Path, &HostedPlan, &Keys),
     progress: &Progress,
     tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
@@ -128,7 +130,7 @@ pub fn hold_hosted(
         clients,
         names,
         sites: Vec::new(),
-        secret,
+        keys,
         kept,
     };
     let done = held
@@ -144,7 +146,7 @@ struct Held<'a> {
     names: Vec<String>,
     /// Of the agents that have claimed a seat.
     sites: Vec<Site>,
-    secret: &'a Secret,
+    keys: &'a Keys,
     kept: Kept,
 }
 
@@ -153,7 +155,7 @@ impl Held<'_> {
         for (number, seat) in Seat::NODES.into_iter().enumerate() {
             let claim = Claim {
                 seat,
-                drawn: self.secret.drawn.clone(),
+                drawn: self.keys.keepers.drawn.clone(),
             };
             let site: Site = read(&self.order(number, &Order::Claim(claim))?)?;
             self.sites.push(site);
@@ -179,7 +181,7 @@ impl Held<'_> {
         Member::ETCD.into_iter().try_for_each(start)?;
         let quorum = Quorum {
             at: sites.of(Seat::A).etcd_clients,
-            password: &self.secret.password,
+            password: &self.keys.keepers.password,
             progress,
             last_words: &|| self.last_words(),
         };
@@ -189,9 +191,7 @@ impl Held<'_> {
         start(Member::Patroni(NodeName::B))?;
         start(Member::Listener)?;
         self.await_ready(&sites, progress)?;
-        let url = self.url(&sites, "postgres");
-        let database = Postgres::new(&url, Logic::Functions)?;
-        database.execute(&format!("CREATE DATABASE {DATABASE}"))?;
+        self.entry(&sites).make_database()?;
         Ok(sites)
     }
 
@@ -208,7 +208,7 @@ impl Held<'_> {
         loop {
             progress.go_on()?;
             let roles = [NodeName::A, NodeName::B].map(|node| self.role(sites, node));
-            let listens = ask(&self.url(sites, "postgres"), IS_PRIMARY) == Some(1);
+            let listens = ask(&self.entry(sites).url("postgres"), IS_PRIMARY) == Some(1);
             let has = |role| roles.contains(&role);
             if has(Role::Primary) && has(Role::SyncStandby) && listens {
                 return Ok(());
@@ -240,27 +240,22 @@ impl Held<'_> {
     }
 
     fn role(&self, sites: &Sites, node: NodeName) -> Role {
-        match ask(&self.node_url(sites, node, "postgres"), IS_PRIMARY) {
+        let url = |node| self.entry(sites).node_url(node, "postgres");
+        match ask(&url(node), IS_PRIMARY) {
             Some(1) => Role::Primary,
-            Some(_) => {
-                let primary = self.node_url(sites, node.other(), "postgres");
-                match ask(&primary, HAS_SYNC_STANDBY) {
-                    Some(1) => Role::SyncStandby,
-                    _ => Role::Standby,
-                }
-            }
+            Some(_) => match ask(&url(node.other()), HAS_SYNC_STANDBY) {
+                Some(1) => Role::SyncStandby,
+                _ => Role::Standby,
+            },
             None => Role::Silent,
         }
     }
 
-    fn url(&self, sites: &Sites, database: &str) -> String {
-        let (at, password) = (sites.of(Seat::Hub).listener, &self.secret.password);
-        format!("postgres://{OWNER}:{password}@{at}/{database}?connect_timeout=2")
-    }
-
-    fn node_url(&self, sites: &Sites, node: NodeName, database: &str) -> String {
-        let (at, password) = (sites.of(node.into()).database, &self.secret.password);
-        format!("postgres://{OWNER}:{password}@{at}/{database}?connect_timeout=1")
+    fn entry<'b>(&'b self, sites: &'b Sites) -> Entry<'b> {
+        Entry {
+            sites,
+            keys: self.keys,
+        }
     }
 
     /// Watches it until this is to end. A host that is lost does not end the others: that is what a group is for.
@@ -293,6 +288,7 @@ impl Held<'_> {
     }
 
     fn status(&self, sites: &Sites) -> HostedStatus {
+        let entry = self.entry(sites);
         let host = |(number, name): (usize, &String)| {
             let node = [NodeName::A, NodeName::B].get(number).copied();
             let (processes, trouble) = match self.look(number) {
@@ -307,14 +303,15 @@ impl Held<'_> {
                     .into(),
                 role: node.map(|node| self.role(sites, node)),
                 processes,
-                url: node.map(|node| self.node_url(sites, node, DATABASE)),
+                url: node.map(|node| entry.user_node_url(node)),
                 trouble,
             }
         };
         HostedStatus {
             kind: "hosted".into(),
             dir: self.kept.dir().to_owned(),
-            url: self.url(sites, DATABASE),
+            url: entry.user_url(),
+            superuser_url: entry.url(DATABASE),
             hosts: self.names.iter().enumerate().map(host).collect(),
         }
     }
