@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ashlar_lab::{Agents, LabError, Progress};
 use ashlar_oltp::faults::{Fault, Make, StandaloneSystem, System, Topology};
@@ -22,6 +23,8 @@ pub struct Systems {
     pub set: Vec<String>,
     /// What is to be done to them.
     pub faults: Vec<Fault>,
+    /// How long some of that lasts.
+    pub hold: Duration,
     /// Whose hosts a group is on; this machine if there are none.
     pub hosts: Agents,
 }
@@ -71,7 +74,7 @@ impl Systems {
             let make: Make<'a> = match &hosts {
                 Some(hosts) => {
                     let (hosts, plan) = (Rc::clone(hosts), self.hosted(topology));
-                    hosts.check(&plan, &self.faults)?;
+                    hosts.check((&plan, &self.faults), self.hold)?;
                     Box::new(move || {
                         say();
                         Ok(Box::new(hosts.system(&plan, progress)?))

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ashlar_lab::agent::Clients;
 use ashlar_lab::{Agents, LabError, Progress};
@@ -33,8 +34,12 @@ impl GroupHosts {
     ///
     /// # Errors
     /// As [`check_hosted`]'s.
-    pub fn check(&self, plan: &HostedPlan, faults: &[Fault]) -> Result<(), LabError> {
-        check_hosted(&self.clients, (plan, faults))
+    pub fn check(
+        &self,
+        (plan, faults): (&HostedPlan, &[Fault]),
+        hold: Duration,
+    ) -> Result<(), LabError> {
+        check_hosted(&self.clients, (plan, faults), hold)
     }
 
     /// A group that is to be broken.

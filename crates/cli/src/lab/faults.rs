@@ -38,6 +38,7 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
         standby: arguments.standby.clone(),
         set: arguments.set.clone(),
         faults: arguments.faults.clone(),
+        hold: plan.hold,
         hosts: arguments.hosts.agents(),
     };
     made_of.check(&topologies)?;

@@ -1,11 +1,13 @@
 //! The agent's side of a fault: it happens to what the agent has started, and is over when it is told so, when its time is
 //! over, and when the one who has ordered it is gone.
 
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
 
-use super::cut::{Cut, From};
+use super::cut::{Cut, Sides};
 use super::seats::Own;
 use super::words::Break;
 use crate::faults::Fault;
@@ -29,7 +31,7 @@ impl Broken {
 
 /// # Errors
 /// A usage error that names a fault that is not an agent's to do; an environment error of one that this host cannot.
-pub(super) fn able(faults: &[Fault], ip: std::net::IpAddr) -> Result<(), LabError> {
+pub(super) fn able(faults: &[Fault], ip: IpAddr) -> Result<(), LabError> {
     faults.iter().try_for_each(|fault| match fault {
         Fault::KillDatabase | Fault::KillNode | Fault::StopNode | Fault::EtcdDown => Ok(()),
         Fault::CutNetwork => Cut::try_out(ip),
@@ -58,29 +60,28 @@ impl Own {
         });
         let all = [self.folder.path().to_owned()];
         match fault {
-            Fault::KillDatabase => self.databases(Sign::Kill),
+            Fault::KillDatabase => processes::signal(&self.databases(), Sign::Kill),
             Fault::KillNode => processes::signal(&all, Sign::Kill),
             Fault::StopNode => processes::signal(&all, Sign::Stop),
-            Fault::EtcdDown => self.etcd().into_iter().for_each(|member| {
-                processes::signal(&[self.folder(member)], Sign::Kill);
-            }),
-            Fault::CutNetwork => {
-                let sites = self
-                    .sites
-                    .ok_or_else(|| LabError::usage("it knows no others"))?;
-                let others = Seat::NODES.map(|seat| *sites.of(seat)).into_iter();
-                let others: Vec<_> = others.filter(|site| *site != self.site).collect();
-                let (own, others) = (&self.site, &others[..]);
-                let from = From {
-                    own,
-                    others,
-                    seconds,
-                };
-                Cut::of(self.folder.path()).begin(&from)?;
-            }
+            Fault::EtcdDown => processes::signal(&self.folders(is_etcd), Sign::Kill),
+            Fault::CutNetwork => self.cut_off(seconds)?,
             Fault::KillDaemon | Fault::DriveDies | Fault::DriveHangs | Fault::Move => {}
         }
         Ok(())
+    }
+
+    fn cut_off(&self, seconds: u32) -> Result<(), LabError> {
+        let sites = self
+            .sites
+            .ok_or_else(|| LabError::usage("it knows no others"))?;
+        let others = Seat::NODES.map(|seat| *sites.of(seat)).into_iter();
+        let others: Vec<_> = others.filter(|site| *site != self.site).collect();
+        let sides = Sides {
+            own: &self.site,
+            others: &others,
+            seconds,
+        };
+        Cut::of(self.folder.path()).begin(&sides)
     }
 
     /// Ends what is broken, if something is.
@@ -120,17 +121,17 @@ impl Own {
         Ok(())
     }
 
-    fn etcd(&self) -> Vec<Member> {
+    fn folders(&self, is_one: fn(Member) -> bool) -> Vec<PathBuf> {
         let members = self.started.iter().map(|one| one.member);
-        members.filter(|&member| is_etcd(member)).collect()
+        let members = members.filter(|&member| is_one(member));
+        members.map(|member| self.folder(member)).collect()
     }
 
-    fn databases(&self, sign: Sign) {
-        let folders = self.started.iter().filter_map(|one| match one.member {
-            Member::Patroni(_) => Some(self.folder(one.member).join("data")),
-            _ => None,
-        });
-        processes::signal(&folders.collect::<Vec<_>>(), sign);
+    /// Where PostgreSQL itself works.
+    fn databases(&self) -> Vec<PathBuf> {
+        let mut folders = self.folders(|member| matches!(member, Member::Patroni(_)));
+        folders.iter_mut().for_each(|folder| folder.push("data"));
+        folders
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Cut {
 }
 
 /// From whom a seat is cut off.
-pub(super) struct From<'a> {
+pub(super) struct Sides<'a> {
     pub(super) own: &'a Site,
     pub(super) others: &'a [Site],
     pub(super) seconds: u32,
@@ -47,14 +47,14 @@ impl Cut {
     ///
     /// # Errors
     /// The others cannot be told from this host; `nft` complains.
-    pub(super) fn begin(&self, from: &From<'_>) -> Result<(), LabError> {
-        let own = from.own.database.ip();
-        check_apart(own, from.others)?;
-        let hosts = from.others.iter().map(|site| {
+    pub(super) fn begin(&self, sides: &Sides<'_>) -> Result<(), LabError> {
+        let own = sides.own.database.ip();
+        check_apart(own, sides.others)?;
+        let hosts = sides.others.iter().map(|site| {
             let ip = site.database.ip();
-            format!("{ip} timeout {}s", from.seconds)
+            format!("{ip} timeout {}s", sides.seconds)
         });
-        let sites = from.others.iter().chain([from.own]);
+        let sites = sides.others.iter().chain([sides.own]);
         let ports = sites.flat_map(Site::all).map(|at| at.port().to_string());
         let [hosts, ports] = [list(hosts), list(ports)];
         nft(&self.words(own, &hosts, &ports))

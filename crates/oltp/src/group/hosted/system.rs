@@ -1,6 +1,7 @@
 //! Faults of a group on given hosts: agents do them to what they have started; a switch-over is Patroni's to do.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ashlar_lab::agent::Clients;
 use ashlar_lab::{LabError, Progress};
@@ -15,6 +16,8 @@ use crate::group::{Role, Tuning};
 
 /// A fault is over so long after it was ordered, if nothing ends it before: longer than a round waits for its clients.
 const OVER_AFTER_S: u32 = 300;
+/// What lasts as long as it is said to has ended before, and the load has been looked at.
+const MOST_HOLD: Duration = Duration::from_secs(OVER_AFTER_S as u64 - 60);
 
 /// A group on the hosts of agents, which break it.
 pub struct HostedSystem {
@@ -32,8 +35,15 @@ pub struct HostedSystem {
 pub fn check_hosted(
     clients: &Clients,
     (plan, faults): (&HostedPlan, &[Fault]),
+    hold: Duration,
 ) -> Result<(), LabError> {
     check_plan(clients, plan)?;
+    if faults.contains(&Fault::EtcdDown) && hold > MOST_HOLD {
+        return Err(LabError::usage(format!(
+            "--hold: on given hosts {} s at most: agents end a fault by themselves after {OVER_AFTER_S} s",
+            MOST_HOLD.as_secs()
+        )));
+    }
     let is_done_there = |fault: &Fault| {
         let lacks = Topology::Group.lacks(*fault).is_some();
         !lacks && *fault != Fault::Move
@@ -82,19 +92,21 @@ impl HostedSystem {
         *self.still() = node;
     }
 
-    fn still(&self) -> std::sync::MutexGuard<'_, Option<NodeName>> {
+    fn still(&self) -> MutexGuard<'_, Option<NodeName>> {
         // A name is whole.
         self.stands_still
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has it done where a fault is: at all members of etcd, or at a node.
+    /// Has it done where a fault is: at all members of etcd, or at a node. An agent that does not do it keeps no other
+    /// from it.
     fn order_at(&self, fault: Fault, node: NodeName, what: &Order) -> Result<(), LabError> {
         let own = usize::from(node == NodeName::B);
         let is_there = |number: &usize| fault == Fault::EtcdDown || *number == own;
-        let mut all = (0..Seat::NODES.len()).filter(is_there);
-        all.try_for_each(|number| self.group.order(number, what))
+        let all = (0..Seat::NODES.len()).filter(is_there);
+        let each = all.map(|number| self.group.order(number, what));
+        each.fold(Ok(()), Result::and)
     }
 
     fn switch_over_from(&self, node: NodeName) -> Result<(), LabError> {
