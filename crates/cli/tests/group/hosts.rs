@@ -270,6 +270,11 @@ fn faults_are_done_by_agents_to_their_hosts() {
         ),
         ("move", "--out r --standby .", "--standby: each agent"),
         ("move", "--out r --set archive_command=x", "archive_command"),
+        (
+            "etcd-down",
+            "--out r --hold 241s",
+            "--hold: on given hosts 240 s",
+        ),
     ] {
         refuses(&mut machines.lab(dir, &words(faults, rest)), 2, &[name]);
         assert!(!dir.join("r").join("result.json").exists());

@@ -27,9 +27,11 @@ pub(super) struct Sides<'a> {
 impl Cut {
     /// That of the seat with this folder.
     pub(super) fn of(folder: &Path) -> Self {
-        let name = folder.file_name().unwrap_or_default();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        // Words of `nft` are none of a name's.
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
         Self {
-            table: name.to_string_lossy().into_owned(),
+            table: name.chars().filter(is_plain).collect(),
         }
     }
 
@@ -147,5 +149,48 @@ fn nft(script: &str) -> Result<(), LabError> {
     match output.status.success() {
         true => Ok(()),
         false => Err(failed(&String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_plain_name_and_drops_both_ways_until_its_time_is_over() {
+        let cut = Cut::of(Path::new("/srv/ashlar-12-0 { } flush ruleset"));
+        assert_eq!(cut.table, "ashlar-12-0flushruleset");
+        let hosts = list(
+            ["10.0.0.2 timeout 9s", "10.0.0.2 timeout 9s"]
+                .map(String::from)
+                .into_iter(),
+        );
+        assert_eq!(hosts, "elements = { 10.0.0.2 timeout 9s }");
+        let words = cut.words([10, 0, 0, 1].into(), &hosts, "");
+        for rule in [
+            "input",
+            "output",
+            "ip saddr @hosts tcp sport",
+            "ip daddr @hosts tcp dport",
+        ] {
+            assert!(words.contains(rule), "{words}");
+        }
+        let at = |ip: [u8; 4]| {
+            let at = SocketAddr::new(ip.into(), 1);
+            let [etcd_peers, etcd_clients, database, keeper, listener] = [at; 5];
+            Site {
+                etcd_peers,
+                etcd_clients,
+                database,
+                keeper,
+                listener,
+            }
+        };
+        let own = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(check_apart(own, &[at([10, 0, 0, 2])]), Ok(()));
+        for wrong in [[10, 0, 0, 1], [127, 0, 0, 1]] {
+            let why = check_apart(own, &[at(wrong)]).expect_err("not apart");
+            assert!(why.to_string().contains("cut-network"), "{why}");
+        }
     }
 }
