@@ -118,12 +118,13 @@ fn a_group_is_on_given_hosts_for_as_long_as_it_is_held() {
         let mut command = Command::new("psql");
         ended(command.args([url, "-Atc", sql]))
     };
-    let runs = "copy (select 1) to program 'true'";
+    let runs = "copy (select 1) to program 'cat > /dev/null'";
     assert_eq!(psql(&url, "create table mine (id int)").error, "");
     let refused = psql(&url, runs).error;
     assert!(refused.contains("external program"), "{refused}");
     let superuser = found["superuser_url"].as_str().expect("a URL");
-    assert_eq!(psql(superuser, runs).out, "COPY 1\n");
+    let ran = psql(superuser, runs);
+    assert_eq!((&*ran.out, &*ran.error), ("COPY 1\n", ""));
     psql(&url, "drop table mine");
     let load = |url: &str, out: &str| {
         let words = format!("oltp run --db {url} --users 2 --mode fixed:5 --out {out}");

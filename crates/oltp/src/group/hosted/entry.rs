@@ -46,7 +46,12 @@ impl Entry<'_> {
         format!("postgres://{USER}:{}@{at}/{DATABASE}", self.keys.user)
     }
 
-    /// A database through the listener, as the superuser.
+    /// The same as the superuser, through the listener.
+    pub(super) fn superuser_url(&self) -> String {
+        self.as_superuser(self.sites.of(Seat::Hub).listener, DATABASE)
+    }
+
+    /// A database through the listener, as the superuser, for ourselves.
     pub(super) fn url(&self, database: &str) -> String {
         let at = self.sites.of(Seat::Hub).listener;
         format!("{}?connect_timeout=2", self.as_superuser(at, database))

@@ -13,7 +13,6 @@ use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read,
 use super::{HostStatus, HostedPlan, HostedStatus, LOOK_EVERY};
 use crate::group::node::{Member, NodeName, Seat};
 use crate::group::{READY_WITHIN, Role, ask};
-use crate::server::DATABASE;
 
 /// A group that runs, until it is ended.
 pub(super) struct HostedGroup {
@@ -173,7 +172,7 @@ impl HostedGroup {
             kind: "hosted".into(),
             dir: dir.to_owned(),
             url: entry.user_url(),
-            superuser_url: entry.url(DATABASE),
+            superuser_url: entry.superuser_url(),
             hosts: self.names.iter().enumerate().map(host).collect(),
         }
     }
