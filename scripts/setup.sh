@@ -45,6 +45,7 @@ kmod               depmod and modinfo: which modules the guest needs, in which o
 cpio               packs the guest's initramfs
 xz-utils           unpacks the guest's kernel modules
 iproute2           network namespaces and veth pairs
+nftables           an agent cuts its host off from the others of a group
 procps             ps, and sysctl
 postgresql-15      a private server that the OLTP lab's tests start
 mariadb-server     another one, with TPROC-C as stored procedures of InnoDB

@@ -5,13 +5,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::agent::{ClientLink, Clients, Link};
-use ashlar_lab::{Agents, LabError, Progress};
+use ashlar_lab::{Agents, LabError};
 use ashlar_node::Token;
-use ashlar_oltp::group::{HostedPlan, HostedStatus, hold_hosted};
 use ashlar_oltp::{RemoteUsers, Secret};
 use rustix::net::sockopt;
 use uuid::Uuid;
@@ -180,7 +178,7 @@ pub fn greet(agents: &Agents) -> Result<Option<Clients>, LabError> {
 }
 
 /// Connects to agents that an option of this name has given.
-fn greet_as(option: &str, agents: &Agents) -> Result<Clients, LabError> {
+pub(super) fn greet_as(option: &str, agents: &Agents) -> Result<Clients, LabError> {
     let token = Token::read(&agents.token_file)
         .map_err(|error| LabError::environment(format!("--token-file: {error}")))?;
     let mut links: Vec<ClientLink> = Vec::new();
@@ -206,21 +204,6 @@ fn greet_as(option: &str, agents: &Agents) -> Result<Clients, LabError> {
     Clients::greet(links)
 }
 
-/// Has a group on the hosts of three agents, until this is to end.
-///
-/// # Errors
-/// An agent cannot be reached, or as [`hold_hosted`].
-pub fn hold_group(
-    agents: &Agents,
-    (dir, plan): (&Path, &HostedPlan),
-    progress: &Progress,
-    tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
-) -> Result<(), LabError> {
-    let clients = greet_as("host", agents)?;
-    let secret = draw_secret(agents)?;
-    hold_hosted(&clients, (dir, plan, &secret), progress, tell)
-}
-
 /// Does something with the agents of a run as users of its databases; with none, if it has none.
 ///
 /// # Errors
@@ -237,7 +220,7 @@ pub fn with_agents<T>(
 }
 
 /// What agents log in to databases of a run by: both ends know the token, and what is drawn is told.
-fn draw_secret(agents: &Agents) -> Result<Secret, LabError> {
+pub(super) fn draw_secret(agents: &Agents) -> Result<Secret, LabError> {
     let token = Token::read(&agents.token_file)
         .map_err(|error| LabError::environment(format!("--token-file: {error}")))?;
     let drawn = Uuid::new_v4().simple().to_string();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ashlar_failover::GroupPlace;
+use ashlar_lab::Agents;
 use ashlar_oltp::group::Tuning;
 use clap::{Args, ValueEnum};
 
@@ -41,6 +42,39 @@ impl From<TuningWord> for Tuning {
         match word {
             TuningWord::Default => Self::Default,
             TuningWord::Fast => Self::Fast,
+        }
+    }
+}
+
+/// On whose hosts a group is.
+#[derive(Args)]
+pub(crate) struct HostArguments {
+    /// Address of an agent (`ashlar lab agent`) on a host that has a part of a group, instead of a network namespace of
+    /// this machine; three times: two databases with a member of etcd each, then etcd's third and the listener. Each host
+    /// needs etcd, Patroni, PostgreSQL and HAProxy; the hosts reach each other by these addresses
+    #[arg(
+        long = "host",
+        value_name = "ADDR",
+        value_delimiter = ',',
+        requires = "token_file"
+    )]
+    hosts: Vec<String>,
+
+    /// File with the agents' token
+    #[arg(long, value_name = "FILE", requires = "hosts")]
+    token_file: Option<PathBuf>,
+}
+
+impl HostArguments {
+    pub(crate) fn are_given(&self) -> bool {
+        !self.hosts.is_empty()
+    }
+
+    pub(crate) fn agents(&self) -> Agents {
+        Agents {
+            addresses: self.hosts.clone(),
+            token_file: self.token_file.clone().unwrap_or_default(),
+            ..Agents::default()
         }
     }
 }
@@ -102,20 +136,8 @@ pub(crate) struct GroupArguments {
     #[arg(long)]
     pub(crate) loopback: bool,
 
-    /// With start: address of an agent (`ashlar lab agent`) on a host that has a part of the group, instead of a network
-    /// namespace; three times: two databases with a member of etcd each, then etcd's third and the listener. Each host
-    /// needs etcd, Patroni, PostgreSQL and HAProxy; the hosts reach each other by these addresses
-    #[arg(
-        long = "host",
-        value_name = "ADDR",
-        value_delimiter = ',',
-        requires = "token_file"
-    )]
-    pub(crate) hosts: Vec<String>,
-
-    /// File with the agents' token
-    #[arg(long, value_name = "FILE", requires = "hosts")]
-    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) hosts: HostArguments,
 
     /// Print JSON
     #[arg(long)]
@@ -127,7 +149,7 @@ impl GroupArguments {
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let [starts, ups, is_fci] =
             [GroupAction::Start, GroupAction::Up, GroupAction::Fci].map(|one| one == self.action);
-        let is_hosted = !self.hosts.is_empty();
+        let is_hosted = self.hosts.are_given();
         let of_group = self.place_a.is_some() || self.place_b.is_some();
         let of_nodes = (self.nodes, self.etcd) != (None, None);
         for (is_wrong, why) in [

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ashlar_oltp::faults::{Fault, Limit, Topology};
 use clap::Args;
 
-use super::cluster::TuningWord;
+use super::cluster::{HostArguments, TuningWord};
 use super::oltp::SqlLogic;
 use super::server::CommitWord;
 
@@ -15,7 +15,9 @@ use super::server::CommitWord;
   ashlar lab failover --out /tmp/run
   ashlar lab failover --topology group --fault kill-node,cut-network,move --tuning fast --rounds 10 --out /tmp/run
   ashlar lab failover --topology fci,group --tuning default,fast --fault kill-node,move --rounds 10 --out /tmp/run
-  ashlar lab failover --topology standalone,group --fault kill-database --rounds 20 --out /tmp/run")]
+  ashlar lab failover --topology standalone,group --fault kill-database --rounds 20 --out /tmp/run
+  ashlar lab failover --topology group --fault kill-node,cut-network,move --host 10.0.0.1:7420,10.0.0.2:7420,10.0.0.3:7420 \
+                      --token-file lab.token --out /tmp/run")]
 pub(crate) struct FailoverArguments {
     /// Where the primary's folder is made, and removed afterwards; every user must be able to enter it
     #[arg(long, default_value = ".", value_name = "DIR")]
@@ -76,6 +78,9 @@ pub(crate) struct FailoverArguments {
         value_name = "WORD,…"
     )]
     pub(crate) tuning: Vec<TuningWord>,
+
+    #[command(flatten)]
+    pub(crate) hosts: HostArguments,
 
     /// Warehouses, about 100 MB each
     #[arg(long, default_value_t = 1, value_name = "N")]

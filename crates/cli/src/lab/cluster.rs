@@ -4,11 +4,11 @@ use std::fmt::Display;
 
 use ashlar_device::parse_size;
 use ashlar_failover::{FciPlan, FciSystem, GroupPlaces};
-use ashlar_lab::{Agents, LabError};
+use ashlar_lab::LabError;
 use ashlar_oltp::group::{
     Group, GroupPlan, HostedPlan, HostedStatus, end_hosted, hosted_status, is_hosted,
 };
-use ashlar_testbed::link::hold_group;
+use ashlar_testbed::hosts::GroupHosts;
 use ashlar_testbed::nodes::{DRIVES, Nodes, NodesPlan};
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
     arguments.check().map_err(Failure::usage)?;
     let dir = arguments.dir.display();
     match arguments.action {
-        GroupAction::Start if !arguments.hosts.is_empty() => hold(arguments),
+        GroupAction::Start if arguments.hosts.are_given() => hold(arguments),
         GroupAction::Stop | GroupAction::Down if is_hosted(&arguments.dir) => {
             end_hosted(&arguments.dir)?;
             print(&format!("{dir}: ended, and nothing of it is left\n"))
@@ -110,11 +110,6 @@ fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
 
 /// A group on given hosts, which ends with this command.
 fn hold(arguments: &GroupArguments) -> Result<(), Failure> {
-    let agents = Agents {
-        addresses: arguments.hosts.clone(),
-        token_file: arguments.token_file.clone().unwrap_or_default(),
-        ..Agents::default()
-    };
     let plan = HostedPlan {
         tuning: arguments.tuning.into(),
         set: arguments.set.clone(),
@@ -124,8 +119,9 @@ fn hold(arguments: &GroupArguments) -> Result<(), Failure> {
         progress.finish();
         show(arguments, status).map_err(|why| LabError::environment(why.message()))
     };
+    let hosts = GroupHosts::greet(&arguments.hosts.agents())?;
     let place = (arguments.dir.as_path(), &plan);
-    Ok(hold_group(&agents, place, &progress, &mut tell)?)
+    Ok(hosts.hold(place, &progress, &mut tell)?)
 }
 
 /// Prints what something is at, for people or as JSON.

@@ -88,6 +88,11 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
     if !arguments.faults.is_empty() {
         return super::faults::run(arguments);
     }
+    if arguments.hosts.are_given() {
+        return Err(Failure::usage(
+            "--host: a group on given hosts is made with --topology group --fault …",
+        ));
+    }
     let cut_off = match (&arguments.cut_off, arguments.commit) {
         (Some(text), _) => time("--cut-off", text)?,
         (None, CommitWord::Local) => Duration::from_secs(1),

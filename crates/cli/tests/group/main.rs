@@ -83,6 +83,16 @@ fn what_makes_no_sense_is_refused_by_name() {
             "--commit",
             "failover --topology group --fault move --commit local --out o",
         ),
+        (
+            2,
+            "--host: --topology standalone",
+            "failover --topology standalone --fault kill-database --host 127.0.0.1:1 --token-file t --out o",
+        ),
+        (
+            2,
+            "--topology group",
+            "failover --host 127.0.0.1:1 --token-file t --out o",
+        ),
         (2, "no group of ours", "cluster stop --dir nothing"),
         (
             2,

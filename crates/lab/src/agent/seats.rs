@@ -10,6 +10,9 @@ pub trait Seats: Sync {
     /// # Errors
     /// It cannot be done, or is not understood.
     fn order(&self, words: &str) -> Result<String, LabError>;
+
+    /// Does what is due, if something is: called all the time while nothing is ordered.
+    fn look_after(&self) {}
 }
 
 /// For agents that make load only.

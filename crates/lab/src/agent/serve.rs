@@ -61,6 +61,7 @@ pub fn serve(link: &mut dyn Link, makes: Makes<'_>, progress: &Progress) -> Ende
         if progress.go_on().is_err() {
             return Ended::Stopped;
         }
+        agent.seats.look_after();
         let did = match hear(agent.link, IDLE) {
             Ok(Some(ask)) => agent.answer(ask),
             Ok(None) => Ok(()),

@@ -120,10 +120,7 @@ impl Topology {
 
     /// Of these, a group with each tuning; each once, in this order.
     pub fn with(these: &[Self], tunings: &[Tuning]) -> Vec<Self> {
-        let tuned = |tuning: &Tuning| match tuning {
-            Tuning::Default => Self::Group,
-            Tuning::Fast => Self::GroupFast,
-        };
+        let tuned = |tuning: &Tuning| Self::of(*tuning);
         let each = |topology: &Self| match topology {
             Self::Group => tunings.iter().map(tuned).collect(),
             other => vec![*other],
@@ -135,6 +132,14 @@ impl Topology {
             }
         }
         all
+    }
+
+    /// A group of this tuning.
+    pub(crate) fn of(tuning: Tuning) -> Self {
+        match tuning {
+            Tuning::Default => Self::Group,
+            Tuning::Fast => Self::GroupFast,
+        }
     }
 
     /// How fast it notices, if it is a group.

@@ -27,6 +27,8 @@ const SERVED_FOR: Duration = Duration::from_secs(1);
 const SERVED_LEAST: usize = 5;
 /// What lasts as long as it is said to is over so much later: as long as it takes to see that clients are served.
 const HOLD_GRACE: Duration = Duration::from_secs(10);
+/// A server that serves its clients says what it is within so long.
+const SAID_WITHIN: Duration = Duration::from_secs(10);
 /// Something is looked for so often.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Rounds number their probes apart.
@@ -206,7 +208,7 @@ fn under_load(
     go_on(plan.after, system, progress)?;
     Ok(Done {
         at,
-        to: system.primary(),
+        to: primary_at_last(system, progress)?,
         from,
         served_again,
         outlasted,
@@ -232,6 +234,18 @@ fn await_primary(system: &dyn System, progress: &Progress) -> Result<String, Lab
             }
             _ => pause(LOOK_EVERY, progress)?,
         }
+    }
+}
+
+/// The primary after a fault: one that is busy with its clients may not say at once that it is one.
+fn primary_at_last(system: &dyn System, progress: &Progress) -> Result<Option<String>, LabError> {
+    let begun = Instant::now();
+    loop {
+        let primary = system.primary();
+        if primary.is_some() || begun.elapsed() >= SAID_WITHIN {
+            return Ok(primary);
+        }
+        pause(LOOK_EVERY, progress)?;
     }
 }
 

@@ -250,32 +250,16 @@ impl GroupSystem {
     }
 }
 
-fn named(node: &str) -> Result<NodeName, LabError> {
-    match node {
-        "a" => Ok(NodeName::A),
-        "b" => Ok(NodeName::B),
-        other => Err(LabError::environment(format!(
-            "{other}: is no node of a group"
-        ))),
-    }
-}
-
 impl System for GroupSystem {
     fn topology(&self) -> Topology {
-        match self.tuning {
-            Tuning::Default => Topology::Group,
-            Tuning::Fast => Topology::GroupFast,
-        }
+        Topology::of(self.tuning)
     }
 
     fn told(&self) -> String {
-        let tuning = match self.tuning {
-            Tuning::Default => "Patroni's defaults (ttl 30 s, loop 10 s)",
-            Tuning::Fast => "ttl 5 s, loop 1 s, failsafe mode",
-        };
         let mut told = format!(
-            "Patroni with two PostgreSQL, synchronous; three members of etcd, HAProxy as the listener ({}); {tuning}",
-            self.group.network_word()
+            "Patroni with two PostgreSQL, synchronous; three members of etcd, HAProxy as the listener ({}); {}",
+            self.group.network_word(),
+            self.tuning.told()
         );
         if let Some(drives) = &self.drives {
             told.push_str(&format!("; {}", drives.told()));
@@ -298,7 +282,7 @@ impl System for GroupSystem {
 
     fn inject(&self, fault: Fault, primary: &str) -> Result<(), LabError> {
         self.topology().check(&[fault])?;
-        let node = named(primary)?;
+        let node: NodeName = primary.parse()?;
         match fault {
             Fault::KillDatabase => self.group.kill_database(node),
             Fault::KillNode => self.group.signal(&Member::of_node(node), Sign::Kill),
@@ -313,7 +297,7 @@ impl System for GroupSystem {
     }
 
     fn mend(&self, fault: Fault, broken: &str) -> Result<(), LabError> {
-        let node = named(broken)?;
+        let node: NodeName = broken.parse()?;
         match fault {
             Fault::KillNode => {
                 for member in Member::of_node(node) {

@@ -56,15 +56,7 @@ impl Group {
 
     pub(crate) fn switch_over_from(&self, from: NodeName) -> Result<(), LabError> {
         let body = serde_json::json!({"leader": from, "candidate": from.other()}).to_string();
-        let answer = self.ask_keeper(from, "POST /switchover", &body, SWITCH_OVER_TIMEOUT);
-        let answer = answer.map_err(|error| LabError::caused("POST /switchover", error))?;
-        match answer.status {
-            200 => Ok(()),
-            status => Err(LabError::environment(format!(
-                "POST /switchover: {status} {}",
-                answer.body.trim()
-            ))),
-        }
+        moved(self.ask_keeper(from, "POST /switchover", &body, SWITCH_OVER_TIMEOUT))
     }
 
     fn ask_keeper(
@@ -79,6 +71,45 @@ impl Group {
         stream.set_write_timeout(Some(PROMPT))?;
         ask(stream, &format!("{what} HTTP/1.1"), body)
     }
+}
+
+/// What a keeper has answered to a switch-over.
+pub(super) fn moved(answer: std::io::Result<Answer>) -> Result<(), LabError> {
+    let answer = answer.map_err(|error| LabError::caused("POST /switchover", error))?;
+    match answer.status {
+        200 => Ok(()),
+        status => Err(LabError::environment(format!(
+            "POST /switchover: {status} {}",
+            answer.body.trim()
+        ))),
+    }
+}
+
+/// Posts to a program of a group as a user with a password.
+pub(super) fn post_as(
+    to: SocketAddr,
+    (user, password): (&str, &str),
+    (path, body): (&str, &str),
+) -> std::io::Result<Answer> {
+    let user = base64(format!("{user}:{password}").as_bytes());
+    post(to, Some(&format!("Basic {user}")), path, body)
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for index in 0..4 {
+            let six = (bits >> (18 - 6 * index)) & 63;
+            text.push(match index <= three.len() {
+                true => LETTERS[six as usize].into(),
+                false => '=',
+            });
+        }
+    }
+    text
 }
 
 /// Posts to a program of a group, by what it was entered with, if it was.
@@ -113,4 +144,22 @@ fn ask<S: Read + Write>(mut stream: S, head: &str, body: &str) -> std::io::Resul
         status: status.unwrap_or(0),
         body: body.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_in_base64_as_others_have_them() {
+        for (bytes, wanted) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), wanted);
+        }
+        assert_eq!(base64(&[251, 255]), "+/8=");
+    }
 }

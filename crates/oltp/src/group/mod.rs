@@ -24,8 +24,8 @@ use crate::processes;
 use crate::server::{OWNER, Programs};
 pub(crate) use adopt::Adopted;
 pub use hosted::{
-    GroupSeats, HostStatus, HostedPlan, HostedStatus, end_hosted, hold_hosted, hosted_status,
-    is_hosted,
+    GroupSeats, HostStatus, HostedPlan, HostedStatus, HostedSystem, Keys, check_hosted, end_hosted,
+    hold_hosted, hosted_status, is_hosted,
 };
 pub use network::Network;
 pub use node::{Member, NodeName};
@@ -58,6 +58,16 @@ pub enum Tuning {
     Default,
     /// ttl 5 s, loop 1 s, failsafe mode: a primary whose standby still answers stays one without etcd.
     Fast,
+}
+
+impl Tuning {
+    /// In words, for a report.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Self::Default => "Patroni's defaults (ttl 30 s, loop 10 s)",
+            Self::Fast => "ttl 5 s, loop 1 s, failsafe mode",
+        }
+    }
 }
 
 /// What a group is to be.

@@ -1,7 +1,9 @@
 //! Who is in a group.
 
 use std::fmt;
+use std::str::FromStr;
 
+use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
 
 /// A node with a database.
@@ -28,6 +30,20 @@ impl fmt::Display for NodeName {
             Self::A => "a",
             Self::B => "b",
         })
+    }
+}
+
+impl FromStr for NodeName {
+    type Err = LabError;
+
+    fn from_str(text: &str) -> Result<Self, LabError> {
+        match text {
+            "a" => Ok(Self::A),
+            "b" => Ok(Self::B),
+            other => Err(LabError::environment(format!(
+                "{other}: is no node of a group"
+            ))),
+        }
     }
 }
 

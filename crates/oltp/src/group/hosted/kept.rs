@@ -1,18 +1,20 @@
 //! What is kept of a group on given hosts in the coordinator's directory: who holds it, and what it was at last.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
-use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::process::{Flock, FlockType, Pid, Signal, fcntl_getlk, kill_process};
 
 use super::HostedStatus;
 
-/// Locked by the process that holds the group, whose number is in it.
+/// Locked by the process that holds the group. The kernel says which one that is, from the first moment on: a number in
+/// the file would come after the lock, and until then there would be none, or that of one that is gone. This process
+/// opens it once: its lock would go with any other file that it opens of it and closes.
 const HOLDER: &str = "holder";
 const STATUS: &str = "hosted.json";
 /// The next one, before it takes that name.
@@ -44,24 +46,21 @@ impl Kept {
                 )));
             }
         }
-        let path = dir.join(HOLDER);
         let mut options = File::options();
-        let open = options
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&path);
-        let lock = open.map_err(|error| LabError::caused(path.display(), error))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let dir = dir.display();
-            return Err(LabError::usage(format!(
-                "{dir}: a group is held there already: `ashlar lab cluster stop --dir {dir}` ends it"
-            )));
+        options.create(true).truncate(false).write(true).mode(0o600);
+        match lock(&dir, &options).map_err(caused)? {
+            Lock::Own(lock) => {
+                // What the one before was at is not what this one is at.
+                gone(std::fs::remove_file(dir.join(STATUS))).map_err(caused)?;
+                Ok(Self { dir, _lock: lock })
+            }
+            Lock::Others(_) => {
+                let dir = dir.display();
+                Err(LabError::usage(format!(
+                    "{dir}: a group is held there already: `ashlar lab cluster stop --dir {dir}` ends it"
+                )))
+            }
         }
-        let own = std::process::id().to_string();
-        std::fs::write(&path, own).map_err(|error| LabError::caused(path.display(), error))?;
-        Ok(Self { dir, _lock: lock })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -102,19 +101,58 @@ pub fn is_hosted(dir: &Path) -> bool {
     dir.join(HOLDER).exists()
 }
 
-/// The process that holds the group of a directory; none if it is gone.
-fn holder(dir: &Path) -> Result<Option<Pid>, LabError> {
+/// Whose a directory is.
+enum Lock {
+    Own(File),
+    /// Another process's; none that is seen from here, if it has no number.
+    Others(Option<Pid>),
+}
+
+/// Takes a directory, if no process has it.
+fn lock(dir: &Path, options: &OpenOptions) -> std::io::Result<Lock> {
     let path = dir.join(HOLDER);
-    let lock = match File::open(&path) {
-        Ok(lock) => lock,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(LabError::caused(path.display(), error)),
-    };
-    if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
-        return Ok(None);
+    loop {
+        let file = options.open(&path)?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if is_at(&file, &path)? => return Ok(Lock::Own(file)),
+            // The one that held it has removed it meanwhile.
+            Ok(()) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {
+                if let Some(lock) = locked(&file)? {
+                    return Ok(Lock::Others(lock.pid));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    let text = std::fs::read_to_string(&path).unwrap_or_default();
-    Ok(text.trim().parse().ok().and_then(Pid::from_raw))
+}
+
+/// The lock that another process has on it.
+fn locked(file: &File) -> std::io::Result<Option<Flock>> {
+    Ok(fcntl_getlk(file, &Flock::from(FlockType::WriteLock))?)
+}
+
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    let own = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+        Err(error) => gone(Err(error)).map(|()| false),
+    }
+}
+
+/// What is not there is as it should be.
+fn gone(done: std::io::Result<()>) -> std::io::Result<()> {
+    match done {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+fn is_held(dir: &Path) -> std::io::Result<bool> {
+    match File::open(dir.join(HOLDER)) {
+        Ok(file) => Ok(locked(&file)?.is_some()),
+        Err(error) => gone(Err(error)).map(|()| false),
+    }
 }
 
 /// What the group of a directory was at a second ago.
@@ -122,7 +160,8 @@ fn holder(dir: &Path) -> Result<Option<Pid>, LabError> {
 /// # Errors
 /// The process that held it is gone, and so the group; it is not ready yet.
 pub fn hosted_status(dir: &Path) -> Result<HostedStatus, LabError> {
-    if holder(dir)?.is_none() {
+    let caused = |error: Error| LabError::caused(dir.display(), error);
+    if !is_held(dir).map_err(caused)? {
         let dir = dir.display();
         return Err(LabError::environment(format!(
             "{dir}: the command that held the group is gone: its hosts have ended it"
@@ -141,54 +180,105 @@ pub fn hosted_status(dir: &Path) -> Result<HostedStatus, LabError> {
 /// # Errors
 /// It does not end.
 pub fn end_hosted(dir: &Path) -> Result<(), LabError> {
+    let caused = |error: Error| LabError::caused(dir.display(), error);
     let begun = Instant::now();
     let mut told = None;
-    while let Some(pid) = holder(dir)? {
-        if told.is_none() {
-            // One that has ended meanwhile is what is wanted.
-            let _ = kill_process(pid, Signal::TERM);
-            told = Some(pid);
+    loop {
+        let holder = match lock(dir, File::options().write(true)) {
+            Ok(Lock::Own(lock)) => {
+                let dir = dir.to_owned();
+                drop(Kept { dir, _lock: lock });
+                return Ok(());
+            }
+            Ok(Lock::Others(holder)) => holder,
+            Err(error) => return gone(Err(error)).map_err(caused),
+        };
+        match (told, holder) {
+            (None, Some(pid)) => {
+                // One that has ended meanwhile is what is wanted.
+                let _ = kill_process(pid, Signal::TERM);
+                told = holder;
+            }
+            // The next one's, which was not there when this was asked for.
+            (Some(_), Some(_)) if told != holder => return Ok(()),
+            _ => {}
         }
-        if begun.elapsed() > ENDS_WITHIN {
+        if begun.elapsed() > ENDS_WITHIN || holder.is_none() {
+            let who = holder.map_or(
+                "a process of another machine or container".to_owned(),
+                |pid| format!("process {}", pid.as_raw_nonzero()),
+            );
             return Err(LabError::environment(format!(
-                "{}: process {} holds the group, and does not end",
-                dir.display(),
-                pid.as_raw_nonzero()
+                "{}: {who} holds the group, and does not end",
+                dir.display()
             )));
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    remove(dir);
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead;
+    use std::process::{Child, Command, Stdio};
+
     use ashlar_lab::OwnFolder;
 
     use super::*;
 
-    #[test]
-    fn a_directory_is_held_once_and_what_a_killed_holder_left_is_taken() {
-        let room = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
-        let dir = room.path().join("g");
-        let refusal = |dir: &Path| {
-            let refused = Kept::claim(dir).err().expect("refused");
-            assert_eq!(refused.exit_code(), 2);
-            refused.to_string()
-        };
-        let kept = Kept::claim(&dir).expect("empty");
-        assert!(refusal(&dir).contains("held there already"));
-        drop(kept);
-        assert!(!dir.exists());
-        std::fs::create_dir(&dir).expect("made");
+    /// Another process that has locked it, and has written nothing: as `start` is for a moment.
+    fn holder(dir: &Path) -> Child {
+        let mut command = Command::new("/usr/bin/python3");
+        let held = "import fcntl, sys, time; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); \
+                    print('held', flush=True); time.sleep(600)";
+        command.args(["-c", held]).arg(dir.join(HOLDER));
+        let mut holder = command.stdout(Stdio::piped()).spawn().expect("started");
+        let said = holder.stdout.take().expect("piped");
+        let mut line = String::new();
+        std::io::BufReader::new(said)
+            .read_line(&mut line)
+            .expect("said");
+        assert_eq!(line, "held\n");
+        holder
+    }
+
+    fn left_behind(dir: &Path) {
+        std::fs::create_dir(dir).expect("made");
         for name in [HOLDER, STATUS, NEW] {
             std::fs::write(dir.join(name), "1").expect("written");
         }
-        drop(Kept::claim(&dir).expect("its holder is gone"));
+    }
+
+    #[test]
+    fn a_directory_is_taken_if_it_is_empty_or_its_holder_is_gone() {
+        let room = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let dir = room.path().join("g");
+        drop(Kept::claim(&dir).expect("empty"));
+        assert!(!dir.exists());
+        left_behind(&dir);
+        let kept = Kept::claim(&dir).expect("its holder is gone");
+        assert!(!dir.join(STATUS).exists(), "it is the other's");
+        drop(kept);
         assert!(!dir.exists());
         std::fs::create_dir(&dir).expect("made");
         std::fs::write(dir.join("other"), "").expect("written");
-        assert!(refusal(&dir).contains("(other)"));
+        let refused = Kept::claim(&dir).err().expect("refused");
+        assert_eq!(refused.exit_code(), 2);
+        assert!(refused.to_string().contains("(other)"), "{refused}");
+    }
+
+    #[test]
+    fn a_holder_is_one_from_the_moment_that_it_locks() {
+        let room = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let dir = room.path().join("g");
+        left_behind(&dir);
+        let mut holder = holder(&dir);
+        let refused = Kept::claim(&dir).err().expect("refused").to_string();
+        assert!(refused.contains("held there already"), "{refused}");
+        assert!(is_held(&dir).expect("asked"));
+        end_hosted(&dir).expect("ended");
+        assert!(!dir.exists() && !is_held(&dir).expect("asked"));
+        assert!(!holder.wait().expect("a child").success());
+        end_hosted(&dir).expect("there is none");
     }
 }

@@ -4,6 +4,7 @@
 //! coordinator ── claim ─▶ agent: a folder, ports            once
 //!             ── start ─▶ agent: etcd; Patroni; HAProxy     each of the programs of its seat
 //!             ── look ──▶ agent: what runs                  every second
+//!             ── break ─▶ agent: something of it fails      then mend, or it is over in time
 //!             ── end ───▶ agent: all ends, and is removed
 //! ```
 //!
@@ -13,30 +14,32 @@
 //! The network is the hosts' own, so all that takes orders by it wants a password, which follows from the agents' token
 //! and from what is drawn for a group. What members of etcd say to each other has none.
 
+mod breaks;
+mod cut;
+mod entry;
+mod group;
 mod kept;
 mod quorum;
 mod seats;
+mod system;
 mod words;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::agent::Clients;
 use ashlar_lab::{LabError, Progress};
 use serde::{Deserialize, Serialize};
 
+pub use self::entry::Keys;
+use self::group::{HostedGroup, check_plan};
 use self::kept::Kept;
 pub use self::kept::{end_hosted, hosted_status, is_hosted};
-use self::quorum::Quorum;
 pub use self::seats::GroupSeats;
-use self::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
-use super::node::{Member, NodeName, Seat};
-use super::{READY_WITHIN, Role, Tuning, ask};
-use crate::database::Database;
-use crate::postgres::{Logic, Postgres};
-use crate::remote::Secret;
-use crate::server::{DATABASE, OWNER};
+pub use self::system::{HostedSystem, check_hosted};
+use super::{Role, Tuning};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often agents are asked while the group is there.
@@ -57,8 +60,10 @@ pub struct HostedStatus {
     /// `hosted`, where others have none.
     pub kind: String,
     pub dir: PathBuf,
-    /// What `--db` takes: the listener. It has the password.
+    /// What `--db` takes, and any client: the database through the listener, as its owner, with the password.
     pub url: String,
+    /// The same as the superuser, who may have any program run on the hosts.
+    pub superuser_url: String,
     /// In the order in which they were given.
     pub hosts: Vec<HostStatus>,
 }
@@ -74,7 +79,7 @@ pub struct HostStatus {
     pub role: Option<Role>,
     /// How many processes it has.
     pub processes: usize,
-    /// Its database past the listener.
+    /// The database past the listener, as its owner.
     pub url: Option<String>,
     /// What is wrong with it.
     pub trouble: Option<String>,
@@ -110,237 +115,44 @@ impl fmt::Display for HostedStatus {
 /// # Errors
 /// The directory is taken, an agent refuses, the group is not ready in time: what was started is ended again.
 pub fn hold_hosted(
-    clients: &Clients,
-    (dir, plan, secret): (&Path, &HostedPlan, &Secret),
+    clients: &Arc<Clients>,
+    (dir, plan, keys): (&Path, &HostedPlan, &Keys),
     progress: &Progress,
     tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
-    check_settings(&plan.set)?;
-    let names = clients.names();
-    if names.len() != Seat::NODES.len() {
-        return Err(LabError::usage(format!(
-            "--host: {} given; a group takes three, of which the last is the witness and has the listener",
-            names.len()
-        )));
-    }
+    check_plan(clients, plan)?;
     let kept = Kept::claim(dir)?;
-    let mut held = Held {
-        clients,
-        names,
-        sites: Vec::new(),
-        secret,
-        kept,
-    };
-    let done = held
-        .start(plan, progress)
-        .and_then(|sites| held.stay(&sites, progress, tell));
-    let ended = held.end();
-    done.and(ended)
+    let group = HostedGroup::start(clients, (plan, keys), progress)?;
+    let stayed = stay(&group, &kept, progress, tell);
+    let ended = group.end();
+    stayed.and(ended)
 }
 
-/// A group that is held.
-struct Held<'a> {
-    clients: &'a Clients,
-    names: Vec<String>,
-    /// Of the agents that have claimed a seat.
-    sites: Vec<Site>,
-    secret: &'a Secret,
-    kept: Kept,
-}
-
-impl Held<'_> {
-    fn start(&mut self, plan: &HostedPlan, progress: &Progress) -> Result<Sites, LabError> {
-        for (number, seat) in Seat::NODES.into_iter().enumerate() {
-            let claim = Claim {
-                seat,
-                drawn: self.secret.drawn.clone(),
-            };
-            let site: Site = read(&self.order(number, &Order::Claim(claim))?)?;
-            self.sites.push(site);
+/// Watches it until this is to end. A host that is lost does not end the others: that is what a group is for.
+fn stay(
+    group: &HostedGroup,
+    kept: &Kept,
+    progress: &Progress,
+    tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
+) -> Result<(), LabError> {
+    let mut is_told = false;
+    loop {
+        let status = group.status(kept.dir());
+        match kept.keep(&status) {
+            // A group under a load is not ended because a disk is full for a while.
+            Err(error) if is_told => progress.say(&error.to_string()),
+            kept => kept?,
         }
-        let sites: Result<[Site; 3], _> = self.sites.clone().try_into();
-        let sites = Sites(sites.map_err(|_| LabError::usage("a group takes three hosts"))?);
-        check_network(&sites)?;
-        let start = |member: Member| {
-            let number = match member {
-                Member::Etcd(NodeName::A) | Member::Patroni(NodeName::A) => 0,
-                Member::Etcd(NodeName::B) | Member::Patroni(NodeName::B) => 1,
-                Member::Witness | Member::Listener => 2,
-            };
-            let start = Start {
-                member,
-                sites,
-                tuning: plan.tuning,
-                set: plan.set.clone(),
-            };
-            self.order(number, &Order::Start(Box::new(start))).map(drop)
-        };
-        progress.say("etcd is started, three members");
-        Member::ETCD.into_iter().try_for_each(start)?;
-        let quorum = Quorum {
-            at: sites.of(Seat::A).etcd_clients,
-            password: &self.secret.password,
-            progress,
-            last_words: &|| self.last_words(),
-        };
-        quorum.lock()?;
-        progress.say("Patroni is started: a primary is made, and a standby from it");
-        start(Member::Patroni(NodeName::A))?;
-        start(Member::Patroni(NodeName::B))?;
-        start(Member::Listener)?;
-        self.await_ready(&sites, progress)?;
-        let url = self.url(&sites, "postgres");
-        let database = Postgres::new(&url, Logic::Functions)?;
-        database.execute(&format!("CREATE DATABASE {DATABASE}"))?;
-        Ok(sites)
-    }
-
-    fn order(&self, number: usize, order: &Order) -> Result<String, LabError> {
-        self.clients.order(number, &text(order)?)
-    }
-
-    fn look(&self, number: usize) -> Result<Seen, LabError> {
-        read(&self.clients.order_soon(number, &text(&Order::Look)?)?)
-    }
-
-    fn await_ready(&self, sites: &Sites, progress: &Progress) -> Result<(), LabError> {
-        let begun = Instant::now();
-        loop {
-            progress.go_on()?;
-            let roles = [NodeName::A, NodeName::B].map(|node| self.role(sites, node));
-            let listens = ask(&self.url(sites, "postgres"), IS_PRIMARY) == Some(1);
-            let has = |role| roles.contains(&role);
-            if has(Role::Primary) && has(Role::SyncStandby) && listens {
+        if !is_told {
+            tell(&status)?;
+            is_told = true;
+        }
+        let looked = Instant::now();
+        while looked.elapsed() < WATCH_EVERY {
+            if progress.go_on().is_err() {
                 return Ok(());
-            }
-            let ended = self.last_words();
-            if begun.elapsed() > READY_WITHIN || !ended.is_empty() {
-                return Err(LabError::environment(format!(
-                    "the group is not ready after {} s: a is {:?}, b is {:?}{ended}",
-                    begun.elapsed().as_secs(),
-                    roles[0],
-                    roles[1],
-                )));
             }
             std::thread::sleep(LOOK_EVERY);
         }
-    }
-
-    /// Programs that have ended, with what they said last.
-    fn last_words(&self) -> String {
-        let told = |(number, name)| match self.look(number) {
-            Ok(seen) => seen
-                .ended
-                .iter()
-                .map(|one| format!("; {name}: {one}"))
-                .collect(),
-            Err(error) => format!("; {error}"),
-        };
-        self.names.iter().enumerate().map(told).collect()
-    }
-
-    fn role(&self, sites: &Sites, node: NodeName) -> Role {
-        match ask(&self.node_url(sites, node, "postgres"), IS_PRIMARY) {
-            Some(1) => Role::Primary,
-            Some(_) => {
-                let primary = self.node_url(sites, node.other(), "postgres");
-                match ask(&primary, HAS_SYNC_STANDBY) {
-                    Some(1) => Role::SyncStandby,
-                    _ => Role::Standby,
-                }
-            }
-            None => Role::Silent,
-        }
-    }
-
-    fn url(&self, sites: &Sites, database: &str) -> String {
-        let (at, password) = (sites.of(Seat::Hub).listener, &self.secret.password);
-        format!("postgres://{OWNER}:{password}@{at}/{database}?connect_timeout=2")
-    }
-
-    fn node_url(&self, sites: &Sites, node: NodeName, database: &str) -> String {
-        let (at, password) = (sites.of(node.into()).database, &self.secret.password);
-        format!("postgres://{OWNER}:{password}@{at}/{database}?connect_timeout=1")
-    }
-
-    /// Watches it until this is to end. A host that is lost does not end the others: that is what a group is for.
-    fn stay(
-        &self,
-        sites: &Sites,
-        progress: &Progress,
-        tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
-    ) -> Result<(), LabError> {
-        let mut is_told = false;
-        loop {
-            let status = self.status(sites);
-            match self.kept.keep(&status) {
-                // A group under a load is not ended because a disk is full for a while.
-                Err(error) if is_told => progress.say(&error.to_string()),
-                kept => kept?,
-            }
-            if !is_told {
-                tell(&status)?;
-                is_told = true;
-            }
-            let looked = Instant::now();
-            while looked.elapsed() < WATCH_EVERY {
-                if progress.go_on().is_err() {
-                    return Ok(());
-                }
-                std::thread::sleep(LOOK_EVERY);
-            }
-        }
-    }
-
-    fn status(&self, sites: &Sites) -> HostedStatus {
-        let host = |(number, name): (usize, &String)| {
-            let node = [NodeName::A, NodeName::B].get(number).copied();
-            let (processes, trouble) = match self.look(number) {
-                Ok(seen) => (seen.processes, seen.ended.first().cloned()),
-                Err(error) => (0, Some(error.to_string())),
-            };
-            HostStatus {
-                host: name.clone(),
-                seat: Seat::NODES
-                    .get(number)
-                    .map_or("", |seat| seat.letter())
-                    .into(),
-                role: node.map(|node| self.role(sites, node)),
-                processes,
-                url: node.map(|node| self.node_url(sites, node, DATABASE)),
-                trouble,
-            }
-        };
-        HostedStatus {
-            kind: "hosted".into(),
-            dir: self.kept.dir().to_owned(),
-            url: self.url(sites, DATABASE),
-            hosts: self.names.iter().enumerate().map(host).collect(),
-        }
-    }
-
-    /// Ends it at all hosts that are there. One that is not ends its part by itself.
-    fn end(&self) -> Result<(), LabError> {
-        let mut ended = Ok(());
-        for number in 0..self.sites.len() {
-            let done = self.order(number, &Order::End).map(drop);
-            ended = ended.and(done);
-        }
-        ended
-    }
-}
-
-const IS_PRIMARY: &str = "select (not pg_is_in_recovery())::int::bigint";
-const HAS_SYNC_STANDBY: &str = "select count(*) from pg_stat_replication where sync_state = 'sync'";
-
-/// Hosts that are told of each other by addresses that lead elsewhere would wait for each other.
-fn check_network(sites: &Sites) -> Result<(), LabError> {
-    let ips = Seat::NODES.map(|seat| sites.of(seat).database.ip());
-    let here = ips.iter().filter(|ip| ip.is_loopback()).count();
-    match here {
-        0 | 3 => Ok(()),
-        _ => Err(LabError::usage(
-            "--host: an address of this machine alone (127.0.0.0/8, ::1) beside one of another: the others could not reach it",
-        )),
     }
 }

@@ -12,7 +12,9 @@ use ashlar_lab::agent::Seats;
 use ashlar_lab::{LONGEST_SOCKET, LabError, OwnFolder, check_length, write_whole};
 use rustix::fs::{FlockOperation, flock};
 
-use super::words::{Claim, Order, Seen, Site, Start, check_settings, read, text};
+use super::breaks::{Broken, able};
+use super::cut::Cut;
+use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
 use crate::group::config::{Keeper, etcd_words, haproxy};
 use crate::group::needed;
 use crate::group::node::{Member, NodeName, Seat};
@@ -49,13 +51,22 @@ pub struct GroupSeats<'a> {
 }
 
 /// A seat that was claimed.
-struct Own {
+pub(super) struct Own {
     seat: Seat,
-    site: Site,
+    pub(super) site: Site,
+    /// Once something was started.
+    pub(super) sites: Option<Sites>,
     password: String,
-    folder: OwnFolder,
+    pub(super) folder: OwnFolder,
     _lock: File,
-    started: Vec<Member>,
+    pub(super) started: Vec<Started>,
+    pub(super) broken: Option<Broken>,
+}
+
+/// A program, and the words that have started it.
+pub(super) struct Started {
+    pub(super) member: Member,
+    words: Vec<String>,
 }
 
 impl<'a> GroupSeats<'a> {
@@ -106,10 +117,12 @@ impl<'a> GroupSeats<'a> {
         *self.own() = Some(Own {
             seat: claim.seat,
             site,
+            sites: None,
             password: (self.password)(&claim.drawn),
             folder,
             _lock: lock,
             started: Vec::new(),
+            broken: None,
         });
         Ok(site)
     }
@@ -131,6 +144,15 @@ impl Seats for GroupSeats<'_> {
             Order::End => text(&self.end()?),
             Order::Start(start) => text(&self.own().as_mut().ok_or_else(none)?.start(&start)?),
             Order::Look => text(&self.own().as_ref().ok_or_else(none)?.seen()),
+            Order::Able(faults) => text(&able(&faults, self.address)?),
+            Order::Break(order) => text(&self.own().as_mut().ok_or_else(none)?.break_it(&order)?),
+            Order::Mend => text(&self.own().as_mut().ok_or_else(none)?.mend()?),
+        }
+    }
+
+    fn look_after(&self) {
+        if let Some(own) = &mut *self.own() {
+            own.mend_in_time();
         }
     }
 }
@@ -147,17 +169,21 @@ fn none() -> LabError {
 }
 
 impl Own {
-    fn end(self) -> Result<(), LabError> {
+    fn end(mut self) -> Result<(), LabError> {
+        let is_cut = self.broken.as_ref().is_some_and(Broken::is_cut);
+        let connected = if is_cut { self.mend() } else { Ok(()) };
         let folder = self.folder.path();
         let Err(error) = processes::end(&[folder.to_owned()]) else {
-            return std::fs::remove_dir_all(folder)
-                .map_err(|error| LabError::caused(folder.display(), error));
+            let removed = std::fs::remove_dir_all(folder);
+            return removed
+                .map_err(|error| LabError::caused(folder.display(), error))
+                .and(connected);
         };
         let kept = self.folder.keep();
         Err(LabError::caused(format!("{} stays", kept.display()), error))
     }
 
-    fn folder(&self, member: Member) -> PathBuf {
+    pub(super) fn folder(&self, member: Member) -> PathBuf {
         self.folder.path().join(match member {
             Member::Etcd(_) | Member::Witness => "etcd",
             Member::Patroni(_) => "database",
@@ -175,7 +201,7 @@ impl Own {
             Member::Listener => Seat::Witness,
             _ => member.seat(),
         };
-        if seat != self.seat || self.started.contains(&member) {
+        if seat != self.seat || self.started.iter().any(|one| one.member == member) {
             return Err(LabError::usage(format!(
                 "{member:?} is not to be started here"
             )));
@@ -212,17 +238,24 @@ impl Own {
                 words.push(file.display().to_string());
             }
         }
-        let log = self.log(member);
+        let started = Started { member, words };
+        self.spawn(&started)?;
+        self.sites = Some(start.sites);
+        self.started.push(started);
+        Ok(())
+    }
+
+    pub(super) fn spawn(&self, started: &Started) -> Result<(), LabError> {
+        let Started { member, words } = started;
+        let log = self.log(*member);
         let open = || File::options().create(true).append(true).open(&log);
         let caused = |error| LabError::caused(log.display(), error);
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&folder);
+        command.args(&words[1..]).current_dir(self.folder(*member));
         command
             .stdout(open().map_err(caused)?)
             .stderr(open().map_err(caused)?);
-        processes::start(&mut command)?;
-        self.started.push(member);
-        Ok(())
+        processes::start(&mut command)
     }
 
     /// Patroni's file, where others share the network: who comes in by TCP has the password.
@@ -260,12 +293,10 @@ impl Own {
 
     fn seen(&self) -> Seen {
         let runs = |member: Member| processes::working_in(&[self.folder(member)]);
-        let ended = self
-            .started
-            .iter()
-            .filter(|&&member| runs(member).is_empty());
-        let last_words = |member: &Member| {
-            let said = std::fs::read_to_string(self.log(*member)).unwrap_or_default();
+        let members = || self.started.iter().map(|one| one.member);
+        let ended = members().filter(|&member| runs(member).is_empty());
+        let last_words = |member: Member| {
+            let said = std::fs::read_to_string(self.log(member)).unwrap_or_default();
             let last = said.lines().rev().find(|line| !line.trim().is_empty());
             format!(
                 "{member:?} has ended: {}",
@@ -273,7 +304,7 @@ impl Own {
             )
         };
         Seen {
-            processes: self.started.iter().map(|&member| runs(member).len()).sum(),
+            processes: members().map(|member| runs(member).len()).sum(),
             ended: ended.map(last_words).collect(),
         }
     }
@@ -334,6 +365,8 @@ fn end_left_behind(dir: &Path) -> Result<(), LabError> {
             continue;
         };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            // A host that has no `nft` was not cut off; the kernel has ended it otherwise.
+            let _ = Cut::of(&folder).end();
             processes::end(std::slice::from_ref(&folder))?;
             std::fs::remove_dir_all(&folder)
                 .map_err(|error| LabError::caused(folder.display(), error))?;
@@ -344,9 +377,12 @@ fn end_left_behind(dir: &Path) -> Result<(), LabError> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::faults::Fault;
     use crate::group::Tuning;
-    use crate::group::hosted::words::Sites;
+    use crate::group::hosted::words::Break;
 
     #[test]
     fn an_agent_starts_what_its_seat_has_where_it_has_said_and_nothing_else() {
@@ -387,6 +423,70 @@ mod tests {
         drop(seats);
         let mut left = std::fs::read_dir(room.path()).expect("list");
         assert!(left.next().is_none(), "its folder is gone");
+    }
+
+    /// Whatever becomes of the one who has ordered it.
+    #[test]
+    fn a_fault_is_over_in_time_and_is_one_that_an_agent_does() {
+        if needed().is_err() {
+            return;
+        }
+        let room = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let password = |drawn: &str| drawn.to_owned();
+        let seats = GroupSeats::new(room.path(), [127, 0, 0, 1].into(), &password);
+        let order = |order: &Order| seats.order(&text(order).expect("JSON"));
+        let refused = |words: &Order| order(words).expect_err("refused").to_string();
+        let breaks = |fault, seconds| Order::Break(Break { fault, seconds });
+        let why = refused(&Order::Able(vec![Fault::KillNode, Fault::DriveDies]));
+        assert!(why.contains("drive-dies"), "{why}");
+        assert!(refused(&breaks(Fault::StopNode, 1)).contains("no seat"));
+        let claim = Claim {
+            seat: Seat::A,
+            drawn: "0".into(),
+        };
+        order(&Order::Claim(claim)).expect("claimed");
+        for (fault, seconds) in [
+            (Fault::StopNode, 0),
+            (Fault::StopNode, 601),
+            (Fault::Move, 1),
+        ] {
+            refused(&breaks(fault, seconds));
+        }
+        let folder = seats
+            .own()
+            .as_ref()
+            .expect("a seat")
+            .folder
+            .path()
+            .to_owned();
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", "import time; time.sleep(600)"]);
+        processes::start(command.current_dir(&folder)).expect("started");
+        let stands = || {
+            let all = processes::working_in(std::slice::from_ref(&folder));
+            all.iter().all(|&pid| processes::state(pid) == Some('T'))
+        };
+        let within = |is_so: &dyn Fn() -> bool| {
+            let begun = Instant::now();
+            while !is_so() {
+                assert!(begun.elapsed() < Duration::from_secs(60));
+                seats.look_after();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let begun = Instant::now();
+        order(&breaks(Fault::StopNode, 1)).expect("done");
+        refused(&breaks(Fault::KillNode, 1));
+        within(&stands);
+        within(&|| !stands());
+        assert!(begun.elapsed() >= Duration::from_secs(1));
+        order(&breaks(Fault::StopNode, 600)).expect("the one before is over");
+        within(&stands);
+        order(&Order::Mend).expect("mended");
+        within(&|| !stands());
+        order(&breaks(Fault::StopNode, 600)).expect("done");
+        seats.end().expect("the one who has ordered it is gone");
+        assert!(processes::working_in(&[folder]).is_empty());
     }
 
     /// By a path that is not the kernel's, of an agent whose number this one has: neither hides what was left.

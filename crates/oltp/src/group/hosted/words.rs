@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
 
+use crate::faults::Fault;
 use crate::group::Tuning;
 use crate::group::network::Port;
 use crate::group::node::{Member, Seat};
@@ -20,8 +21,22 @@ pub(super) enum Order {
     Start(Box<Start>),
     /// Say what runs.
     Look,
+    /// Say whether these could be done there. It needs no seat.
+    Able(Vec<Fault>),
+    Break(Break),
+    /// The fault is over.
+    Mend,
     /// End all of it, and remove it.
     End,
+}
+
+/// Something of the seat fails.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Break {
+    pub(super) fault: Fault,
+    /// So long after this it is over, whatever becomes of the one who has ordered it.
+    pub(super) seconds: u32,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -175,6 +190,8 @@ mod tests {
             "{\"claim\":{\"seat\":\"a\",\"drawn\":\"0\",\"dir\":\"/\"}}",
             "{\"claim\":{\"seat\":\"c\",\"drawn\":\"0\"}}",
             "{\"start\":{\"member\":\"shell\"}}",
+            "{\"break\":{\"fault\":\"reboot\",\"seconds\":1}}",
+            "{\"break\":{\"fault\":\"stop-node\"}}",
         ] {
             assert!(read::<Order>(wrong).is_err(), "{wrong}");
         }
