@@ -30,13 +30,16 @@ mod fci;
 mod ha;
 mod length;
 mod places;
+mod rounds;
 mod versus;
 
-pub use drives::{SwitchedDrives, check_standby, group_for};
+pub use drives::SwitchedDrives;
+use drives::{check_standby, group_for};
 pub use fci::{FciNode, FciPlan, FciStatus, FciSystem};
 pub use ha::{HaFault, HaPlan, HaResult, ha};
-pub use length::check_lengths;
+use length::check_lengths;
 pub use places::{GroupPlace, GroupPlaces};
+pub use rounds::FaultsRun;
 pub use versus::versus;
 
 use ashlar_node::model::{ReplicaState, ReplicaStatus};

@@ -1,11 +1,10 @@
 //! `ashlar lab failover --topology … --fault …`.
 
-use ashlar_failover::{FciPlan, FciSystem, check_lengths, check_standby, group_for};
-use ashlar_lab::{LabError, Progress, ResultFile, check_out_dir};
-use ashlar_oltp::faults::{
-    FaultsPlan, FaultsResult, Make, StandaloneSystem, System, Topology, faults,
-};
-use ashlar_oltp::group::GroupPlan;
+use std::path::Path;
+
+use ashlar_failover::FaultsRun;
+use ashlar_lab::{Command, Journal, Origin, check_out_dir};
+use ashlar_oltp::faults::{FaultsPlan, Topology};
 use ashlar_oltp::schema::Shape;
 
 use super::ending;
@@ -20,63 +19,41 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
             "--cut-off, --commit: are of the failover without --topology; --fault cut-network cuts a node off",
         ));
     }
-    let plan = FaultsPlan {
-        faults: arguments.faults.clone(),
-        rounds: arguments.rounds,
-        shape: Shape::tpcc(arguments.warehouses),
-        users: arguments.users,
-        rate: arguments.rate,
-        before: time("--before", &arguments.before)?,
-        hold: time("--hold", &arguments.hold)?,
-        after: time("--after", &arguments.after)?,
-        limits: arguments.at_most.clone(),
-        logic: logic(arguments.sql),
-        seed: arguments.seed,
-    };
-    let standby = arguments.standby.as_deref();
-    check_standby(&plan.faults, standby)?;
     let tunings = arguments.tuning.iter().map(|&word| word.into());
-    let topologies = Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>());
-    plan.check(&topologies)?;
-    check_lengths(&topologies, &arguments.dir, standby)?;
-    check_out_dir(&arguments.out)?;
-    let progress = interruptible()?;
-    let systems = topologies
-        .into_iter()
-        .map(|topology| (topology, system(arguments, topology, &progress)))
-        .collect();
-    let mut keep = |result: &FaultsResult| result.write(&arguments.out);
-    let result = faults(&plan, systems, (&progress, &mut keep))?;
-    progress.finish();
-    ending::end(&result, &arguments.out)
+    let asked = FaultsRun {
+        topologies: Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>()),
+        dir: arguments.dir.clone(),
+        standby: arguments.standby.clone(),
+        set: arguments.set.clone(),
+        plan: FaultsPlan {
+            faults: arguments.faults.clone(),
+            rounds: arguments.rounds,
+            shape: Shape::tpcc(arguments.warehouses),
+            users: arguments.users,
+            rate: arguments.rate,
+            before: time("--before", &arguments.before)?,
+            hold: time("--hold", &arguments.hold)?,
+            after: time("--after", &arguments.after)?,
+            limits: arguments.at_most.clone(),
+            logic: logic(arguments.sql),
+            seed: arguments.seed,
+        },
+    };
+    asked.check()?;
+    let out = &arguments.out;
+    check_out_dir(out)?;
+    let mut journal = Journal::begin(out, &Origin::asked(Command::Failover, &asked)?)?;
+    carry_out(&asked, out, &mut journal)
 }
 
-fn system<'a>(
-    arguments: &'a FailoverArguments,
-    topology: Topology,
-    progress: &'a Progress,
-) -> Make<'a> {
-    Box::new(move || -> Result<Box<dyn System>, LabError> {
-        progress.say(&format!("{topology} is made"));
-        Ok(match topology {
-            Topology::Standalone => {
-                Box::new(StandaloneSystem::make(&arguments.dir, &arguments.set)?)
-            }
-            Topology::Group | Topology::GroupFast => {
-                let plan = GroupPlan {
-                    place_a: None,
-                    place_b: arguments.standby.clone(),
-                    tuning: topology.tuning(),
-                    set: arguments.set.clone(),
-                    loopback: false,
-                };
-                let (faults, dir) = (&arguments.faults, &arguments.dir);
-                Box::new(group_for(faults, (dir, &plan), progress)?)
-            }
-            Topology::Fci => {
-                let plan = FciPlan::of(&arguments.faults, &arguments.set);
-                Box::new(FciSystem::make(&arguments.dir, &plan, progress)?)
-            }
-        })
-    })
+/// All of it, or what the journal does not have.
+pub(super) fn carry_out(
+    asked: &FaultsRun,
+    out: &Path,
+    journal: &mut Journal,
+) -> Result<(), Failure> {
+    let progress = interruptible()?;
+    let result = asked.carry_out(out, &progress, journal)?;
+    progress.finish();
+    ending::end_resumable(&result, out, journal)
 }

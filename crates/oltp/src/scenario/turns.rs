@@ -14,13 +14,12 @@ use ashlar_lab::{Journal, LabError, Turn};
 
 use super::file::{OltpSection, TurnsSection};
 use super::keeper::Keeper;
-use super::load::{Ready, logic, open};
+use super::load::{Ready, dialect, open};
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, compared, told};
 use crate::database::Database;
-use crate::postgres::Logic;
 use crate::random::Rng;
-use crate::remote::{At, RemoteUsers};
+use crate::remote::{At, Dialect, RemoteUsers};
 use crate::result::{OltpResult, StepResult};
 use crate::run::{Away, Elsewhere, RunPlan, Users, Window, begin, examine, ready, setting};
 use crate::schema::Marker;
@@ -49,7 +48,7 @@ struct Visited<'a> {
     marker: Marker,
     plan: RunPlan,
     setting: TerminalSetting,
-    logic: Logic,
+    speaks: Dialect,
     /// None of users that are at agents.
     all_users: Option<Users<'a>>,
 }
@@ -67,7 +66,7 @@ impl Visited<'_> {
             database: &self.database,
             plan,
             setting: self.setting,
-            server: agents.server(address, self.logic),
+            server: agents.server(address, self.speaks),
             at: At::All,
         })
     }
@@ -201,7 +200,7 @@ fn visit<'a>(
             marker,
             plan,
             setting,
-            logic: logic(oltp),
+            speaks: dialect(oltp),
             all_users,
         });
     }
