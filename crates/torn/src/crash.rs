@@ -329,6 +329,42 @@ mod tests {
     }
 
     #[test]
+    fn power_cuts_and_loads_of_a_journal_are_told_together() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut journal =
+            Journal::begin(dir.path(), &ashlar_lab::Origin::default()).expect("begun");
+        let kept = |journal: &Journal| Crashes::kept(Place::Disk, 3, journal).expect("readable");
+        for (number, complaint) in [(1, None), (2, Some("a page is torn"))] {
+            let mut load = Crashes::none("disk");
+            (load.commits, load.commits_not_made_durable) = (10, 1);
+            let all = [(LOAD, true), (CUT, false)];
+            for (cell, is_load) in all {
+                let turn = turn(Place::Disk, cell, number);
+                let done = match is_load {
+                    true => journal.keep(&turn, &load),
+                    false => journal.keep(&turn, &Cut::with(number.into(), complaint)),
+                };
+                done.expect("kept");
+            }
+        }
+        assert!(kept(&journal).is_none(), "this run has measured it itself");
+        drop(journal);
+        let machine = ashlar_lab::Machine::default();
+        let (mut journal, _) = Journal::resume(dir.path(), &machine).expect("goes on");
+        let found = kept(&journal).expect("there");
+        assert_eq!((found.commits, found.commits_not_made_durable), (20, 2));
+        assert_eq!(
+            (found.cuts.len(), found.broken, found.partial),
+            (2, 1, true)
+        );
+        let last = turn(Place::Disk, CUT, 3);
+        journal.keep(&last, &Cut::with(3, None)).expect("kept");
+        drop(journal);
+        let (journal, _) = Journal::resume(dir.path(), &machine).expect("goes on");
+        assert!(!kept(&journal).expect("there").partial);
+    }
+
+    #[test]
     fn the_disk_is_cut_off_until_something_breaks_and_the_volume_as_asked() {
         for (place, done, broken, expected) in [
             (Place::Volume, 3, 0, true),

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use ashlar_attach::mounts_below;
 use ashlar_lab::LabError;
 use ashlar_oltp::processes;
 use ashlar_testbed::process::ashlar;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{MOUNTS, remove};
+use crate::setting::MOUNT;
 
 /// Ends all of it and, unless it is to be kept, removes the folder; what is not there is as it should be.
 ///
@@ -18,11 +18,11 @@ pub(super) fn end(folder: &Path, keeps: bool) -> Result<(), LabError> {
     if !folder.is_dir() {
         return Ok(());
     }
-    let mounts = mounts_below(folder);
-    processes::end(&mounts)?;
-    for mount in &mounts {
-        ashlar(&["detach", &mount.display().to_string(), "--force"])?;
-    }
+    let mount = folder.join(MOUNT);
+    processes::end(std::slice::from_ref(&mount))?;
+    // It may be on its way to be attached, and so not mounted yet. Where it was not, there is nothing to detach; what is
+    // mounted all the same keeps the folder.
+    let _ = ashlar(&["detach", &mount.display().to_string(), "--force"]);
     for pid in serving(folder).filter_map(Pid::from_raw) {
         // One that has ended meanwhile is what is wanted.
         let _ = kill_process(pid, Signal::KILL);

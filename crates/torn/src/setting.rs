@@ -14,6 +14,8 @@ use super::load::plan;
 const TEARS: [u64; 2] = [512, 4096];
 /// Warehouses that the disks have room for.
 const WAREHOUSES: std::ops::RangeInclusive<i32> = 0..=4;
+/// Where a run mounts what it looks at, in its folder.
+pub(super) const MOUNT: &str = "mnt";
 const LONGEST_SECONDS: f64 = 86_400.0;
 
 /// What all parts need to know.
@@ -89,7 +91,7 @@ impl Deref for Setting<'_> {
 
 impl Setting<'_> {
     pub(super) fn mount(&self) -> PathBuf {
-        self.dir.join("mnt")
+        self.dir.join(MOUNT)
     }
 }
 

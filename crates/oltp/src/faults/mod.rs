@@ -284,3 +284,81 @@ impl Run<'_> {
 fn open(url: &str, logic: Logic, progress: &Progress) -> Result<Postgres, LabError> {
     Ok(Postgres::new(url, logic)?.until(progress))
 }
+
+#[cfg(test)]
+mod tests {
+    use ashlar_lab::{Command, Origin};
+
+    use super::*;
+
+    #[test]
+    fn rounds_that_a_journal_has_are_not_played_again() {
+        let dir = ashlar_lab::OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let plan = |rounds| FaultsPlan {
+            faults: vec![Fault::KillDatabase],
+            rounds,
+            shape: Shape::small(1),
+            users: 1,
+            rate: 1.0,
+            before: Duration::ZERO,
+            hold: Duration::ZERO,
+            after: Duration::ZERO,
+            limits: Vec::new(),
+            logic: Logic::Functions,
+            seed: 1,
+        };
+        let origin = Origin::asked(Command::Failover, &plan(2)).expect("kept");
+        assert_eq!(origin.what::<FaultsPlan>().map(|of| of.rounds), Ok(2));
+        let mut journal = Journal::begin(dir.path(), &origin).expect("begun");
+        for number in [1, 2] {
+            let kept = Kept {
+                system: Described {
+                    topology: Topology::Standalone,
+                    told: "one".into(),
+                    database: crate::database::Description::default(),
+                },
+                round: Round {
+                    round: number,
+                    served_again: true,
+                    gap_s: f64::from(number),
+                    ..Round::default()
+                },
+            };
+            let due = Due {
+                at: 0,
+                topology: Topology::Standalone,
+                fault: Fault::KillDatabase,
+                number,
+            };
+            journal.keep(&due.turn(), &kept).expect("kept");
+        }
+        journal.keep(&verified(0, 1), &7u64).expect("kept");
+        drop(journal);
+        let (mut journal, _) = Journal::resume(dir.path(), &origin.machine).expect("goes on");
+        let mut played = |rounds| {
+            let means = Means {
+                progress: &Progress::silent(),
+                journal: &mut journal,
+                keep: &|_| Ok(()),
+            };
+            let none = || Err(LabError::environment("it was to be made"));
+            let systems = [Wanted {
+                topology: Topology::Standalone,
+                make: Box::new(none),
+            }];
+            faults(&plan(rounds), &systems, means).expect("a result")
+        };
+        let whole = played(2);
+        let rounds: Vec<u32> = whole.cells[0].rounds.iter().map(|of| of.round).collect();
+        assert_eq!((rounds, whole.head.partial), (vec![1, 2], false));
+        assert_eq!((whole.gap_ms, whole.verified_blocks), (2000, 7));
+        assert_eq!(whole.systems.len(), 1);
+        let more = played(3);
+        assert_eq!((more.cells[0].rounds.len(), more.head.partial), (2, true));
+        assert!(
+            more.head.problems[0].contains("to be made"),
+            "{:?}",
+            more.head
+        );
+    }
+}
