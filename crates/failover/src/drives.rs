@@ -31,7 +31,7 @@ fn breaks_drives(faults: &[Fault]) -> bool {
 
 /// # Errors
 /// The standby was given a place, and drives are to fail.
-pub fn check_standby(faults: &[Fault], place: Option<&Path>) -> Result<(), LabError> {
+pub(crate) fn check_standby(faults: &[Fault], place: Option<&Path>) -> Result<(), LabError> {
     match place {
         Some(_) if breaks_drives(faults) => Err(LabError::usage(
             "--standby: where drives are to fail, a group's databases are on drives of the lab's own, in --dir",
@@ -44,9 +44,10 @@ pub fn check_standby(faults: &[Fault], place: Option<&Path>) -> Result<(), LabEr
 ///
 /// # Errors
 /// As [`SwitchedDrives::make`] and [`GroupSystem::make`].
-pub fn group_for(
+pub(crate) fn group_for(
     faults: &[Fault],
-    (dir, plan): (&Path, &GroupPlan),
+    dir: &Path,
+    plan: &GroupPlan,
     progress: &Progress,
 ) -> Result<GroupSystem, LabError> {
     if !breaks_drives(faults) {

@@ -13,7 +13,7 @@ const SOCKET: &str = "/a/run/.s.PGSQL.5432";
 
 /// # Errors
 /// The path of `--dir` is too long for what one of these makes below it, or that of `--standby` for a group's database.
-pub fn check_lengths(
+pub(crate) fn check_lengths(
     topologies: &[Topology],
     dir: &Path,
     standby: Option<&Path>,

@@ -30,13 +30,13 @@ mod fci;
 mod ha;
 mod length;
 mod places;
-mod systems;
+mod rounds;
 mod versus;
 
 pub use fci::{FciNode, FciPlan, FciStatus, FciSystem};
 pub use ha::{HaFault, HaPlan, HaResult, ha};
 pub use places::{GroupPlace, GroupPlaces};
-pub use systems::Systems;
+pub use rounds::{FaultsRun, ReadyRun};
 pub use versus::versus;
 
 use ashlar_node::model::{ReplicaState, ReplicaStatus};

@@ -27,7 +27,7 @@ const SCHEMA: &str = "ashlar-journal-1";
 pub struct Origin {
     /// Which command began it.
     pub command: Command,
-    /// The scenario as it is run, with what the command line changed in it.
+    /// The scenario as it is run, with what the command line changed in it; of a command without one what it was asked.
     pub scenario: String,
     /// What the command line changed in it, as it was given.
     #[serde(default)]
@@ -54,6 +54,29 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Of a command that has no scenario, here and now.
+    ///
+    /// # Errors
+    /// What it was asked cannot be kept.
+    pub fn asked<T: Serialize>(command: Command, asked: &T) -> Result<Self, LabError> {
+        let scenario = serde_json::to_string(asked).map_err(|e| LabError::caused(NAME, e))?;
+        Ok(Self {
+            command,
+            scenario,
+            machine: Machine::here(),
+            ..Self::default()
+        })
+    }
+
+    /// What such a command was asked.
+    ///
+    /// # Errors
+    /// It was kept by something else.
+    pub fn what<T: DeserializeOwned>(&self) -> Result<T, LabError> {
+        let refuse = |error| LabError::caused(format!("{NAME}: what was asked"), error);
+        serde_json::from_str(&self.scenario).map_err(refuse)
+    }
+
     /// Refuses a part by itself: what the whole had measured it on is gone.
     ///
     /// # Errors
@@ -101,6 +124,12 @@ pub enum Command {
     /// `lab run`
     #[default]
     Run,
+    /// `lab failover --topology … --fault …`
+    Failover,
+    /// `lab ha`
+    Ha,
+    /// `lab torn-pages`
+    TornPages,
 }
 
 /// One measurement: a configuration, a cell, a repeat. Repeats count from 1.
@@ -152,6 +181,7 @@ pub struct Journal {
     turns: HashMap<Turn, Value>,
     folders: Vec<PathBuf>,
     fresh: Vec<String>,
+    goes_on: bool,
 }
 
 /// What a journal's file says.
@@ -271,6 +301,7 @@ impl Journal {
         file.set_len(told.whole).map_err(refuse)?;
         let mut journal = told.journal;
         journal.file = Some((file, path));
+        journal.goes_on = true;
         Ok((journal, origin))
     }
 
@@ -284,6 +315,25 @@ impl Journal {
             .map(serde_json::from_value)
             .transpose()
             .map_err(|error| LabError::caused(format!("{NAME}: {turn:?}"), error))
+    }
+
+    /// The outcomes of a cell of a configuration, from its first repeat to the first that is not there.
+    ///
+    /// # Errors
+    /// One was written by something else.
+    pub fn outcomes<T: DeserializeOwned>(&self, first: &Turn) -> Result<Vec<T>, LabError> {
+        let mut all = Vec::new();
+        let mut turn = first.clone();
+        while let Some(outcome) = self.outcome(&turn)? {
+            all.push(outcome);
+            turn.repeat += 1;
+        }
+        Ok(all)
+    }
+
+    /// Whether it is that of a run that was interrupted or killed.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on
     }
 
     /// How many turns were measured before it went on.

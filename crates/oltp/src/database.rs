@@ -14,6 +14,14 @@ use crate::generate::{Part, Recipe};
 use crate::inputs::Transaction;
 use crate::schema::{DISTRICTS, Marker, State};
 
+/// What `check_users` is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought<'a> {
+    /// The option that asks for them.
+    pub option: &'a str,
+    pub users: usize,
+}
+
 /// A database, reachable.
 pub trait Database: Send + Sync {
     /// Where it is, without a password.
@@ -38,7 +46,7 @@ pub trait Database: Send + Sync {
     ///
     /// # Errors
     /// An error that names the limit.
-    fn check_users(&self, asked: (&str, usize)) -> Result<(), LabError>;
+    fn check_users(&self, sought: Sought<'_>) -> Result<(), LabError>;
 
     /// Makes the tables; those of our names that are there are dropped first.
     fn create(&self) -> Result<(), LabError>;

@@ -44,7 +44,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// `ip` complains: what was made is removed again.
-    pub fn make(prefix: String, hub: Ipv4Addr, places: &[Place<'_>]) -> Result<Self, LabError> {
+    pub fn make(prefix: String, hub: &[Ipv4Addr], places: &[Place<'_>]) -> Result<Self, LabError> {
         let all = Self { prefix };
         let made = all.add_all(hub, places);
         if made.is_err() {
@@ -61,13 +61,15 @@ impl Namespaces {
         format!("ashlar-{:08x}-", hasher.finish() as u32)
     }
 
-    fn add_all(&self, hub: Ipv4Addr, places: &[Place<'_>]) -> Result<(), LabError> {
+    fn add_all(&self, hub: &[Ipv4Addr], places: &[Place<'_>]) -> Result<(), LabError> {
         let bridge = self.full(HUB);
         ip(&["netns", "add", &bridge])?;
         ip(&["-n", &bridge, "link", "set", "lo", "up"])?;
         ip(&["-n", &bridge, "link", "add", "hub", "type", "bridge"])?;
-        let own = format!("{hub}/24");
-        ip(&["-n", &bridge, "address", "add", &own, "dev", "hub"])?;
+        for address in hub {
+            let own = format!("{address}/24");
+            ip(&["-n", &bridge, "address", "add", &own, "dev", "hub"])?;
+        }
         ip(&["-n", &bridge, "link", "set", "hub", "up"])?;
         for place in places {
             let (name, link) = (self.full(place.name), link(place.name));

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use ashlar_lab::LabError;
 
 use crate::database::{
-    Canceller, Database, Description, Failure, Loader, Outcome, ServerPlace, Session, Watcher,
+    Canceller, Database, Description, Failure, Loader, Outcome, ServerPlace, Session, Sought,
+    Watcher,
 };
 use crate::inputs::Transaction;
 use crate::random::{Constants, Rng};
@@ -69,7 +70,7 @@ impl Database for Null {
         }))
     }
 
-    fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
+    fn check_users(&self, _: Sought<'_>) -> Result<(), LabError> {
         Ok(())
     }
 

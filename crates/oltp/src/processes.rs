@@ -63,8 +63,13 @@ impl Sign {
 /// # Errors
 /// It cannot be started.
 pub fn start(command: &mut Command) -> Result<(), LabError> {
+    start_with(command, Stdio::null())
+}
+
+/// The same of a program that is given something as its standard input.
+pub(crate) fn start_with(command: &mut Command, stdin: Stdio) -> Result<(), LabError> {
     // A terminal's Ctrl-C is for the starter, which ends this in order.
-    command.stdin(Stdio::null()).process_group(0);
+    command.stdin(stdin).process_group(0);
     let child = command
         .spawn()
         .map_err(|error| LabError::caused(command.get_program().display(), error))?;

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ashlar_lab::LabError;
 use ashlar_lab::stats::median;
+use ashlar_lab::{Journal, LabError, Turn};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::result::StepResult;
 use ashlar_oltp::server::Server;
 use ashlar_oltp::{OltpResult, begin, run};
 use ashlar_testbed::process::Attached;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::load::plan;
 use super::place::Place;
@@ -18,7 +18,7 @@ use super::seed::{KilledAtEnd, database, server_at, settings};
 use super::setting::Setting;
 
 /// What was measured with one of both.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Step {
     full_page_writes: bool,
     repeat: u32,
@@ -50,18 +50,29 @@ pub(super) struct Pair {
     pub(super) ratio_most: f64,
 }
 
-/// Measures, on drives that hold the volume.
-pub(super) fn cost(drives: &[PathBuf], setting: &Setting<'_>) -> Result<Cost, LabError> {
+/// The steps of a repeat, as the journal has them.
+pub(super) fn turn(repeat: u32) -> Turn {
+    Turn {
+        configuration: 0,
+        cell: "cost".to_owned(),
+        repeat,
+    }
+}
+
+/// Measures the repeats after those that there are, on drives that hold the volume.
+pub(super) fn cost(
+    drives: &[PathBuf],
+    setting: &Setting<'_>,
+    journal: &mut Journal,
+    had: &mut Vec<[Step; 2]>,
+) -> Result<(), LabError> {
     let state = setting.dir.join("cost");
     let served = Place::Volume.serve(drives, &state, false)?;
     let attached = Attached::attach(&served.url, &setting.mount())?;
     let server = server_at(&setting.mount())?;
     let _ended = KilledAtEnd(&server);
-    let mut steps = Vec::new();
-    for repeat in 1..=setting.repeats {
-        // Who comes first takes turns, too.
-        let first = repeat % 2 == 1;
-        for full_page_writes in [first, !first] {
+    for repeat in had.len() as u32 + 1..=setting.repeats {
+        let one = |full_page_writes| -> Result<Step, LabError> {
             setting.progress.go_on()?;
             server.start(Some(settings(full_page_writes)))?;
             let step = measure(&server, full_page_writes, repeat, setting);
@@ -73,15 +84,20 @@ pub(super) fn cost(drives: &[PathBuf], setting: &Setting<'_>) -> Result<Cost, La
                 step.nopm,
                 step.wal_bytes_per_transaction
             ));
-            steps.push(step);
-        }
+            Ok(step)
+        };
+        // Who comes first takes turns, too.
+        let first = repeat % 2 == 1;
+        let both = [one(first)?, one(!first)?];
+        journal.keep(&turn(repeat), &both)?;
+        had.push(both);
     }
     attached.detach()?;
     served.stop()?;
     for drive in drives {
         std::fs::remove_file(drive).map_err(|e| LabError::caused(drive.display(), e))?;
     }
-    summed_up(steps).ok_or_else(|| LabError::environment("nothing was measured"))
+    Ok(())
 }
 
 fn measure(
@@ -130,7 +146,7 @@ fn written(step: &StepResult) -> Option<f64> {
         .map(|(_, written)| written)
 }
 
-fn summed_up(steps: Vec<Step>) -> Option<Cost> {
+pub(super) fn summed_up(steps: Vec<Step>) -> Option<Cost> {
     let pair = |figure: &dyn Fn(&Step) -> Option<f64>| pair(&steps, figure);
     let nopm = pair(&|step| Some(step.nopm))?;
     let wal_bytes_per_transaction = pair(&|step| Some(step.wal_bytes_per_transaction))?;

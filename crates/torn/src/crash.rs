@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use ashlar_device::record::{PowerCut, TraceError, write_image};
-use ashlar_lab::LabError;
+use ashlar_lab::{Journal, LabError, Turn};
 use ashlar_testbed::process::Attached;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::place::Place;
 use super::recording::{DataWrites, DriveTold, Recording};
@@ -13,9 +13,9 @@ use super::setting::Setting;
 use super::verify::complaint;
 
 /// What the power cuts of a place have shown.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Crashes {
-    pub(super) place: &'static str,
+    pub(super) place: String,
     /// What the namespace says that it writes whole, even when the power fails, in bytes.
     advertised_atomic_bytes: u64,
     /// The block device, as the kernel sees it: largest atomic write in bytes, 0 if it knows of none.
@@ -36,7 +36,7 @@ pub(super) struct Crashes {
 }
 
 /// One power cut.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Cut {
     seed: u64,
     at: u64,
@@ -74,9 +74,9 @@ impl Cut {
 impl Crashes {
     /// Of a place where nothing was done.
     #[cfg(test)]
-    pub(super) fn none(place: &'static str) -> Self {
+    pub(super) fn none(place: &str) -> Self {
         Self {
-            place,
+            place: place.to_owned(),
             advertised_atomic_bytes: 0,
             kernel_atomic_write_bytes: 0,
             recorded: Vec::new(),
@@ -92,7 +92,7 @@ impl Crashes {
     /// Of a place where a load was recorded, and no power cut yet.
     fn of(recording: &Recording) -> Self {
         Self {
-            place: recording.place.name(),
+            place: recording.place.name().to_owned(),
             advertised_atomic_bytes: recording.advertised_bytes,
             kernel_atomic_write_bytes: recording.atomic_bytes,
             recorded: recording.drives_told(),
@@ -112,15 +112,49 @@ impl Crashes {
         images: u64,
         mut one: impl FnMut(u64) -> Result<Cut, LabError>,
     ) -> Result<(), LabError> {
-        let mut number = 0;
-        while goes_on(place, number, self.broken, images) {
-            let cut = one(number)?;
-            self.broken += usize::from(cut.complaint.is_some());
-            self.cuts.push(cut);
-            number += 1;
+        while self.goes_on(place, images) {
+            let cut = one(self.cuts.len() as u64)?;
+            self.push(cut);
         }
         self.partial = false;
         Ok(())
+    }
+
+    fn push(&mut self, cut: Cut) {
+        self.broken += usize::from(cut.complaint.is_some());
+        self.cuts.push(cut);
+    }
+
+    /// Whether there is to be another power cut.
+    fn goes_on(&self, place: Place, images: u64) -> bool {
+        goes_on(place, self.cuts.len() as u64, self.broken, images)
+    }
+
+    /// What another load of the same place was told belongs to it, too.
+    fn follow(&mut self, other: Self) {
+        self.recorded.extend(other.recorded);
+        self.data_writes = DataWrites::of_both(self.data_writes.take(), other.data_writes);
+        self.commits += other.commits;
+        self.commits_not_made_durable += other.commits_not_made_durable;
+        other.cuts.into_iter().for_each(|cut| self.push(cut));
+    }
+
+    /// What a journal has of a place; nothing if it has no load of it. Whether it has all is in `partial`.
+    pub(super) fn kept(
+        place: Place,
+        images: u64,
+        journal: &Journal,
+    ) -> Result<Option<Self>, LabError> {
+        let loads: Vec<Self> = journal.outcomes(&turn(place, LOAD, 1))?;
+        let mut all = loads.into_iter();
+        let Some(mut kept) = all.next() else {
+            return Ok(None);
+        };
+        all.for_each(|load| kept.follow(load));
+        let cuts: Vec<Cut> = journal.outcomes(&turn(place, CUT, 1))?;
+        cuts.into_iter().for_each(|cut| kept.push(cut));
+        kept.partial = kept.goes_on(place, images);
+        Ok(Some(kept))
     }
 
     /// All of it, in a line.
@@ -158,20 +192,46 @@ fn goes_on(place: Place, done: u64, broken: usize, images: u64) -> bool {
     done < images || (until_one_breaks && done < images.saturating_add(MORE))
 }
 
-/// Records a load on `drives`, which hold the database, and looks at what `images` power cuts leave. What
-/// was done is in `found` also if an error ends it.
+/// Loads that were recorded, and power cuts, in the journal.
+const LOAD: &str = "load";
+const CUT: &str = "power cut";
+
+fn turn(place: Place, cell: &str, repeat: u32) -> Turn {
+    Turn {
+        configuration: match place {
+            Place::Disk => 1,
+            Place::Volume => 2,
+        },
+        cell: cell.to_owned(),
+        repeat,
+    }
+}
+
+/// Records a load on `drives`, which hold the database, and looks at what the power cuts leave that the journal does not
+/// have, of as many as were asked for. What was done is in `found` also if an error ends it.
 pub(super) fn crashes(
     place: Place,
     drives: &[PathBuf],
     setting: &Setting<'_>,
+    journal: &mut Journal,
     found: &mut Option<Crashes>,
 ) -> Result<(), LabError> {
     let recording = Recording::of(place, drives, setting)?;
-    let found = found.insert(Crashes::of(&recording));
+    let loads: Vec<Crashes> = journal.outcomes(&turn(place, LOAD, 1))?;
+    let load = Crashes::of(&recording);
+    journal.keep(&turn(place, LOAD, loads.len() as u32 + 1), &load)?;
+    let found = match found {
+        Some(found) => {
+            found.follow(load);
+            found
+        }
+        None => found.insert(load),
+    };
     found.cut(place, setting.images, |number| {
         setting.progress.go_on()?;
         let seed = setting.seed.wrapping_mul(1000).wrapping_add(number);
         let cut = one(&recording, seed, setting)?;
+        journal.keep(&turn(place, CUT, number as u32 + 1), &cut)?;
         let what = cut.complaint.as_deref().unwrap_or("whole");
         let text = format!("{}: power cut {seed}: {what}", place.name());
         setting.progress.say(&text);
@@ -266,6 +326,42 @@ mod tests {
         crashes.partial = true;
         crashes.cut(Place::Volume, 2, &mut one).expect("two");
         assert!(!crashes.partial && crashes.cuts.len() == 2);
+    }
+
+    #[test]
+    fn power_cuts_and_loads_of_a_journal_are_told_together() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut journal =
+            Journal::begin(dir.path(), &ashlar_lab::Origin::default()).expect("begun");
+        let kept = |journal: &Journal| Crashes::kept(Place::Disk, 3, journal).expect("readable");
+        for (number, complaint) in [(1, None), (2, Some("a page is torn"))] {
+            let mut load = Crashes::none("disk");
+            (load.commits, load.commits_not_made_durable) = (10, 1);
+            let all = [(LOAD, true), (CUT, false)];
+            for (cell, is_load) in all {
+                let turn = turn(Place::Disk, cell, number);
+                let done = match is_load {
+                    true => journal.keep(&turn, &load),
+                    false => journal.keep(&turn, &Cut::with(number.into(), complaint)),
+                };
+                done.expect("kept");
+            }
+        }
+        assert!(kept(&journal).is_none(), "this run has measured it itself");
+        drop(journal);
+        let machine = ashlar_lab::Machine::default();
+        let (mut journal, _) = Journal::resume(dir.path(), &machine).expect("goes on");
+        let found = kept(&journal).expect("there");
+        assert_eq!((found.commits, found.commits_not_made_durable), (20, 2));
+        assert_eq!(
+            (found.cuts.len(), found.broken, found.partial),
+            (2, 1, true)
+        );
+        let last = turn(Place::Disk, CUT, 3);
+        journal.keep(&last, &Cut::with(3, None)).expect("kept");
+        drop(journal);
+        let (journal, _) = Journal::resume(dir.path(), &machine).expect("goes on");
+        assert!(!kept(&journal).expect("there").partial);
     }
 
     #[test]

@@ -25,6 +25,7 @@
 mod checks;
 mod cost;
 mod crash;
+mod left;
 mod load;
 mod place;
 mod places;
@@ -37,12 +38,12 @@ use std::path::{Path, PathBuf};
 
 use ashlar_attach::mounts_below;
 use ashlar_lab::short::Short;
-use ashlar_lab::{Head, Kind, LabError, Progress, ResultFile};
+use ashlar_lab::{Head, Journal, Kind, LabError, Progress, ResultFile};
 use ashlar_testbed::stacks::Open;
 use serde::Serialize;
 
 use checks::{checks, ending};
-use cost::Cost;
+use cost::{Cost, Step};
 use crash::{Crashes, crashes};
 use place::Place;
 use recording::copy;
@@ -94,13 +95,15 @@ impl Outcome {
     }
 }
 
-/// Runs all of it, or one part, and writes what came of it; `open` is how what is served is opened.
+/// Runs all of it, or one part, or what the journal does not have, and writes what came of it; `open` is how what is
+/// served is opened.
 ///
 /// # Errors
 /// It cannot begin, or its result cannot be written. What breaks it off later is in the outcome.
 pub fn torn_pages(
     mut wanted: Wanted,
     open: Open,
+    journal: &mut Journal,
     progress: &Progress,
 ) -> Result<Outcome, LabError> {
     if !rustix::process::geteuid().is_root() {
@@ -108,14 +111,18 @@ pub fn torn_pages(
             "torn-pages attaches volumes, which needs root",
         ));
     }
+    for folder in journal.folders() {
+        left::end(folder, wanted.keeps)?;
+    }
     wanted.dir = folder(&wanted.dir)?;
+    journal.made(&wanted.dir)?;
     let setting = Setting {
         wanted,
         open,
         progress,
     };
     let mut result = empty(&setting);
-    let outcome = parts(&setting, &mut result);
+    let outcome = parts(&setting, journal, &mut result);
     let removed = if setting.keeps {
         Ok(())
     } else {
@@ -187,30 +194,78 @@ fn empty(setting: &Setting<'_>) -> TornResult {
     }
 }
 
-fn parts(setting: &Setting<'_>, result: &mut TornResult) -> Result<(), LabError> {
+fn parts(
+    setting: &Setting<'_>,
+    journal: &mut Journal,
+    result: &mut TornResult,
+) -> Result<(), LabError> {
     let wants = |part| setting.only.is_none_or(|only| only == part);
-    let image = setting.dir.join("seed.img");
-    setting.progress.say("the database");
-    let holds = (setting.warehouses, setting.seed);
-    seed::make(&image, &setting.mount(), holds, setting.progress)?;
+    let mut seed = Seed {
+        image: setting.dir.join("seed.img"),
+        is_made: false,
+    };
     // Until its end it is one that was broken off, whatever happens to this process.
     result.head.partial = true;
     if wants(Part::Cost) {
-        let drives = volume(&image, "cost", setting)?;
-        result.cost = Some(cost::cost(&drives, setting)?);
+        let mut steps: Vec<[Step; 2]> = journal.outcomes(&cost::turn(1))?;
+        let measured = match steps.len() < setting.repeats as usize {
+            true => measure_cost(&mut seed, setting, journal, &mut steps),
+            false => Ok(()),
+        };
+        result.cost = cost::summed_up(steps.concat());
+        measured?;
         keep(result, &setting.out)?;
     }
     if wants(Part::Disk) {
-        let drives = Place::Disk.drives(&setting.dir);
-        copy(&image, &drives[0])?;
-        crashes(Place::Disk, &drives, setting, &mut result.disk)?;
+        let (place, found) = (Place::Disk, &mut result.disk);
+        *found = Crashes::kept(place, setting.images, journal)?;
+        if found.as_ref().is_none_or(|found| found.partial) {
+            let drives = place.drives(&setting.dir);
+            copy(seed.image(setting)?, &drives[0])?;
+            crashes(place, &drives, setting, journal, found)?;
+        }
         keep(result, &setting.out)?;
     }
     if wants(Part::Volume) {
-        let drives = volume(&image, "volume", setting)?;
-        crashes(Place::Volume, &drives, setting, &mut result.volume)?;
+        let (place, found) = (Place::Volume, &mut result.volume);
+        *found = Crashes::kept(place, setting.images, journal)?;
+        if found.as_ref().is_none_or(|found| found.partial) {
+            let drives = volume(seed.image(setting)?, "volume", setting)?;
+            crashes(place, &drives, setting, journal, found)?;
+        }
     }
     Ok(())
+}
+
+fn measure_cost(
+    seed: &mut Seed,
+    setting: &Setting<'_>,
+    journal: &mut Journal,
+    steps: &mut Vec<[Step; 2]>,
+) -> Result<(), LabError> {
+    let drives = volume(seed.image(setting)?, "cost", setting)?;
+    cost::cost(&drives, setting, journal, steps)
+}
+
+/// The database that all parts begin with, made for the first that needs it.
+struct Seed {
+    image: PathBuf,
+    is_made: bool,
+}
+
+impl Seed {
+    fn image(&mut self, setting: &Setting<'_>) -> Result<&Path, LabError> {
+        if !self.is_made {
+            setting.progress.say("the database");
+            let holds = seed::Holds {
+                warehouses: setting.warehouses,
+                seed: setting.seed,
+            };
+            seed::make(&self.image, &setting.mount(), holds, setting.progress)?;
+            self.is_made = true;
+        }
+        Ok(&self.image)
+    }
 }
 
 /// Drives with a volume that holds the database, in a folder of this name.
@@ -295,6 +350,7 @@ impl ResultFile for TornResult {
                     true => "no difference beyond the noise".to_owned(),
                     false => format!("{:.0} % {word}", 100.0 * (pair.ratio - 1.0).abs()),
                 },
+                ..Short::default()
             }
         };
         cost.map(of).collect()

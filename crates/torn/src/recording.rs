@@ -8,7 +8,7 @@ use ashlar_device::record::{Synced, Trace, monotonic};
 use ashlar_lab::LabError;
 use ashlar_oltp::database::Database;
 use ashlar_testbed::process::{Attached, tool};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::crash::trouble;
 use super::load::{Ledger, load, plan};
@@ -21,7 +21,7 @@ use super::setting::Setting;
 const PAGE: u64 = 8192;
 
 /// What a drive was told.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct DriveTold {
     writes: u64,
     write_bytes: u64,
@@ -31,11 +31,30 @@ pub(super) struct DriveTold {
 }
 
 /// How writes to the database's files lay to its pages.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct DataWrites {
     pub(super) writes: u64,
     pub(super) splitting_a_page: u64,
     pub(super) largest_bytes: u64,
+}
+
+impl DataWrites {
+    /// These and those of another load.
+    fn and(self, other: Self) -> Self {
+        Self {
+            writes: self.writes + other.writes,
+            splitting_a_page: self.splitting_a_page + other.splitting_a_page,
+            largest_bytes: self.largest_bytes.max(other.largest_bytes),
+        }
+    }
+
+    /// Those of both loads, of which there may be none.
+    pub(super) fn of_both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(one.and(other)),
+            (one, other) => one.or(other),
+        }
+    }
 }
 
 /// What was recorded of a place under load.

@@ -76,13 +76,21 @@ pub(super) fn disk_bytes(warehouses: i32) -> u64 {
     (768 << 20) + (warehouses.unsigned_abs() as u64) * (256 << 20)
 }
 
+/// What is in a database of TPROC-C.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holds {
+    pub(super) warehouses: i32,
+    pub(super) seed: u64,
+}
+
 /// Makes the image: XFS, PostgreSQL with checksums, tables, stopped.
 pub(super) fn make(
     image: &Path,
     mount: &Path,
-    (warehouses, seed): (i32, u64),
+    holds: Holds,
     progress: &Progress,
 ) -> Result<(), LabError> {
+    let Holds { warehouses, seed } = holds;
     let caused = |e| LabError::caused(image.display(), e);
     let file = File::create_new(image).map_err(caused)?;
     file.set_len(disk_bytes(warehouses)).map_err(caused)?;

@@ -1,11 +1,12 @@
 //! What is asked for, looked at before anything is made.
 
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ashlar_device::parse_size;
 use ashlar_lab::{LabError, Progress};
 use ashlar_testbed::stacks::Open;
+use serde::{Deserialize, Serialize};
 
 use super::load::plan;
 
@@ -13,6 +14,8 @@ use super::load::plan;
 const TEARS: [u64; 2] = [512, 4096];
 /// Warehouses that the disks have room for.
 const WAREHOUSES: std::ops::RangeInclusive<i32> = 0..=4;
+/// Where a run mounts what it looks at, in its folder.
+pub(super) const MOUNT: &str = "mnt";
 const LONGEST_SECONDS: f64 = 86_400.0;
 
 /// What all parts need to know.
@@ -24,7 +27,7 @@ pub(super) struct Setting<'a> {
 }
 
 /// A part of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     /// What torn-page protection costs.
     Cost,
@@ -35,12 +38,10 @@ pub enum Part {
 }
 
 /// What is asked for, in the words of the command line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Asked {
     /// Where everything is made.
     pub dir: PathBuf,
-    /// Where the result goes.
-    pub out: PathBuf,
     /// Power cuts of each place.
     pub images: u64,
     /// What the load and all chance follow from.
@@ -90,16 +91,16 @@ impl Deref for Setting<'_> {
 
 impl Setting<'_> {
     pub(super) fn mount(&self) -> PathBuf {
-        self.dir.join("mnt")
+        self.dir.join(MOUNT)
     }
 }
 
 impl Wanted {
-    /// Looks at what is asked for.
+    /// Looks at what is asked for; the result goes to `out`.
     ///
     /// # Errors
     /// A usage error that names the option.
-    pub fn of(asked: &Asked) -> Result<Self, LabError> {
+    pub fn of(asked: &Asked, out: &Path) -> Result<Self, LabError> {
         if !WAREHOUSES.contains(&asked.warehouses) {
             let warehouses = asked.warehouses;
             return Err(LabError::usage(format!(
@@ -116,7 +117,7 @@ impl Wanted {
         }
         let wanted = Self {
             dir: asked.dir.clone(),
-            out: asked.out.clone(),
+            out: out.to_owned(),
             images: asked.images,
             seed: asked.seed,
             seconds: seconds("--seconds", asked.seconds)?,

@@ -31,7 +31,7 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
     }
     let places = places(origin)?;
     if !origin.clients.addresses.is_empty() {
-        check_clients(&origin.scenario, &origin.changed)?;
+        check_clients(&origin.scenario)?;
     }
     if FleetScenario::is_one(&origin.scenario)? {
         FleetScenario::parse(&origin.scenario)?.check_places(places.len())?;
@@ -39,32 +39,21 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Databases, or a fleet of them.
 pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
     let places = places(origin)?;
     let (run, progress) = (scenario_run(origin, &places, out)?, interruptible()?);
+    if FleetScenario::is_one(&origin.scenario)? {
+        let volumes = AttachedVolumes::here();
+        let result = with_agents(&origin.clients, |clients| {
+            run_fleet(&run.with(clients), &volumes, &progress, journal)
+        })?;
+        return ending::end_resumable(&result, out, journal);
+    }
     let result = with_agents(&origin.clients, |clients| {
         run_scenario(&run.with(clients), &progress, journal)
     })?;
-    end(&result, out, journal)
-}
-
-/// A fleet of databases.
-pub(super) fn fleet(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
-    let places = places(origin)?;
-    let (run, progress) = (scenario_run(origin, &places, out)?, interruptible()?);
-    let volumes = AttachedVolumes::here();
-    let result = with_agents(&origin.clients, |clients| {
-        run_fleet(&run.with(clients), &volumes, &progress, journal)
-    })?;
-    end(&result, out, journal)
-}
-
-fn end<R: ResultFile>(result: &R, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
-    if !result.head().partial {
-        journal.end()?;
-    }
-    ending::told(result, Some(out))?;
-    ending::verdict_of_resumable(result, out)
+    ending::end_resumable(&result, out, journal)
 }
 
 fn scenario_run<'a>(

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ashlar_lab::ResultFile;
+use ashlar_lab::{Journal, ResultFile};
 
 use super::interrupt::LastWords;
 use super::report_path;
@@ -15,6 +15,21 @@ pub(super) fn end<R: ResultFile>(result: &R, dir: &Path) -> Result<(), Failure> 
     result.write_report(dir)?;
     told(result, Some(dir))?;
     verdict(result)
+}
+
+/// The same of a run that can go on; a whole one has ended.
+pub(super) fn end_resumable<R: ResultFile>(
+    result: &R,
+    dir: &Path,
+    journal: &mut Journal,
+) -> Result<(), Failure> {
+    result.write(dir)?;
+    result.write_report(dir)?;
+    if !result.head().partial {
+        journal.end()?;
+    }
+    told(result, Some(dir))?;
+    verdict_of_resumable(result, dir)
 }
 
 /// Prints what came of it, and where more of it is.
@@ -44,12 +59,14 @@ pub(super) fn verdict<R: ResultFile>(result: &R) -> Result<(), Failure> {
 pub(super) fn verdict_of_resumable<R: ResultFile>(result: &R, dir: &Path) -> Result<(), Failure> {
     verdict(result).map_err(|failure| match result.complaint() {
         Some(_) => failure,
-        None => Failure::environment(format!(
-            "{}; what was measured is kept: ashlar lab run --resume {}",
-            problems(result),
-            dir.display()
-        )),
+        None => Failure::environment(format!("{}; {}", problems(result), to_go_on(dir))),
     })
+}
+
+/// What a run that can go on says in its end.
+pub(super) fn to_go_on(dir: &Path) -> String {
+    let dir = dir.display();
+    format!("what was measured is kept: ashlar lab run --resume {dir}")
 }
 
 fn problems<R: ResultFile>(result: &R) -> String {

@@ -1,8 +1,10 @@
 //! `ashlar lab failover --topology … --fault …`.
 
-use ashlar_failover::Systems;
-use ashlar_lab::{ResultFile, check_out_dir};
-use ashlar_oltp::faults::{FaultsPlan, FaultsResult, Topology, faults};
+use std::path::Path;
+
+use ashlar_failover::{FaultsRun, ReadyRun};
+use ashlar_lab::{Command, Journal, Origin, check_out_dir};
+use ashlar_oltp::faults::{FaultsPlan, Topology};
 use ashlar_oltp::schema::Shape;
 
 use super::ending;
@@ -17,36 +19,42 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
             "--cut-off, --commit: are of the failover without --topology; --fault cut-network cuts a node off",
         ));
     }
-    let plan = FaultsPlan {
-        faults: arguments.faults.clone(),
-        rounds: arguments.rounds,
-        shape: Shape::tpcc(arguments.warehouses),
-        users: arguments.users,
-        rate: arguments.rate,
-        before: time("--before", &arguments.before)?,
-        hold: time("--hold", &arguments.hold)?,
-        after: time("--after", &arguments.after)?,
-        limits: arguments.at_most.clone(),
-        logic: logic(arguments.sql),
-        seed: arguments.seed,
-    };
     let tunings = arguments.tuning.iter().map(|&word| word.into());
-    let topologies = Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>());
-    plan.check(&topologies)?;
-    let made_of = Systems {
+    let asked = FaultsRun {
+        topologies: Topology::with(&arguments.topology, &tunings.collect::<Vec<_>>()),
         dir: arguments.dir.clone(),
         standby: arguments.standby.clone(),
         set: arguments.set.clone(),
-        faults: arguments.faults.clone(),
-        hold: plan.hold,
+        plan: FaultsPlan {
+            faults: arguments.faults.clone(),
+            rounds: arguments.rounds,
+            shape: Shape::tpcc(arguments.warehouses),
+            users: arguments.users,
+            rate: arguments.rate,
+            before: time("--before", &arguments.before)?,
+            hold: time("--hold", &arguments.hold)?,
+            after: time("--after", &arguments.after)?,
+            limits: arguments.at_most.clone(),
+            logic: logic(arguments.sql),
+            seed: arguments.seed,
+        },
         hosts: arguments.hosts.agents(),
     };
-    made_of.check(&topologies)?;
-    check_out_dir(&arguments.out)?;
+    let ready = asked.ready()?;
+    let out = &arguments.out;
+    check_out_dir(out)?;
+    let mut journal = Journal::begin(out, &Origin::asked(Command::Failover, &asked)?)?;
+    carry_out(&ready, out, &mut journal)
+}
+
+/// All of it, or what the journal does not have.
+pub(super) fn carry_out(
+    asked: &ReadyRun<'_>,
+    out: &Path,
+    journal: &mut Journal,
+) -> Result<(), Failure> {
     let progress = interruptible()?;
-    let systems = made_of.of(&topologies, &progress)?;
-    let mut keep = |result: &FaultsResult| result.write(&arguments.out);
-    let result = faults(&plan, systems, (&progress, &mut keep))?;
+    let result = asked.carry_out(out, &progress, journal)?;
     progress.finish();
-    ending::end(&result, &arguments.out)
+    ending::end_resumable(&result, out, journal)
 }

@@ -1,30 +1,32 @@
 //! `ashlar lab ha`.
 
+use std::path::Path;
+
 use ashlar_device::parse_size;
 use ashlar_failover::{HaPlan, ha};
-use ashlar_lab::{ResultFile, check_out_dir};
+use ashlar_lab::{Command, Journal, Origin, check_out_dir};
 
+use super::ending;
 use super::interrupt::interruptible;
 use crate::args::HaArguments;
 use crate::exit::Failure;
-use crate::output::print;
 use crate::stack;
 
 pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
     let plan = plan(arguments)?;
     plan.check()?;
     check_out_dir(&plan.out)?;
-    let result = ha(&plan, stack::open, &interruptible()?)?;
-    result.write(&plan.out)?;
-    result.write_report(&plan.out)?;
-    print(&result.text())?;
-    match result.complaint() {
-        Some(text) => Err(Failure::check(format!(
-            "{text}; the nodes' logs are in {}",
-            plan.out.display()
-        ))),
-        None => Ok(()),
-    }
+    let mut journal = Journal::begin(&plan.out, &Origin::asked(Command::Ha, &plan)?)?;
+    let out = plan.out.clone();
+    carry_out(plan, &out, &mut journal)
+}
+
+/// All of it, or what the journal does not have.
+pub(super) fn carry_out(plan: HaPlan, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    let out = out.to_owned();
+    let plan = HaPlan { out, ..plan };
+    let result = ha(&plan, stack::open, journal, &interruptible()?)?;
+    ending::end_resumable(&result, &plan.out, journal)
 }
 
 fn plan(arguments: &HaArguments) -> Result<HaPlan, Failure> {

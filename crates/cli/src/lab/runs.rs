@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ashlar_failover::FaultsRun;
 use ashlar_lab::scenario::{FILE, refuse_changed, with_nodes, with_pools, with_set};
 use ashlar_lab::{
     Agents, Command, Journal, LabError, Machine, Means, Origin, ResultFile, Scale, ScenarioFile,
@@ -17,7 +18,7 @@ use ashlar_testbed::stacks::LocalStacks;
 use ashlar_testbed::{link, pools};
 
 use super::interrupt::interruptible;
-use super::{databases, ending, report_path, text_of, versus};
+use super::{databases, ending, faults, ha, report_path, text_of, torn, versus};
 use crate::args::{ClientArguments, RunArguments, SweepArguments};
 use crate::exit::Failure;
 use crate::output::print;
@@ -157,7 +158,15 @@ fn set(arguments: &RunArguments, is_fleet: bool) -> Vec<String> {
 
 fn resume(dir: &Path) -> Result<(), Failure> {
     let (mut journal, origin) = Journal::resume(dir, &Machine::here())?;
-    origin.refuse_part(dir)?;
+    match origin.command {
+        Command::Failover => {
+            let asked: FaultsRun = origin.what()?;
+            return faults::carry_out(&asked.ready()?, dir, &mut journal);
+        }
+        Command::Ha => return ha::carry_out(origin.what()?, dir, &mut journal),
+        Command::TornPages => return torn::carry_out(origin.what()?, dir, &mut journal),
+        Command::Run | Command::Sweep => origin.refuse_part(dir)?,
+    }
     refuse_changed(dir, &origin.scenario)?;
     if !origin.parts.is_empty() {
         check_out_dir(dir)?;
@@ -169,13 +178,10 @@ fn resume(dir: &Path) -> Result<(), Failure> {
 }
 
 fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
-    if origin.command == Command::Run && FleetScenario::is_one(&origin.scenario)? {
-        return databases::fleet(origin, out, journal);
+    match origin.command == Command::Run && is_of_databases(&origin.scenario)? {
+        true => databases::run(origin, out, journal),
+        false => devices(origin, out, journal),
     }
-    if origin.command == Command::Run && OltpScenario::is_one(&origin.scenario)? {
-        return databases::run(origin, out, journal);
-    }
-    devices(origin, out, journal)
 }
 
 fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
@@ -202,7 +208,7 @@ fn devices(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Fai
             plan.destroy_data = origin.destroy_data;
             run_plan(&plan, means)?
         }
-        Command::Run => {
+        _ => {
             write_whole(&out.join(FILE), &origin.scenario)?;
             let options = ScenarioOptions {
                 scale: origin.scale.parse::<Scale>()?,

@@ -1,8 +1,11 @@
 //! `ashlar lab torn-pages`.
 
-use ashlar_lab::{ResultFile, check_out_dir};
+use std::path::Path;
+
+use ashlar_lab::{Command, Journal, Origin, ResultFile, check_out_dir};
 use ashlar_torn::{Asked, Part, Wanted, torn_pages};
 
+use super::ending;
 use super::interrupt::interruptible;
 use crate::args::{TornPagesArguments, TornPart};
 use crate::exit::Failure;
@@ -11,17 +14,29 @@ use crate::stack;
 
 pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
     // Whatever is wrong with the request is told before anything is there.
-    let wanted = Wanted::of(&asked(arguments))?;
+    let asked = asked(arguments);
+    Wanted::of(&asked, &arguments.out)?;
     check_out_dir(&arguments.out)?;
-    let outcome = torn_pages(wanted, stack::open, &interruptible()?)?;
-    print(&outcome.result.text())?;
+    let mut journal = Journal::begin(&arguments.out, &Origin::asked(Command::TornPages, &asked)?)?;
+    carry_out(asked, &arguments.out, &mut journal)
+}
+
+/// All of it, or what the journal does not have.
+pub(super) fn carry_out(asked: Asked, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
+    let wanted = Wanted::of(&asked, out)?;
+    let outcome = torn_pages(wanted, stack::open, journal, &interruptible()?)?;
+    let mut text = outcome.result.text();
+    match outcome.result.head().partial {
+        true => text += &ending::to_go_on(out),
+        false => journal.end()?,
+    }
+    print(&(text + "\n"))?;
     Ok(outcome.verdict()?)
 }
 
 fn asked(arguments: &TornPagesArguments) -> Asked {
     Asked {
         dir: arguments.dir.clone(),
-        out: arguments.out.clone(),
         images: arguments.images,
         seed: arguments.seed,
         seconds: arguments.seconds,

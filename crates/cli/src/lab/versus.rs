@@ -4,9 +4,7 @@ use std::path::Path;
 
 use ashlar_failover::versus;
 use ashlar_lab::scenario::{FILE, refuse_changed};
-use ashlar_lab::{
-    Command, Journal, LabError, Machine, Origin, ResultFile, Scale, check_out_dir, write_whole,
-};
+use ashlar_lab::{Command, Journal, LabError, Machine, Origin, Scale, check_out_dir, write_whole};
 use ashlar_oltp::versus::{PartFile, VersusFile, VersusRun};
 
 use super::ending;
@@ -64,13 +62,7 @@ fn carry_out(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), F
         progress: &interruptible()?,
     };
     let result = versus(&file, &run, journal)?;
-    result.write(out)?;
-    result.write_report(out)?;
-    if !result.head.partial {
-        journal.end()?;
-    }
-    ending::told(&result, Some(out))?;
-    ending::verdict_of_resumable(&result, out)?;
+    ending::end_resumable(&result, out, journal)?;
     // All was measured, and something of the storage stays.
     match result.head.problems.is_empty() {
         true => Ok(()),

@@ -24,7 +24,7 @@ const SCENARIO: &str = r#"
     set = ["fsync=off"]
 "#;
 
-struct Agent {
+pub(crate) struct Agent {
     process: Running,
     address: String,
 }
@@ -52,11 +52,11 @@ fn listening(mut command: Command, dir: &Path, listen: &str) -> Agent {
     Agent { process, address }
 }
 
-fn agent(dir: &Path, listen: &str) -> Agent {
+pub(crate) fn agent(dir: &Path, listen: &str) -> Agent {
     listening(ashlar([""; 0]), dir, listen)
 }
 
-fn with(agents: &[&Agent]) -> String {
+pub(crate) fn with(agents: &[&Agent]) -> String {
     let words = agents.iter().map(|of| format!("--client {} ", of.address));
     words.collect::<String>() + "--token-file token"
 }
@@ -222,7 +222,7 @@ fn configurations_take_turns_with_their_users_at_two_agents() {
     };
     let dir = room.path();
     std::fs::write(dir.join("turns.toml"), TURNS).expect("written");
-    let (one, two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    let (one, mut two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
     let agents = with(&[&one, &two]);
     let words = format!("run turns.toml --place p=p --place q=q --out out {agents}");
     let (code, said) = lab(dir, &words);
@@ -254,6 +254,23 @@ fn configurations_take_turns_with_their_users_at_two_agents() {
         is_left_empty(&dir.join(place));
         assert_eq!(processes_in(&dir.join(place)), [0; 0]);
     }
+    // One is killed in a turn: its part is marked, and the block is measured again by those who go on.
+    let words = format!("run turns.toml --dir p --set measure.seconds=3 --out cut {agents}");
+    let typed = Typed::start(dir, &words);
+    eventually("its users are there", || logged_in(&dir.join("p")) >= 3);
+    std::thread::sleep(Duration::from_secs(2));
+    two.dies_under(typed);
+    let of = result(dir, "cut");
+    assert_eq!(of["partial"], true);
+    let steps = of["configurations"].as_array().expect("configurations");
+    let steps = steps.iter().filter_map(|of| of["oltp"]["steps"].as_array());
+    let lost: Vec<bool> = steps
+        .flatten()
+        .flat_map(|step| [0, 1].map(|at| step["clients"][at]["lost"] == true))
+        .collect();
+    assert!(lost.contains(&true), "{of}");
+    assert!(lost.iter().step_by(2).all(|lost| !lost), "{of}");
+    is_left_empty(&dir.join("p"));
 }
 
 const FLEET: &str = r#"
@@ -492,9 +509,7 @@ fn what_agents_cannot_be_users_of_is_refused() {
         );
         assert!(!dir.join("out").exists());
     };
-    refused("agents.toml --set oltp.engine=mariadb", "socket only");
     refused("fleet --set fleet.engine=sqlite", "within the process");
-    refused("nvmeof-hammerdb --set oltp.group=patroni", "oltp.group");
     refused("fci-vs-bag", "makes its own storage");
     let one = agent(dir, "127.0.0.1:0");
     for (address, why) in [

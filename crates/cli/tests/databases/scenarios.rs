@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
+use crate::agents::{agent, with};
 use crate::common::{is_of_databases, is_there, shipped};
 use crate::rig::{all_hold, is_left_empty, lab, places, result};
 
@@ -360,6 +363,9 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
         return;
     };
     let dir = room.path();
+    // Their users are at agents: those of a MariaDB, which take turns, and those of a group that is kept.
+    let (one, two) = (agent(dir, "127.0.0.1:0"), agent(dir, "127.0.0.1:0"));
+    let agents = with(&[&one, &two]);
     // Turns of PostgreSQL have a test of their own.
     let mariadb = match std::path::Path::new("/usr/sbin/mariadbd").exists() {
         true => {
@@ -413,8 +419,12 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
             true => "--set measure.seconds=0.2 --set measure.ramp=0.1",
             false => "",
         };
+        let at = match ["nvmeof-hammerdb", "statistics-self-test"].contains(&name) {
+            true => &*agents,
+            false => "",
+        };
         let words = format!(
-            "run {name} --scale min {load} {times} --set measure.repeat=1 --dir a --out {name}"
+            "run {name} --scale min {load} {times} --set measure.repeat=1 --dir a --out {name} {at}"
         );
         let (code, text) = lab(dir, &words);
         // So few turns need not find what was slowed down.
@@ -422,6 +432,13 @@ fn every_scenario_that_ships_runs_at_its_smallest() {
         assert!(code == 0 || may_fail, "{name}: {text}");
         assert_eq!(result(dir, name)["partial"], false, "{name}: {text}");
         assert!(dir.join(name).join("report.html").exists(), "{name}");
+    }
+    for name in ["nvmeof-hammerdb", "statistics-self-test"] {
+        let of = result(dir, name);
+        let all = of["configurations"].as_array().expect("configurations");
+        let mut steps = all.iter().filter_map(|of| of["oltp"]["steps"].as_array());
+        let is_there = |step: &Value| step["clients"][0]["transactions"].as_u64() > Some(0);
+        assert!(steps.all(|of| of.iter().any(is_there)), "{of}");
     }
     let flags = result(dir, "nvmeof-hammerdb")["flags"].to_string();
     assert_eq!(flags.contains("kept by Patroni"), is_kept, "{flags}");

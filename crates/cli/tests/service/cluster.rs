@@ -48,7 +48,7 @@ impl Network {
         let [hub, a, b, client] = HOSTS;
         let places = [("a", a), ("b", b), ("client", client)];
         let places = places.map(|(name, address)| Place { name, address });
-        let made = Namespaces::make(Namespaces::prefix_of(dir), hub, &places);
+        let made = Namespaces::make(Namespaces::prefix_of(dir), &[hub], &places);
         Self::Bridge(made.expect("namespaces"))
     }
 

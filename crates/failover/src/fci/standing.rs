@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use ashlar_lab::{LabError, Progress, check_length};
+use ashlar_lab::{LabError, Progress, check_length, remove_left};
 use ashlar_node::model::{MoveService, ServiceState};
 use ashlar_oltp::faults::System;
+use ashlar_oltp::processes;
 use ashlar_oltp::server::DATABASE;
 use ashlar_testbed::nodes::Nodes;
 use serde::Serialize;
@@ -145,6 +146,20 @@ impl FciSystem {
             Self::at(dir)?.finish()?;
         }
         remove(dir)
+    }
+
+    /// Ends what runs have left below `dir` whose starters are gone.
+    ///
+    /// # Errors
+    /// Something of it stays.
+    pub(crate) fn end_left_behind(dir: &Path) -> Result<(), LabError> {
+        for folder in processes::left_behind(dir) {
+            if Nodes::is_in(&folder.join(NODES)) && folder.join(RUN).is_dir() {
+                Self::down(&folder)?;
+                remove_left(&[folder])?;
+            }
+        }
+        Ok(())
     }
 
     /// Has the other node run it, in order.

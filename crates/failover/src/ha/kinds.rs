@@ -3,14 +3,15 @@
 use std::str::FromStr;
 
 use ashlar_lab::LabError;
+use serde::{Deserialize, Serialize};
 
 /// A fault, its word, and what it is: said once, for the documentation and for the help.
 macro_rules! faults {
     ($($fault:ident $word:literal $told:literal)*) => {
         /// What fails. Of the owner, if it does not say member, which is a node with a copy that does not own the volume.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         pub enum HaFault {
-            $(#[doc = $told] $fault,)*
+            $(#[doc = $told] #[serde(rename = $word)] $fault,)*
         }
 
         impl HaFault {

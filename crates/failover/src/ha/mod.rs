@@ -2,6 +2,7 @@
 
 mod account;
 mod fault;
+mod kept;
 mod kinds;
 mod result;
 mod round;
@@ -14,7 +15,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use ashlar_lab::{
-    Endurance, EndurePlan, Endured, LabError, OwnFolder, Progress, ResultFile, Stacks, check_length,
+    Endurance, EndurePlan, Endured, Journal, LabError, OwnFolder, Progress, ResultFile, Stacks,
+    check_length,
 };
 use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName, VolumeStatus};
 use ashlar_testbed::nodes::{
@@ -22,14 +24,19 @@ use ashlar_testbed::nodes::{
 };
 use ashlar_testbed::stacks::{LocalStacks, Open};
 
+use serde::{Deserialize, Serialize};
+
+use self::kept::{Kept, end_left};
 pub use self::kinds::HaFault;
 pub use self::result::HaResult;
-use self::round::{Other, Round, Scene};
+use self::round::{Other, Scene};
 use self::shared::HostEach;
 use self::upgrade::Upgrade;
 
 const VOLUME: &str = "db";
 const OTHER_VOLUME: &str = "log";
+/// The cluster's directory, in a folder of the run's own.
+const OWN: &str = "c";
 /// What logs and map of a pool, and slots written elsewhere before old ones are free, take on each drive besides the
 /// volume.
 const SPARE_BYTES: u64 = 1 << 30;
@@ -46,7 +53,7 @@ const READ_PCT: u8 = 50;
 const THINK: Duration = Duration::from_millis(1);
 
 /// What is done, and to which cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HaPlan {
     /// Where the cluster is made; if it does not say, in a folder of its own.
     pub dir: Option<PathBuf>,
@@ -72,6 +79,7 @@ pub struct HaPlan {
     /// Of the loads, and of what is drawn.
     pub seed: u64,
     /// Where logs are kept if something is wrong.
+    #[serde(skip)]
     pub out: PathBuf,
 }
 
@@ -136,20 +144,30 @@ impl HaPlan {
     }
 }
 
-/// Makes a cluster, has things fail, and takes it away again; `open` is how its hosts open volumes.
+/// Makes a cluster, has things fail that the journal does not have, and takes it away again; `open` is how its hosts open
+/// volumes. What ends it, a round that has failed for instance, is told in the result.
 ///
 /// # Errors
-/// What the plan asks for cannot be made, or a round has failed.
-pub fn ha(plan: &HaPlan, open: Open, progress: &Progress) -> Result<HaResult, LabError> {
+/// What another run has left stays, or what is asked for makes no sense.
+pub fn ha(
+    plan: &HaPlan,
+    open: Open,
+    journal: &mut Journal,
+    progress: &Progress,
+) -> Result<HaResult, LabError> {
+    end_left(plan, journal)?;
     let own = match &plan.dir {
         Some(_) => None,
         None => Some(OwnFolder::make(&std::env::temp_dir())?),
     };
     let dir = match (&plan.dir, &own) {
         (Some(dir), _) => dir.clone(),
-        (None, Some(own)) => own.path().join("c"),
+        (None, Some(own)) => own.path().join(OWN),
         (None, None) => PathBuf::new(),
     };
+    if let Some(own) = &own {
+        journal.made(own.path())?;
+    }
     let schedule = soak::schedule(plan);
     let upgrade = Upgrade::to(plan.upgrade_to.as_deref(), &schedule)?;
     let cluster = NodesPlan {
@@ -168,16 +186,18 @@ pub fn ha(plan: &HaPlan, open: Open, progress: &Progress) -> Result<HaResult, La
         open,
         progress,
     };
-    let result = run.all(&schedule);
-    let is_fine = result
-        .as_ref()
-        .is_ok_and(|result| result.complaint().is_none());
-    if !is_fine {
+    let mut kept = Kept::of(journal)?;
+    let mut result = match run.all(&schedule, &mut kept) {
+        Ok(result) => result,
+        Err(error) => HaResult::broken_off(kept.rounds, &error),
+    };
+    if result.head().partial || result.complaint().is_some() {
         keep_logs(&nodes, &plan.out)?;
+        result.logs = Some(plan.out.clone());
     }
     nodes.down()?;
     progress.finish();
-    result
+    Ok(result)
 }
 
 /// A cluster, and what is to be done with it.
@@ -192,7 +212,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// The cluster serves volumes, something fails, and everything is looked at.
-    fn all(&self, schedule: &[HaFault]) -> Result<HaResult, LabError> {
+    fn all(&self, schedule: &[HaFault], kept: &mut Kept<'_>) -> Result<HaResult, LabError> {
         let named = |name: &str| VolumeName {
             pool: POOL.into(),
             name: name.into(),
@@ -224,11 +244,11 @@ impl Run<'_> {
             copied: &copied,
         };
         let Some(second) = second else {
-            let (rounds, endured) = load.during(|pulse| scene.play_all(schedule, pulse))?;
-            return self.look_back(rounds, &scene, vec![(endured, load)]);
+            let ((), endured) = load.during(|pulse| scene.play_all(schedule, pulse, kept))?;
+            return self.look_back(kept, &scene, vec![(endured, load)]);
         };
         let mut more = Endurance::begin(&stacks, self.load(&second, 1), self.progress)?;
-        let ((rounds, too), endured) = load.during(|pulse| {
+        let (((), too), endured) = load.during(|pulse| {
             more.during(|second| {
                 let volume = other.clone();
                 let other = Other {
@@ -239,15 +259,15 @@ impl Run<'_> {
                     other: Some(other),
                     ..scene.clone()
                 };
-                scene.play_all(schedule, pulse)
+                scene.play_all(schedule, pulse, kept)
             })
         })?;
-        self.look_back(rounds, &scene, vec![(endured, load), (too, more)])
+        self.look_back(kept, &scene, vec![(endured, load), (too, more)])
     }
 
     fn look_back(
         &self,
-        rounds: Vec<Round>,
+        kept: &Kept<'_>,
         scene: &Scene<'_>,
         loads: Vec<(Endured, Endurance<'_>)>,
     ) -> Result<HaResult, LabError> {
@@ -257,7 +277,7 @@ impl Run<'_> {
             Ok((endured, verified))
         };
         let loads: Result<Vec<_>, LabError> = loads.into_iter().map(verify).collect();
-        Ok(HaResult::of(rounds, &loads?, scene.is_in_sync()?))
+        Ok(HaResult::of(kept, &loads?, scene.is_in_sync()?))
     }
 
     /// What a host does to a volume.

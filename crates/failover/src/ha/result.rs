@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 
-use ashlar_lab::result::VerifyResult;
+use ashlar_lab::result::{Check, VerifyResult};
 use ashlar_lab::short::Short;
-use ashlar_lab::{Endured, Example, Head, Kind, ResultFile};
+use ashlar_lab::{Endured, Example, Head, Kind, LabError, ResultFile};
 use serde::Serialize;
 
 use super::is_clean;
+use super::kept::Kept;
 use super::round::Round;
 
 /// More rounds than these are shown by kind.
@@ -39,6 +41,9 @@ pub struct HaResult {
     slowest_ms: u64,
     rounds: Vec<Round>,
     examples: Vec<Example>,
+    /// Where nodes' logs are kept, if something is wrong.
+    #[serde(skip)]
+    pub(super) logs: Option<PathBuf>,
     #[serde(skip)]
     is_clean: bool,
     #[serde(skip)]
@@ -49,7 +54,7 @@ pub struct HaResult {
 struct KindOfFault<'a> {
     fault: &'a str,
     /// What the time without an answer is meant to be.
-    meant: &'static str,
+    meant: &'a str,
     /// Times without an answer in milliseconds, ascending.
     gaps: Vec<u64>,
 }
@@ -78,7 +83,33 @@ impl KindOfFault<'_> {
 }
 
 impl HaResult {
-    pub(super) fn of(rounds: Vec<Round>, loads: &[(Endured, VerifyResult)], in_sync: bool) -> Self {
+    pub(super) fn of(kept: &Kept<'_>, loads: &[(Endured, VerifyResult)], in_sync: bool) -> Self {
+        let mut result = Self::with(kept.rounds.clone(), loads, in_sync);
+        if kept.before > 0 {
+            result.head.flags.push(format!(
+                "the first {} faults were before an interruption, on another cluster: blocks were checked when they \
+                 were read, and not read back; answers and blocks verified are of the others",
+                kept.before
+            ));
+        }
+        result
+    }
+
+    /// Of a run that this has ended: it can go on.
+    pub(super) fn broken_off(rounds: Vec<Round>, why: &LabError) -> Self {
+        let mut result = Self::with(rounds, &[], false);
+        if let LabError::Check(text) = why {
+            result.head.checks.push(Check {
+                name: "faults".to_owned(),
+                passed: false,
+                text: text.clone(),
+            });
+        }
+        result.head.broke_off(why.to_string());
+        result
+    }
+
+    fn with(rounds: Vec<Round>, loads: &[(Endured, VerifyResult)], in_sync: bool) -> Self {
         let sum = |of: &dyn Fn(&Endured, &VerifyResult) -> u64| {
             let each = loads
                 .iter()
@@ -109,6 +140,7 @@ impl HaResult {
             slowest_ms: u64::try_from(slowest).unwrap_or(u64::MAX),
             rounds,
             examples: examples.collect(),
+            logs: None,
             is_clean: loads.iter().all(|(endured, _)| is_clean(endured)),
             unreadable: sum(&|_, one| one.unreadable),
         }
@@ -172,7 +204,7 @@ impl HaResult {
         for round in &self.rounds {
             let empty = || KindOfFault {
                 fault: &round.fault,
-                meant: round.budget,
+                meant: &round.budget,
                 gaps: Vec::new(),
             };
             let of = kinds.entry(&round.fault).or_insert_with(empty);
@@ -188,6 +220,10 @@ impl HaResult {
             true => self.by_kind(),
             false => self.each(),
         };
+        if self.head.partial {
+            let _ = self.head.write_end(&mut text);
+            return text;
+        }
         let _ = writeln!(
             text,
             "\n{} accesses, {} blocks verified: {} lost, {} reverted, {} errors; the copies are {}in sync",
@@ -219,6 +255,9 @@ impl ResultFile for HaResult {
 
     fn short(&self) -> Vec<Short> {
         let mut all: Vec<Short> = self.kinds().iter().map(KindOfFault::short).collect();
+        if self.head.partial {
+            return all;
+        }
         all.push(Short::alone(
             "Is what was acknowledged there?",
             "all rounds",
@@ -231,7 +270,14 @@ impl ResultFile for HaResult {
     }
 
     fn complaint(&self) -> Option<String> {
-        self.what_is_wrong()
+        let wrong = match self.head.partial {
+            true => self.head.failed_checks(),
+            false => self.what_is_wrong(),
+        }?;
+        Some(match &self.logs {
+            Some(dir) => format!("{wrong}; the nodes' logs are in {}", dir.display()),
+            None => wrong,
+        })
     }
 }
 
@@ -243,7 +289,7 @@ impl Round {
             resynced_bytes,
             ..
         } = self;
-        let (node, budget, in_sync) = (&self.node, self.budget, self.in_sync_ms);
+        let (node, budget, in_sync) = (&self.node, &self.budget, self.in_sync_ms);
         format!("| {fault} | {node} | {gap_ms} | {budget} | {in_sync} | {resynced_bytes} |")
     }
 }

@@ -8,8 +8,9 @@ use ashlar_lab::{LabError, Progress, Pulse};
 use ashlar_node::model::{FailoverCause, MoveVolume, ReplicateVolume, VolumeName, VolumeStatus};
 use ashlar_oltp::processes::Sign;
 use ashlar_testbed::nodes::{DriveTrouble, Nodes, Seat};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::kept::Kept;
 use super::kinds::HaFault;
 use super::upgrade::{self, Upgrade};
 use crate::all_in_sync;
@@ -22,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const ANSWERS: u64 = 50;
 
 /// What came of a fault.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Round {
     pub(super) fault: String,
     /// Who owned the volume, and who did afterwards.
@@ -33,9 +34,9 @@ pub(super) struct Round {
     /// The longest time in which the client had no answer.
     pub(super) gap_ms: u64,
     /// What the protocol is meant to take.
-    pub(super) budget: &'static str,
+    pub(super) budget: String,
     /// Why ownership has changed, as the new owner says.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     cause: Option<FailoverCause>,
     /// From the moment when it was mended until all copies were in sync.
     pub(super) in_sync_ms: u64,
@@ -86,27 +87,35 @@ pub(super) struct Other<'a> {
     pub(super) pulse: &'a Pulse,
 }
 
+/// Who owns the volume before a fault, and one that has a copy and does not own it.
+#[derive(Clone, Copy)]
+struct Sides<'a> {
+    owner: &'a str,
+    member: &'a str,
+}
+
 impl Scene<'_> {
-    /// One fault after the other.
+    /// One fault after the other, from the first that was not kept.
     pub(super) fn play_all(
         &self,
         schedule: &[HaFault],
         pulse: &Pulse,
-    ) -> Result<Vec<Round>, LabError> {
-        let one = |(number, &fault): (usize, &HaFault)| {
+        kept: &mut Kept<'_>,
+    ) -> Result<(), LabError> {
+        for &fault in schedule.iter().skip(kept.rounds.len()) {
             self.progress.go_on()?;
-            let round = self.play(fault, pulse);
-            let round = round.map_err(|error| {
-                let (number, word) = (number + 1, fault.word());
-                LabError::check(format!(
-                    "fault {number}, {word}: {error}\n{}",
-                    self.account()
-                ))
+            let number = kept.rounds.len() + 1;
+            let round = self.play(fault, pulse).map_err(|error| {
+                if self.progress.go_on().is_err() {
+                    return error;
+                }
+                let (word, account) = (fault.word(), self.account());
+                LabError::check(format!("fault {number}, {word}: {error}\n{account}"))
             })?;
-            self.progress.say(&format!("fault {}: {round}", number + 1));
-            Ok(round)
-        };
-        schedule.iter().enumerate().map(one).collect()
+            self.progress.say(&format!("fault {number}: {round}"));
+            kept.add(round)?;
+        }
+        Ok(())
     }
 
     /// One fault.
@@ -129,7 +138,11 @@ impl Scene<'_> {
         let copied_before = self.copied().total();
         self.copied().take_missed();
         fault.strike(self.nodes, &node)?;
-        self.endure(fault, pulse, (&owner, &member))?;
+        let sides = Sides {
+            owner: &owner,
+            member: &member,
+        };
+        self.endure(fault, pulse, sides)?;
         let mended = Instant::now();
         fault.mend(self.nodes, &node)?;
         let started: Vec<&String> = match fault {
@@ -160,7 +173,7 @@ impl Scene<'_> {
             owner_after,
             node,
             gap_ms: millis(self.take_gap(pulse)),
-            budget: fault.budget(),
+            budget: fault.budget().to_owned(),
             in_sync_ms: millis(in_sync),
             missed_bytes,
             resynced_bytes,
@@ -168,12 +181,8 @@ impl Scene<'_> {
     }
 
     /// What is waited for while something is wrong.
-    fn endure(
-        &self,
-        fault: HaFault,
-        pulse: &Pulse,
-        (owner, member): (&str, &str),
-    ) -> Result<(), LabError> {
+    fn endure(&self, fault: HaFault, pulse: &Pulse, sides: Sides<'_>) -> Result<(), LabError> {
+        let Sides { owner, member } = sides;
         match fault {
             HaFault::Move => {
                 let client = self.nodes.client(owner)?;

@@ -77,7 +77,10 @@ pub(crate) fn in_short(result: &RunResult) -> Vec<Short> {
                 .collect();
             let names = format!("{} against {}", other.name, first.name);
             let question = format!("{}: IOPS", table.title);
-            all.push(Short::of(question, names, &ratios, "cell", Measure::Amount));
+            let short = Short::of(question, names, &ratios, "cell", Measure::Amount);
+            let published = cells.iter().filter_map(|cell| cell.published.as_ref());
+            let shares = published.filter_map(|of| Some(of.pct_of_first? / 100.0));
+            all.push(short.beside(&shares.collect::<Vec<f64>>()));
         }
     }
     all

@@ -54,12 +54,12 @@ const FOLDED: [Folded; 3] = [
             "published",
             "mean us",
             "published",
-            "published %",
+            "published % lat",
             "IOPS / 1 % CPU",
             "published",
         ],
         row: published,
-        note: "Compare how they grow, and the shares of the first configuration; the published % is of latency. IOPS for 1 % of the processors are of \
+        note: "Compare how they grow, and the shares of the first configuration; the published % lat is of latency. IOPS for 1 % of the processors are of \
                the storage; those that were published are of a node that has clients, too.",
     },
 ];

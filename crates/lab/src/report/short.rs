@@ -16,6 +16,8 @@ pub struct Short {
     pub ratio: String,
     /// What that says.
     pub verdict: String,
+    /// The same ratio as it was published; empty if it was not.
+    pub published: String,
 }
 
 impl Short {
@@ -30,6 +32,7 @@ impl Short {
             configurations: configuration.into(),
             ratio: "-".into(),
             verdict: verdict.into(),
+            ..Self::default()
         }
     }
 
@@ -51,7 +54,18 @@ impl Short {
             configurations: configurations.into(),
             ratio,
             verdict,
+            ..Self::default()
         }
+    }
+
+    /// The same beside ratios that were published for it, if any were.
+    #[must_use]
+    pub fn beside(self, published: &[f64]) -> Self {
+        let published = match published {
+            [] => String::new(),
+            some => from_to(some, |ratio| format!("{ratio:.2}")),
+        };
+        Self { published, ..self }
     }
 }
 
@@ -85,6 +99,7 @@ fn of_checks(head: &Head) -> Option<Short> {
 pub(super) fn table(rows: &[Short], head: &Head) -> Markup {
     let checks = of_checks(head);
     let rows: Vec<&Short> = rows.iter().chain(&checks).collect();
+    let is_published = rows.iter().any(|row| !row.published.is_empty());
     html! {
         section {
             h2 { "In short" }
@@ -95,6 +110,7 @@ pub(super) fn table(rows: &[Short], head: &Head) -> Markup {
                         thead {
                             tr {
                                 th.text { "question" } th.text { "configurations" } th { "ratio (range)" }
+                                @if is_published { th { "published ratio" } }
                                 th.text { "verdict" }
                             }
                         }
@@ -102,7 +118,9 @@ pub(super) fn table(rows: &[Short], head: &Head) -> Markup {
                             @for row in rows {
                                 tr {
                                     td.text { (row.question) } td.text { (row.configurations) }
-                                    td.pct { (row.ratio) } td.text { (row.verdict) }
+                                    td.pct { (row.ratio) }
+                                    @if is_published { td.published { (row.published) } }
+                                    td.text { (row.verdict) }
                                 }
                             }
                         }

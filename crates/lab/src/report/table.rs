@@ -105,7 +105,7 @@ fn one(result: &RunResult, cells: &[CellSpec]) -> Markup {
                         th.edge { "IOPS" } th { "MiB/s" } th { "mean" } th { "p99" }
                         th { "CPU %" }
                         @if index > 0 { th { "%" } th { "% MiB/s" } th { "% lat" } }
-                        @if published { th { "published" } }
+                        @if published { th { (if index > 0 { "published %" } else { "published IOPS" }) } }
                     }
                 }
             }

@@ -17,11 +17,12 @@ mod watch;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ashlar_lab::{LabError, Machine, Progress};
+use ashlar_lab::{Journal, LabError, Machine, Progress, Turn};
+use serde::{Deserialize, Serialize};
 
 pub use epochs::Epoch;
 pub use kinds::{Fault, Limit, Topology};
-pub use result::{Cell, FaultsResult, Round};
+pub use result::{Cell, Described, FaultsResult, Round};
 pub use system::{GroupDrives, GroupSystem, StandaloneSystem, System};
 
 use crate::database::Database;
@@ -31,7 +32,7 @@ use crate::schema::Shape;
 use crate::server::DATABASE;
 
 /// What is to be done to each system.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FaultsPlan {
     /// Faults, in this order.
     pub faults: Vec<Fault>,
@@ -56,14 +57,60 @@ pub struct FaultsPlan {
     pub seed: u64,
 }
 
-/// Keeps what there is of a result.
-pub type KeepFaults<'a> = &'a mut dyn FnMut(&FaultsResult) -> Result<(), LabError>;
-
 /// Makes a system: once it is its turn, and anew after a round that it has not recovered from.
 pub type Make<'a> = Box<dyn Fn() -> Result<Box<dyn System>, LabError> + 'a>;
 
-/// Rounds that are still to be done to a system.
-type Left = VecDeque<(Fault, u32)>;
+/// A system that faults are done to.
+pub struct Wanted<'a> {
+    pub topology: Topology,
+    pub make: Make<'a>,
+}
+
+/// What keeps rounds, and who hears of them.
+pub struct Means<'a> {
+    pub progress: &'a Progress,
+    /// Has each round as soon as it has ended.
+    pub journal: &'a mut Journal,
+    /// Keeps what there is of the result.
+    pub keep: &'a dyn Fn(&FaultsResult) -> Result<(), LabError>,
+}
+
+/// A round that is to be done, or was.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    /// Which system, in the order in which they are made.
+    at: usize,
+    topology: Topology,
+    fault: Fault,
+    /// From 1.
+    number: u32,
+}
+
+impl Due {
+    fn turn(&self) -> Turn {
+        Turn {
+            configuration: self.at,
+            cell: self.fault.word().to_owned(),
+            repeat: self.number,
+        }
+    }
+}
+
+/// What a journal has of a round.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    system: Described,
+    round: Round,
+}
+
+/// What the journal has of blocks that were read in the end, by each that was made of a system.
+fn verified(at: usize, number: usize) -> Turn {
+    Turn {
+        configuration: at,
+        cell: "verified".to_owned(),
+        repeat: number as u32,
+    }
+}
 
 impl FaultsPlan {
     /// # Errors
@@ -90,98 +137,228 @@ impl FaultsPlan {
     }
 }
 
-/// Does every fault to every system in turn. A system is ended before the next one is made. What goes wrong
-/// ends it and is told in the result.
+/// Does every fault to every system in turn, or those that the journal does not have. A system is ended before the next
+/// one is made. What goes wrong ends it and is told in the result.
+///
+/// # Errors
+/// What is kept cannot be written.
 pub fn faults(
     plan: &FaultsPlan,
-    systems: Vec<(Topology, Make<'_>)>,
-    (progress, keep): (&Progress, KeepFaults<'_>),
+    systems: &[Wanted<'_>],
+    means: Means<'_>,
 ) -> Result<FaultsResult, LabError> {
-    let topologies: Vec<Topology> = systems.iter().map(|(topology, _)| *topology).collect();
+    let topologies: Vec<Topology> = systems.iter().map(|wanted| wanted.topology).collect();
     plan.check(&topologies)?;
-    let mut result = FaultsResult::begun(plan);
-    keep(&result.so_far())?;
-    for (topology, make) in systems {
-        if let Err(error) = in_turn(plan, (topology, make), &mut result, (progress, keep)) {
+    let mut run = Run {
+        plan,
+        result: FaultsResult::begun(plan),
+        means,
+    };
+    run.keep()?;
+    for (at, wanted) in systems.iter().enumerate() {
+        if let Err(error) = run.in_turn(at, wanted) {
+            let progress = run.means.progress;
             progress.finish();
-            result.head.broke_off(format!("{topology}: {error}"));
+            let topology = wanted.topology;
+            run.result.head.broke_off(format!("{topology}: {error}"));
             if progress.go_on().is_err() {
                 break;
             }
         }
     }
-    Ok(result)
+    Ok(run.result)
 }
 
-fn in_turn(
-    plan: &FaultsPlan,
-    (topology, make): (Topology, Make<'_>),
-    result: &mut FaultsResult,
-    (progress, keep): (&Progress, KeepFaults<'_>),
-) -> Result<(), LabError> {
-    let mut left = rounds_of(plan, topology, progress);
-    while !left.is_empty() {
-        progress.go_on()?;
-        let system = make()?;
-        let done = on_system(plan, system.as_ref(), (&mut left, result), (progress, keep));
-        let ended = system.end();
-        done.and(ended)?;
+/// All that is done, and what came of it so far.
+struct Run<'a> {
+    plan: &'a FaultsPlan,
+    result: FaultsResult,
+    means: Means<'a>,
+}
+
+impl Run<'_> {
+    fn keep(&self) -> Result<(), LabError> {
+        (self.means.keep)(&self.result.so_far())
     }
-    Ok(())
-}
 
-fn rounds_of(plan: &FaultsPlan, topology: Topology, progress: &Progress) -> Left {
-    let mut left = Left::new();
-    for &fault in &plan.faults {
-        match topology.lacks(fault) {
-            Some(why) => progress.say(&format!("{topology}, {fault}: left out, {why}")),
-            None => left.extend((1..=plan.rounds).map(|number| (fault, number))),
+    fn in_turn(&mut self, at: usize, wanted: &Wanted<'_>) -> Result<(), LabError> {
+        let mut left = self.left(at, wanted.topology)?;
+        while !left.is_empty() {
+            self.means.progress.go_on()?;
+            let system = (wanted.make)()?;
+            let done = self.on_system(system.as_ref(), &mut left);
+            let ended = system.end();
+            done.and(ended)?;
         }
+        Ok(())
     }
-    left
-}
 
-/// Does what is left, until nothing is or the system does not recover.
-fn on_system(
-    plan: &FaultsPlan,
-    system: &dyn System,
-    (left, result): (&mut Left, &mut FaultsResult),
-    (progress, keep): (&Progress, KeepFaults<'_>),
-) -> Result<(), LabError> {
-    system.await_ready(progress)?;
-    let database = open(&system.url(DATABASE), plan.logic, progress)?;
-    let tables = BuildPlan {
-        shape: plan.shape,
-        seed: plan.seed,
-        users: Machine::here().cores as usize,
-        destroy_data: false,
-    };
-    build(&database, &tables, progress)?;
-    database.prepare_run()?;
-    watch::prepare(&database)?;
-    // What a fresh database has to replay would else be the load of its tables, which no fault is to blame for.
-    database.execute("CHECKPOINT")?;
-    let topology = system.topology();
-    result.describe(topology, database.describe()?, system.told());
-    while let Some((fault, number)) = left.pop_front() {
-        progress.go_on()?;
-        progress.say(&format!(
-            "{topology}, {fault}: round {number} of {}",
-            plan.rounds
-        ));
-        let round = round::round(plan, system, (fault, number), progress)?;
-        progress.say(&round.text());
-        let recovered = round.not_ready.is_none();
-        result.add((topology, fault), round);
-        keep(&result.so_far())?;
-        if !recovered {
-            return Ok(());
+    /// Rounds that are still to be done to a system; those of before are taken in.
+    fn left(&mut self, at: usize, topology: Topology) -> Result<VecDeque<Due>, LabError> {
+        let mut left = VecDeque::new();
+        for &fault in &self.plan.faults {
+            if let Some(why) = topology.lacks(fault) {
+                let text = format!("{topology}, {fault}: left out, {why}");
+                self.means.progress.say(&text);
+                continue;
+            }
+            for number in 1..=self.plan.rounds {
+                let due = Due {
+                    at,
+                    topology,
+                    fault,
+                    number,
+                };
+                match self.means.journal.outcome(&due.turn())? {
+                    Some(kept) => self.take(&due, kept),
+                    None => left.push_back(due),
+                }
+            }
         }
+        let blocks: Vec<u64> = self.means.journal.outcomes(&verified(at, 1))?;
+        self.result.verified_blocks += blocks.iter().sum::<u64>();
+        Ok(left)
     }
-    result.verified_blocks += system.verify()?.unwrap_or(0);
-    Ok(())
+
+    fn take(&mut self, due: &Due, kept: Kept) {
+        self.result.describe(kept.system);
+        self.result.add(due.topology, due.fault, kept.round);
+    }
+
+    /// Does what is left, until nothing is or the system does not recover.
+    fn on_system(&mut self, system: &dyn System, left: &mut VecDeque<Due>) -> Result<(), LabError> {
+        let (plan, progress) = (self.plan, self.means.progress);
+        let at = left.front().map_or(0, |due| due.at);
+        system.await_ready(progress)?;
+        let database = open(&system.url(DATABASE), plan.logic, progress)?;
+        let tables = BuildPlan {
+            shape: plan.shape,
+            seed: plan.seed,
+            users: Machine::here().cores as usize,
+            destroy_data: false,
+        };
+        build(&database, &tables, progress)?;
+        database.prepare_run()?;
+        watch::prepare(&database)?;
+        // What a fresh database has to replay would else be the load of its tables, which no fault is to blame for.
+        database.execute("CHECKPOINT")?;
+        let described = Described {
+            topology: system.topology(),
+            told: system.told(),
+            database: database.describe()?,
+        };
+        self.result.describe(described.clone());
+        while let Some(due) = left.pop_front() {
+            progress.go_on()?;
+            progress.say(&format!(
+                "{}, {}: round {} of {}",
+                due.topology, due.fault, due.number, plan.rounds
+            ));
+            let round = round::round(plan, system, &due, progress)?;
+            progress.say(&round.text());
+            let recovered = round.not_ready.is_none();
+            let kept = Kept {
+                system: described.clone(),
+                round,
+            };
+            self.means.journal.keep(&due.turn(), &kept)?;
+            self.take(&due, kept);
+            self.keep()?;
+            if !recovered {
+                return Ok(());
+            }
+        }
+        self.verify(system, at)
+    }
+
+    fn verify(&mut self, system: &dyn System, at: usize) -> Result<(), LabError> {
+        let blocks = system.verify()?.unwrap_or(0);
+        let journal = &mut *self.means.journal;
+        let before: Vec<u64> = journal.outcomes(&verified(at, 1))?;
+        journal.keep(&verified(at, before.len() + 1), &blocks)?;
+        self.result.verified_blocks += blocks;
+        Ok(())
+    }
 }
 
 fn open(url: &str, logic: Logic, progress: &Progress) -> Result<Postgres, LabError> {
     Ok(Postgres::new(url, logic)?.until(progress))
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_lab::{Command, Origin};
+
+    use super::*;
+
+    #[test]
+    fn rounds_that_a_journal_has_are_not_played_again() {
+        let dir = ashlar_lab::OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let plan = |rounds| FaultsPlan {
+            faults: vec![Fault::KillDatabase],
+            rounds,
+            shape: Shape::small(1),
+            users: 1,
+            rate: 1.0,
+            before: Duration::ZERO,
+            hold: Duration::ZERO,
+            after: Duration::ZERO,
+            limits: Vec::new(),
+            logic: Logic::Functions,
+            seed: 1,
+        };
+        let origin = Origin::asked(Command::Failover, &plan(2)).expect("kept");
+        assert_eq!(origin.what::<FaultsPlan>().map(|of| of.rounds), Ok(2));
+        let mut journal = Journal::begin(dir.path(), &origin).expect("begun");
+        for number in [1, 2] {
+            let kept = Kept {
+                system: Described {
+                    topology: Topology::Standalone,
+                    told: "one".into(),
+                    database: crate::database::Description::default(),
+                },
+                round: Round {
+                    round: number,
+                    served_again: true,
+                    gap_s: f64::from(number),
+                    ..Round::default()
+                },
+            };
+            let due = Due {
+                at: 0,
+                topology: Topology::Standalone,
+                fault: Fault::KillDatabase,
+                number,
+            };
+            journal.keep(&due.turn(), &kept).expect("kept");
+        }
+        journal.keep(&verified(0, 1), &7u64).expect("kept");
+        drop(journal);
+        let (mut journal, _) = Journal::resume(dir.path(), &origin.machine).expect("goes on");
+        let mut played = |rounds| {
+            let means = Means {
+                progress: &Progress::silent(),
+                journal: &mut journal,
+                keep: &|_| Ok(()),
+            };
+            let none = || Err(LabError::environment("it was to be made"));
+            let systems = [Wanted {
+                topology: Topology::Standalone,
+                make: Box::new(none),
+            }];
+            faults(&plan(rounds), &systems, means).expect("a result")
+        };
+        let whole = played(2);
+        let rounds: Vec<u32> = whole.cells[0].rounds.iter().map(|of| of.round).collect();
+        assert_eq!((rounds, whole.head.partial), (vec![1, 2], false));
+        assert_eq!((whole.gap_ms, whole.verified_blocks), (2000, 7));
+        assert_eq!(whole.systems.len(), 1);
+        let more = played(3);
+        assert_eq!((more.cells[0].rounds.len(), more.head.partial), (2, true));
+        assert!(
+            more.head.problems[0].contains("to be made"),
+            "{:?}",
+            more.head
+        );
+    }
 }

@@ -296,18 +296,14 @@ impl FaultsResult {
         result
     }
 
-    pub(super) fn describe(&mut self, topology: Topology, database: Description, told: String) {
-        if self.systems.iter().any(|one| one.topology == topology) {
-            return;
+    pub(super) fn describe(&mut self, system: Described) {
+        let mut known = self.systems.iter();
+        if known.all(|one| one.topology != system.topology) {
+            self.systems.push(system);
         }
-        self.systems.push(Described {
-            topology,
-            told,
-            database,
-        });
     }
 
-    pub(super) fn add(&mut self, (topology, fault): (Topology, Fault), round: Round) {
+    pub(super) fn add(&mut self, topology: Topology, fault: Fault, round: Round) {
         let gap_ms = (round.gap_s * 1000.0).round() as u64;
         self.gap_ms = self.gap_ms.max(gap_ms);
         self.lost += round.missing as u64;
@@ -460,7 +456,7 @@ mod tests {
         };
         for (fault, is_wrong) in [(Fault::EtcdDown, true), (Fault::KillNode, false)] {
             let mut result = FaultsResult::default();
-            result.add((Topology::Fci, fault), moved.clone());
+            result.add(Topology::Fci, fault, moved.clone());
             assert_eq!(result.what_is_wrong().is_some(), is_wrong, "{fault}");
         }
     }
@@ -473,7 +469,7 @@ mod tests {
         };
         for (topology, is_wrong) in [(Topology::Fci, true), (Topology::Group, false)] {
             let mut result = FaultsResult::default();
-            result.add((topology, Fault::CutNetwork), both.clone());
+            result.add(topology, Fault::CutNetwork, both.clone());
             let told = result.what_is_wrong();
             assert_eq!(told.is_some(), is_wrong, "{topology}: {told:?}");
             assert!(told.is_none_or(|told| told.contains("at once")));
@@ -488,7 +484,7 @@ mod tests {
         };
         for gap_s in [1.0, 9.0, 1.4] {
             for fault in [Fault::Move, Fault::KillNode] {
-                result.add((Topology::Fci, fault), Round { gap_s, ..good() });
+                result.add(Topology::Fci, fault, Round { gap_s, ..good() });
             }
         }
         assert_eq!(result.what_is_wrong(), None, "the median counts");
@@ -496,8 +492,8 @@ mod tests {
             gap_s: 1.8,
             ..good()
         };
-        result.add((Topology::Fci, Fault::Move), slow.clone());
-        result.add((Topology::Fci, Fault::Move), slow);
+        result.add(Topology::Fci, Fault::Move, slow.clone());
+        result.add(Topology::Fci, Fault::Move, slow);
         let told = result.what_is_wrong().expect("too long");
         assert_eq!(
             told,
@@ -519,7 +515,7 @@ mod tests {
             (1.0, Fault::Move),
             (2.0, Fault::Move),
         ] {
-            result.add((Topology::Group, fault), Round { gap_s, ..good() });
+            result.add(Topology::Group, fault, Round { gap_s, ..good() });
         }
         assert_eq!(result.cells.len(), 2);
         let spread = result.cells[0].spread(|round| round.gap_s);

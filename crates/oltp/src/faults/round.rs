@@ -10,7 +10,7 @@ use super::kinds::Fault;
 use super::result::Round;
 use super::system::System;
 use super::watch::{Watch, Watched};
-use super::{FaultsPlan, open};
+use super::{Due, FaultsPlan, open};
 use crate::check::check;
 use crate::database::Database;
 use crate::inputs::Mix;
@@ -50,9 +50,10 @@ struct Done {
 pub(super) fn round(
     plan: &FaultsPlan,
     system: &dyn System,
-    (fault, number): (Fault, u32),
+    due: &Due,
     progress: &Progress,
 ) -> Result<Round, LabError> {
+    let Due { fault, number, .. } = *due;
     system.await_ready(progress)?;
     let url = system.url(DATABASE);
     let setting = setting(plan, &url, number, progress)?;

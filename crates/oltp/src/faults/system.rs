@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ashlar_lab::{LabError, OwnFolder, Progress};
+use ashlar_lab::{LabError, OwnFolder, Progress, remove_left};
 
 use super::kinds::{Fault, Topology};
 use crate::group::{Group, GroupPlan, Member, NodeName, OWN, Tuning};
-use crate::processes::Sign;
+use crate::processes::{self, Sign};
 use crate::server::{Server, Settings};
 
 /// A database that is kept up, in one of the ways that there are.
@@ -94,6 +94,22 @@ impl StandaloneSystem {
             server,
             _folder: folder,
         })
+    }
+}
+
+impl StandaloneSystem {
+    /// Ends what runs have left below `place` whose starters are gone.
+    ///
+    /// # Errors
+    /// Something of it stays.
+    pub fn end_left_behind(place: &Path) -> Result<(), LabError> {
+        for folder in processes::left_behind(place) {
+            if Server::is_one(&folder.join("a")) {
+                Server::at(&folder.join("a"))?.kill()?;
+                remove_left(&[folder])?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -4,11 +4,11 @@
 
 use ashlar_lab::{LabError, Progress};
 
-use super::step::{Begun, Fleet, Home, Watch};
+use super::step::{Begun, Fleet, Home, Planned, Watch};
 use super::storage::Storage;
 use crate::postgres::Logic;
 use crate::remote::RemoteUsers;
-use crate::run::{Beside, Driven, Elsewhere, RunPlan, drive_elsewhere, setting};
+use crate::run::{Beside, Driven, Elsewhere, drive_elsewhere, setting};
 
 /// The machine, while the step is measured.
 struct Machine<'a> {
@@ -33,9 +33,10 @@ impl Beside for Machine<'_> {
 pub(super) fn drive(
     fleet: &Fleet<'_>,
     agents: &RemoteUsers<'_>,
-    (plans, repeat): (&[RunPlan], u32),
+    planned: Planned<'_>,
     progress: &Progress,
 ) -> Result<(Vec<Home>, Watch), LabError> {
+    let Planned { plans, repeat } = planned;
     let mut all = Vec::new();
     for (number, (member, plan)) in fleet.members.all.iter().zip(plans).enumerate() {
         let unheard = || LabError::environment(format!("{}: listens nowhere", member.name));

@@ -13,7 +13,7 @@ use super::result::{FleetDatabase, FleetResult};
 use crate::database::{Database, ServerPlace};
 use crate::load::{BuildPlan, build};
 use crate::postgres::{Logic, Postgres};
-use crate::remote::RemoteUsers;
+use crate::remote::{Entrance, RemoteUsers};
 use crate::scenario::Place;
 use crate::schema::Marker;
 use crate::server::{DATABASE, Server, Settings, limited};
@@ -124,8 +124,12 @@ fn member(
     };
     let listens = server.0.as_ref().and_then(Server::listens);
     if let Some((agents, address)) = ground.clients.zip(listens) {
-        let from = (address, agents.of_database(number));
-        agents.admit(database.as_ref(), from, &progress.quiet())?;
+        let entrance = Entrance {
+            address,
+            speaks: Logic::Functions.into(),
+            at: agents.of_database(number),
+        };
+        agents.admit(database.as_ref(), entrance, &progress.quiet())?;
     }
     let plan = BuildPlan {
         shape: file.fleet.shape(),

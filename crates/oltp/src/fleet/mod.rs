@@ -155,7 +155,13 @@ impl Workload for Load<'_> {
 
     fn measure(&mut self, turn: &Turn) -> Result<Measurement<FleetStep>, LabError> {
         let percent = turn.number()?;
-        let step = step::step(self.fleet, (percent, turn.repeat), self.progress)?;
+        let step = {
+            let at = step::StepAt {
+                percent,
+                repeat: turn.repeat,
+            };
+            step::step(self.fleet, at, self.progress)?
+        };
         let line = step.line();
         match step.partial {
             false => Ok(Measurement::Whole(step, line)),

@@ -56,19 +56,41 @@ pub(super) struct Fleet<'a> {
     pub(super) log: LatencyLog,
 }
 
+/// Which step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepAt {
+    /// Of the streams.
+    pub(super) percent: u32,
+    /// From 1.
+    pub(super) repeat: u32,
+}
+
+/// What each database is to do in a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Planned<'a> {
+    pub(super) plans: &'a [RunPlan],
+    /// From 1.
+    pub(super) repeat: u32,
+}
+
 /// Measures a step.
 pub(super) fn step(
     fleet: &Fleet<'_>,
-    (percent, repeat): (u32, u32),
+    at: StepAt,
     progress: &Progress,
 ) -> Result<FleetStep, LabError> {
+    let StepAt { percent, repeat } = at;
     let Fleet { file, members, .. } = *fleet;
     let streams = file.streams(percent);
     let plans = streams.iter().map(|&streams| file.plan(streams));
     let plans = plans.collect::<Result<Vec<RunPlan>, LabError>>()?;
+    let planned = Planned {
+        plans: &plans,
+        repeat,
+    };
     let (homes, watch) = match fleet.clients {
-        None => here(fleet, (&plans, repeat), progress)?,
-        Some(agents) => elsewhere::drive(fleet, agents, (&plans, repeat), progress)?,
+        None => here(fleet, planned, progress)?,
+        Some(agents) => elsewhere::drive(fleet, agents, planned, progress)?,
     };
     let mut step = FleetStep {
         percent,
@@ -136,9 +158,10 @@ fn clients(homes: &[Home]) -> Vec<ClientShare> {
 /// All databases' streams in this process.
 fn here(
     fleet: &Fleet<'_>,
-    (plans, repeat): (&[RunPlan], u32),
+    planned: Planned<'_>,
     progress: &Progress,
 ) -> Result<(Vec<Home>, Watch), LabError> {
+    let Planned { plans, repeat } = planned;
     let members = fleet.members;
     let count = members.all.len();
     // Login takes turns of its own length; all begin together.

@@ -48,6 +48,14 @@ struct Maker {
 
 type Made = Result<(), LabError>;
 
+/// Which line of an order.
+#[derive(Clone, Copy)]
+struct Line {
+    district: i32,
+    order: i32,
+    number: i32,
+}
+
 impl Maker {
     fn end(&mut self, sink: &mut impl RowSink) -> Made {
         self.rows += 1;
@@ -252,18 +260,24 @@ impl Maker {
             let lines = self.recipe.line_counts(self.warehouse, district);
             for (order, lines) in (1..).zip(lines) {
                 for number in 1..=lines {
-                    self.order_line(sink, (district, order, number))?;
+                    let line = Line {
+                        district,
+                        order,
+                        number,
+                    };
+                    self.order_line(sink, line)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn order_line(
-        &mut self,
-        sink: &mut impl RowSink,
-        (district, order, number): (i32, i32, i32),
-    ) -> Made {
+    fn order_line(&mut self, sink: &mut impl RowSink, line: Line) -> Made {
+        let Line {
+            district,
+            order,
+            number,
+        } = line;
         let item = self.rng.within(1, self.recipe.shape.items);
         for number in [
             order,

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::node::{Member, NodeName};
 use super::{Group, GroupPlan, READY_WITHIN, Role, Tuning};
 use crate::processes;
+use crate::server::Door;
 
 /// A database may write for long before it has ended.
 const ENDS_WITHIN: Duration = Duration::from_secs(300);
@@ -25,6 +26,8 @@ pub(crate) struct Adopted<'a> {
     pub(crate) homes: [&'a Path; 2],
     /// PostgreSQL's settings, `name=value`.
     pub(crate) set: Vec<String>,
+    /// If clients on other machines are to reach the primary.
+    pub(crate) door: Option<Door>,
 }
 
 impl Group {
@@ -46,7 +49,8 @@ impl Group {
             let own = home.join(OWN_SETTINGS);
             std::fs::write(&own, "").map_err(|error| LabError::caused(own.display(), error))?;
         }
-        let group = Self::make(adopted.dir, &plan, homes.into())?;
+        let mut group = Self::make(adopted.dir, &plan, homes.into())?;
+        group.door = adopted.door;
         let started = group.start_members(progress);
         if let Err(error) = started {
             group.stop()?;

@@ -1,11 +1,13 @@
 //! What a group's programs are told.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use super::network::Port;
 use super::node::{NodeName, Seat};
 use super::{Group, Tuning};
-use crate::server::{OWNER, Programs};
+use crate::remote::ROLE;
+use crate::server::{DATABASE, Door, OWNER, Programs};
 
 /// Where something of a group listens.
 pub(super) type Address<'a> = &'a dyn Fn(Seat, Port) -> String;
@@ -41,6 +43,8 @@ pub(super) struct Keeper<'a> {
     /// PostgreSQL's settings, `name=value`.
     pub(super) set: &'a [String],
     pub(super) address: Address<'a>,
+    /// If clients on other machines are let in: as whom the listener comes for them.
+    pub(super) agents_from: Option<Ipv4Addr>,
 }
 
 impl Keeper<'_> {
@@ -87,14 +91,28 @@ impl Keeper<'_> {
                     "rewind": {"username": OWNER},
                 },
                 "parameters": parameters,
-                "pg_hba": [
-                    "local all all trust",
-                    "local replication all trust",
-                    "host all all 0.0.0.0/0 trust",
-                    "host replication all 0.0.0.0/0 trust",
-                ],
+                "pg_hba": self.rules(),
             },
         })
+    }
+}
+
+impl Keeper<'_> {
+    /// Who gets in: the first that fits counts.
+    fn rules(&self) -> Vec<String> {
+        let mut rules = Vec::new();
+        if let Some(from) = self.agents_from {
+            rules.push(format!("host {DATABASE} {ROLE} {from}/32 scram-sha-256"));
+            rules.push(format!("host all all {from}/32 reject"));
+        }
+        let own = [
+            "local all all trust",
+            "local replication all trust",
+            "host all all 0.0.0.0/0 trust",
+            "host replication all 0.0.0.0/0 trust",
+        ];
+        rules.extend(own.map(str::to_owned));
+        rules
     }
 }
 
@@ -123,11 +141,16 @@ fn shared_settings(tuning: Tuning) -> serde_json::Value {
 
 /// HAProxy's file: what `bind` says leads to the node whose keeper says that it is the primary.
 pub(super) fn haproxy(bind: &str, address: Address<'_>) -> String {
+    let own = "global\n    maxconn 500\ndefaults\n    mode tcp\n    retries 0\n    timeout connect 1s\n    \
+               timeout client 1h\n    timeout server 1h\n    timeout check 1s\n";
+    own.to_owned() + &to_primary(&format!("primary\n    bind {bind}"), "", address)
+}
+
+/// What this says, a name and where it listens, leads to the primary; it comes there `from` somewhere, if that is said.
+fn to_primary(listens: &str, from: &str, address: Address<'_>) -> String {
     let mut text = format!(
-        "global\n    maxconn 500\ndefaults\n    mode tcp\n    retries 0\n    timeout connect 1s\n    timeout client 1h\n    \
-         timeout server 1h\n    timeout check 1s\nlisten primary\n    bind {bind}\n    \
-         option httpchk OPTIONS /primary\n    http-check expect status 200\n    \
-         default-server inter 500 fastinter 200 fall 2 rise 1 on-marked-down shutdown-sessions\n"
+        "listen {listens}\n    option httpchk OPTIONS /primary\n    http-check expect status 200\n    \
+         default-server inter 500 fastinter 200 fall 2 rise 1 on-marked-down shutdown-sessions{from}\n"
     );
     for node in [NodeName::A, NodeName::B] {
         let database = address(node.into(), Port::Database);
@@ -151,8 +174,20 @@ impl Group {
             tuning: self.plan.tuning,
             set: &self.plan.set,
             address: &self.address(),
+            agents_from: self.door.as_ref().map(|_| self.network.agents_from()),
         };
         format!("{:#}\n", keeper.told(programs))
+    }
+
+    /// What clients on other machines come in by, from where they are: a listener that HAProxy is given.
+    fn for_agents(&self, door: &Door) -> String {
+        let from: Vec<String> = door.from.iter().map(ToString::to_string).collect();
+        let listens = format!(
+            "agents\n    bind fd@0\n    tcp-request connection reject if !{{ src {} }}",
+            from.join(" ")
+        );
+        let source = format!(" source {}", self.network.agents_from());
+        to_primary(&listens, &source, &self.address())
     }
 
     /// HAProxy's file: the listener's socket, and one for each keeper.
@@ -160,6 +195,9 @@ impl Group {
         let socket = self.dir.join("run/.s.PGSQL.5432");
         let bind = format!("unix@{} mode 666", socket.display());
         let mut text = haproxy(&bind, &self.address());
+        if let Some(door) = &self.door {
+            text.push_str(&self.for_agents(door));
+        }
         for node in [NodeName::A, NodeName::B] {
             let socket = self.keeper_socket(node).display().to_string();
             let keeper = self.network.address(node.into(), Port::Keeper);

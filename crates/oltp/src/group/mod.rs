@@ -21,7 +21,7 @@ use ashlar_lab::{LONGEST_SOCKET, LabError, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::processes;
-use crate::server::{OWNER, Programs};
+use crate::server::{Door, OWNER, Programs};
 pub(crate) use adopt::Adopted;
 pub use hosted::{
     GroupSeats, HostStatus, HostedPlan, HostedStatus, HostedSystem, Keys, check_hosted, end_hosted,
@@ -96,6 +96,9 @@ pub struct Group {
     /// Where the databases are of a group that has adopted two: they stay there when it ends.
     #[serde(default)]
     adopted: Vec<PathBuf>,
+    /// By which clients on other machines come in, besides those of the listener's socket.
+    #[serde(default)]
+    door: Option<Door>,
 }
 
 /// What a node's database says of itself.

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::node::Seat;
 use crate::namespaces::{Namespaces, Place};
 
+/// The hub's second address.
+const AGENTS_FROM: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 5);
+
 /// What something listens for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -67,7 +70,8 @@ impl Network {
             name: seat.letter(),
             address: address(seat),
         });
-        Namespaces::make(prefix, address(Seat::Hub), &places).map(Self::Namespaces)
+        let hub = [address(Seat::Hub), AGENTS_FROM];
+        Namespaces::make(prefix, &hub, &places).map(Self::Namespaces)
     }
 
     /// Ports that are free now.
@@ -109,6 +113,14 @@ impl Network {
     /// Whether a node can be cut off.
     pub fn can_be_cut(&self) -> bool {
         matches!(self, Self::Namespaces(_))
+    }
+
+    /// As whom the listener comes to the databases for clients on other machines, whom these do not trust.
+    pub(super) fn agents_from(&self) -> Ipv4Addr {
+        match self {
+            Self::Loopback { .. } => Ipv4Addr::new(127, 0, 0, 2),
+            Self::Namespaces(_) => AGENTS_FROM,
+        }
     }
 
     pub(super) fn host(&self, seat: Seat) -> String {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use ashlar_lab::{LabError, Progress, check_length};
 
@@ -40,6 +41,7 @@ impl Group {
             network,
             folders: Vec::new(),
             adopted,
+            door: None,
         };
         folders.extend([NodeName::A, NodeName::B].map(|node| group.home(node)));
         group.folders = folders;
@@ -129,7 +131,11 @@ impl Group {
         command
             .stdout(open().map_err(caused)?)
             .stderr(open().map_err(caused)?);
-        processes::start(&mut command)
+        let stdin = match (&self.door, member) {
+            (Some(door), Member::Listener) => door.opened()?,
+            _ => Stdio::null(),
+        };
+        processes::start_with(&mut command, stdin)
             .map_err(|error| LabError::caused(format!("{member:?}"), error))
     }
 

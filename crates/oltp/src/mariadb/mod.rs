@@ -13,7 +13,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, OptsBuilder};
 
 use crate::aside::until_ready;
-use crate::database::{Database, Description, Loader, Session, Watcher};
+use crate::database::{Database, Description, Loader, Session, Sought, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 
 pub use server::MariaServer;
@@ -27,6 +27,8 @@ const END: &str = "\n;;\n";
 
 const MOST_LOADERS: usize = 16;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// A server whose machine has gone is given up after this and three questions more.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Every connection's. Read committed is what PostgreSQL's default is; times are UTC.
 const SESSION: [&str; 2] = [
@@ -75,6 +77,9 @@ impl MariaDb {
         // What a session calls is prepared once.
         let opts = OptsBuilder::from_opts(opts)
             .tcp_connect_timeout(Some(CONNECT_WITHIN))
+            .tcp_keepalive_time_ms(Some(KEEP_ALIVE.as_millis() as u32))
+            .tcp_keepalive_probe_interval_secs(Some(5))
+            .tcp_keepalive_probe_count(Some(3))
             .stmt_cache_size(32)
             .init(SESSION.to_vec());
         let opts = Opts::from(opts);
@@ -193,7 +198,8 @@ impl Database for MariaDb {
         until_ready(&self.target, limit, progress, reason)
     }
 
-    fn check_users(&self, (option, users): (&str, usize)) -> Result<(), LabError> {
+    fn check_users(&self, sought: Sought<'_>) -> Result<(), LabError> {
+        let Sought { option, users } = sought;
         let most = self.number("SELECT @@max_connections")?;
         let others = self.number(
             "SELECT variable_value - 1 FROM information_schema.global_status \

@@ -1,4 +1,5 @@
-//! A private MariaDB. It listens nowhere but at its socket, and as root runs as `mysql`, or as a user without rights.
+//! A private MariaDB. It listens at its socket and, if clients on other machines are to reach it, at one address; as root
+//! it runs as `mysql`, or as a user without rights.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,7 @@ impl Engine for Programs {
         group: Option<&Cgroup>,
     ) -> Result<(), LabError> {
         let mut command = self.program(SERVER);
-        command.arg("--no-defaults").arg("--skip-networking");
+        command.arg("--no-defaults").args(listens(room));
         for (name, path) in [
             ("datadir", room.data()),
             ("socket", socket(room)),
@@ -186,6 +187,25 @@ impl Programs {
 /// That it gives up is no cause.
 fn is_cause(line: &str) -> bool {
     line.contains("[ERROR]") && !line.ends_with("Aborting")
+}
+
+/// Where it listens besides its socket. A client whose machine has gone holds its locks no longer than keeping alive takes.
+fn listens(room: &Room) -> Vec<String> {
+    let Some(door) = &room.door else {
+        return vec!["--skip-networking".to_owned()];
+    };
+    let mut words = vec![
+        format!("--bind-address={}", door.at.ip()),
+        format!("--port={}", door.at.port()),
+    ];
+    let own = [
+        "--skip-name-resolve",
+        "--tcp-keepalive-time=5",
+        "--tcp-keepalive-interval=5",
+        "--tcp-keepalive-probes=3",
+    ];
+    words.extend(own.map(str::to_owned));
+    words
 }
 
 fn socket(room: &Room) -> PathBuf {

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ashlar_lab::{LabError, Progress};
+use serde::{Deserialize, Serialize};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use crate::aside::until_ready;
-use crate::database::{Database, Description, Loader, Session, Watcher};
+use crate::database::{Database, Description, Loader, Session, Sought, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 use connection::{Connection, target, words};
 pub(crate) use connection::{EPOCH, STARTED};
@@ -51,7 +52,8 @@ const SETTINGS: [&str; 14] = [
 ];
 
 /// Where the logic of a transaction runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Logic {
     /// In the database, as functions.
     Functions,
@@ -176,7 +178,8 @@ impl Database for Postgres {
         until_ready(&self.target, limit, progress, reason)
     }
 
-    fn check_users(&self, (option, users): (&str, usize)) -> Result<(), LabError> {
+    fn check_users(&self, sought: Sought<'_>) -> Result<(), LabError> {
+        let Sought { option, users } = sought;
         let connection = self.connect()?;
         let number = |sql: &str| -> Result<i64, LabError> {
             connection.value(sql).map_err(|error| self.caused(&error))

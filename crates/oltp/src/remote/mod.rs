@@ -29,11 +29,11 @@ use ashlar_lab::{LabError, Progress};
 
 pub use load::UserLoad;
 pub(crate) use words::{
-    HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, TurnWords, read, text,
+    Dialect, HomeWords, LoadWords, ReadWords, ReaderWords, ServerWords, ShareWords, TurnWords,
+    read, text,
 };
 
 use crate::database::Database;
-use crate::postgres::Logic;
 use crate::run::Part;
 use crate::server::Door;
 use ports::Ports;
@@ -71,6 +71,14 @@ impl At {
             Self::One(own) => (own == index).then_some(Part::ALL),
         }
     }
+}
+
+/// Where a server lets agents in, and which of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entrance {
+    pub(crate) address: SocketAddr,
+    pub(crate) speaks: Dialect,
+    pub(crate) at: At,
 }
 
 /// Agents, and how they reach the servers of a run.
@@ -120,17 +128,24 @@ impl<'a> RemoteUsers<'a> {
         Ok(Door::new(at, self.clients.peers()))
     }
 
-    /// Lets agents in to an empty database whose server listens there, and has those that load it see whether they get
-    /// in.
+    /// Lets agents in to an empty database, and has those that load it see whether they get in.
     pub(crate) fn admit(
         &self,
         database: &dyn Database,
-        (address, at): (SocketAddr, At),
+        entrance: Entrance,
         progress: &Progress,
     ) -> Result<(), LabError> {
-        database.execute(&role::sql(&self.secret.password))?;
+        let Entrance {
+            address,
+            speaks,
+            at,
+        } = entrance;
+        let from = Door::new(address, self.clients.peers()).from;
+        for statement in role::sql(speaks, &self.secret.password, &from) {
+            database.execute(&statement)?;
+        }
         progress.say(&format!("agents are asked whether they reach {address}"));
-        let words = text(&self.server(address, Logic::Functions))?;
+        let words = text(&self.server(address, speaks))?;
         let count = self.clients.count();
         let words = (0..count).map(|index| at.part(index, count).map(|_| words.clone()));
         let looked = self.clients.look(&words.collect::<Vec<_>>());
@@ -145,11 +160,11 @@ impl<'a> RemoteUsers<'a> {
         })
     }
 
-    pub(crate) fn server(&self, address: SocketAddr, logic: Logic) -> ServerWords {
+    pub(crate) fn server(&self, address: SocketAddr, speaks: impl Into<Dialect>) -> ServerWords {
         ServerWords {
             address,
             drawn: self.secret.drawn.clone(),
-            is_client_sql: logic == Logic::Client,
+            speaks: speaks.into(),
         }
     }
 

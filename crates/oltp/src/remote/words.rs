@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::ROLE;
 use crate::database::Database;
 use crate::inputs::Mix;
+use crate::mariadb::MariaDb;
 use crate::postgres::{Logic, Postgres};
 use crate::random::Constants;
 use crate::run::{PackedMeasured, Part, RunPlan, Worked};
@@ -24,28 +25,49 @@ use crate::terminal::TerminalSetting;
 pub(crate) struct ServerWords {
     pub(crate) address: SocketAddr,
     pub(crate) drawn: String,
-    /// The logic runs where users are, as SQL statements.
-    pub(crate) is_client_sql: bool,
+    pub(crate) speaks: Dialect,
+}
+
+/// What kind of database a server has, and where the logic of the load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Dialect {
+    /// PostgreSQL, with functions.
+    PostgresFunctions,
+    /// PostgreSQL; the logic runs where users are, as SQL statements.
+    PostgresClient,
+    /// MariaDB, with procedures.
+    Mariadb,
+}
+
+impl From<Logic> for Dialect {
+    fn from(logic: Logic) -> Self {
+        match logic {
+            Logic::Functions => Self::PostgresFunctions,
+            Logic::Client => Self::PostgresClient,
+        }
+    }
 }
 
 impl ServerWords {
-    pub(crate) fn logic(&self) -> Logic {
-        match self.is_client_sql {
-            true => Logic::Client,
-            false => Logic::Functions,
-        }
-    }
-
     pub(super) fn open(
         &self,
         password: &str,
         progress: &Progress,
     ) -> Result<Arc<dyn Database>, LabError> {
+        let logic = match self.speaks {
+            Dialect::PostgresFunctions => Logic::Functions,
+            Dialect::PostgresClient => Logic::Client,
+            Dialect::Mariadb => {
+                let (at, is_remote) = (self.address, "prefer_socket=false");
+                let url = format!("mariadb://{ROLE}:{password}@{at}/{DATABASE}?{is_remote}");
+                return Ok(Arc::new(MariaDb::new(&url)?));
+            }
+        };
         let (host, port) = (self.address.ip(), self.address.port());
         let url =
             format!("host={host} port={port} user={ROLE} dbname={DATABASE} password={password}");
-        let database = Postgres::new(&url, self.logic())?;
-        Ok(Arc::new(database.until(progress)))
+        Ok(Arc::new(Postgres::new(&url, logic)?.until(progress)))
     }
 }
 

@@ -133,6 +133,7 @@ pub(crate) fn of_fleet(result: &FleetResult) -> Vec<Short> {
                 from_to(&tps, grouped),
                 grouped(first.offered_tps)
             ),
+            ..Short::default()
         })
     };
     steps.values().filter_map(of).collect()

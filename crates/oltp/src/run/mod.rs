@@ -29,7 +29,7 @@ pub(crate) use users::{Part, Shown, Users, Window, Worked};
 
 use crate::aside;
 use crate::check::check;
-use crate::database::{Database, Description};
+use crate::database::{Database, Description, Sought};
 use crate::ledger::Ledger;
 use crate::random::Rng;
 use crate::result::{Method, OltpResult, StepResult};
@@ -188,7 +188,11 @@ pub(crate) fn ready(
     plan.check()?;
     let marker = built(database)?;
     let most = plan.users.iter().copied().max().unwrap_or(1);
-    database.check_users(("--users", most))?;
+    let sought = Sought {
+        option: "--users",
+        users: most,
+    };
+    database.check_users(sought)?;
     database.prepare_run()?;
     result.method.warehouses = marker.shape.warehouses;
     Ok(marker)

@@ -164,6 +164,7 @@ mod tests {
     use crate::inputs::{Kind, Mix};
     use crate::null::Null;
     use crate::random::{Constants, Rng};
+    use crate::remote::Dialect;
     use crate::schema::Shape;
     use crate::terminal::Terminal;
 
@@ -182,7 +183,7 @@ mod tests {
         ServerWords {
             address: ([127, 0, 0, 1], 10_000).into(),
             drawn: "drawn".into(),
-            is_client_sql: false,
+            speaks: Dialect::PostgresFunctions,
         }
     }
 

@@ -143,6 +143,11 @@ impl Window {
         Ok(())
     }
 
+    /// Whether not all users have reached its end.
+    pub(crate) fn has_lost_users(&self) -> bool {
+        self.measured.lost_users > 0
+    }
+
     /// What users saw, whole.
     pub(crate) fn measured(&self) -> &Measured {
         &self.measured

@@ -8,7 +8,7 @@ use ashlar_lab::agent::{Begun, Onlooker, OtherHome};
 use ashlar_lab::{LabError, Progress};
 
 use super::readers::Times;
-use super::{Read, now_s};
+use super::{Read, Wanted, now_s};
 use crate::database::{Database, ServerPlace};
 use crate::postgres::Logic;
 use crate::remote::{LoadWords, ReadWords, ReaderWords, RemoteUsers, read, text};
@@ -31,9 +31,10 @@ impl Elsewhere<'_> {
     pub(super) fn read(
         &self,
         database: &dyn Database,
-        (readers, rows): (usize, i32),
+        wanted: Wanted,
         progress: &Progress,
     ) -> Result<Read, LabError> {
+        let Wanted { readers, rows } = wanted;
         let clients = self.agents.clients();
         let dealt = deal(readers, clients.count());
         let words = dealt.iter().map(|&readers| {

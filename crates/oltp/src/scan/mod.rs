@@ -14,7 +14,7 @@ use ashlar_lab::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::database::{Database, Description};
+use crate::database::{Database, Description, Sought};
 use crate::generate::{Recipe, SCAN_FILLER};
 use crate::load::load;
 use crate::random::Constants;
@@ -97,7 +97,11 @@ pub fn begin(
     progress: &Progress,
 ) -> Result<ScanResult, LabError> {
     plan.check()?;
-    database.check_users(("--readers", plan.most_readers()))?;
+    let sought = Sought {
+        option: "--readers",
+        users: plan.most_readers(),
+    };
+    database.check_users(sought)?;
     make(database, plan, progress)?;
     ScanResult::new(database, plan)
 }
@@ -153,10 +157,11 @@ impl Workload for Steps<'_> {
     }
 
     fn measure(&mut self, turn: &Turn) -> Result<Measurement<ScanStep>, LabError> {
-        let readers = turn.number()?;
-        let step = self
-            .result
-            .step((self.database, None), (readers, turn.repeat), self.progress);
+        let at = ScanAt {
+            readers: turn.number()?,
+            repeat: turn.repeat,
+        };
+        let step = self.result.step((self.database, None), at, self.progress);
         let what = self.name(turn);
         let step =
             step.inspect_err(|error| self.result.head.broke_off(format!("{what}: {error}")))?;
@@ -301,13 +306,18 @@ impl ScanResult {
     pub(crate) fn step(
         &mut self,
         (database, elsewhere): (&dyn Database, Option<&Elsewhere<'_>>),
-        (readers, repeat): (usize, u32),
+        at: ScanAt,
         progress: &Progress,
     ) -> Result<ScanStep, LabError> {
         progress.go_on()?;
+        let ScanAt { readers, repeat } = at;
+        let wanted = Wanted {
+            readers,
+            rows: self.rows,
+        };
         let read = match elsewhere {
-            None => Read::here(database, (readers, self.rows), progress)?,
-            Some(agents) => agents.read(database, (readers, self.rows), progress)?,
+            None => Read::here(database, wanted, progress)?,
+            Some(agents) => agents.read(database, wanted, progress)?,
         };
         let used = read.used;
         let all = self.bytes * readers as u64;
@@ -352,6 +362,22 @@ impl ScanResult {
     }
 }
 
+/// Which step of a scan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScanAt {
+    pub(crate) readers: usize,
+    /// From 1.
+    pub(crate) repeat: u32,
+}
+
+/// How many read how much.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    readers: usize,
+    /// Of the table.
+    rows: i32,
+}
+
 /// What readers took, and what that used.
 struct Read {
     times: Times,
@@ -363,14 +389,14 @@ struct Read {
 impl Read {
     fn here(
         database: &dyn Database,
-        (readers, rows): (usize, i32),
+        wanted: Wanted,
         progress: &Progress,
     ) -> Result<Self, LabError> {
-        let mut all_readers = Readers::open(database, readers)?;
+        let mut all_readers = Readers::open(database, wanted.readers)?;
         let place = all_readers.place()?;
         let usage = Usage::now(&place);
         let began_unix_s = now_s();
-        let times = all_readers.read(rows, progress)?;
+        let times = all_readers.read(wanted.rows, progress)?;
         Ok(Self {
             times,
             used: Usage::now(&place).since(&usage),

@@ -8,7 +8,6 @@ use super::claims::ClaimSection;
 use super::keeper::OltpEngine;
 use super::measure::{MeasureSection, shrink};
 use super::named::NamedSection;
-use super::{NOT_KEPT, SHIPPED};
 use crate::run::{Mode, RunPlan};
 use crate::scan::ScanPlan;
 use crate::schema::Shape;
@@ -314,38 +313,6 @@ impl OltpScenario {
         Ok(file)
     }
 
-    /// Agents do not reach the listener of a group that Patroni keeps: where a scenario that ships has groups kept, and
-    /// that was not asked for, they are not. What is to be told of it.
-    pub(super) fn for_clients(&mut self, changed: &[String]) -> Option<String> {
-        let is_asked = changed.iter().any(|one| one.contains("oltp.group"));
-        let ships = SHIPPED.iter().any(|(name, _)| *name == self.name);
-        let oltp = self.oltp.as_mut().filter(|oltp| oltp.is_kept());
-        let oltp = oltp.filter(|_| ships && !is_asked)?;
-        oltp.group = Some(GroupKeeper::None);
-        Some(NOT_KEPT.to_owned())
-    }
-
-    /// Refuses what agents cannot be users of.
-    ///
-    /// # Errors
-    /// A usage error that says why.
-    pub fn check_clients(&self) -> Result<(), LabError> {
-        let name = &self.name;
-        let refused = |why: &str| Err(LabError::usage(format!("--client: {name}: {why}")));
-        match &self.oltp {
-            None => Ok(()),
-            Some(oltp) if oltp.engine == OltpEngine::Mariadb => refused(
-                "MariaDB of a scenario listens at a socket only: agents load PostgreSQL (`lab oltp --db \
-                 mariadb://…` loads one of yours, from one machine)",
-            ),
-            Some(oltp) if oltp.is_kept() => refused(
-                "the listener of a group that Patroni keeps is on this machine's 127.0.0.1 only, so not with \
-                 oltp.group",
-            ),
-            Some(_) => Ok(()),
-        }
-    }
-
     /// PostgreSQL's settings, and whether they have room for the users.
     fn check_settings(&self) -> Result<(), LabError> {
         let of_scan = self
@@ -504,6 +471,7 @@ pub(crate) enum PublishedTable {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SHIPPED;
     use super::*;
 
     fn shipped(name: &str) -> OltpScenario {
@@ -541,24 +509,6 @@ mod tests {
         let mut scan = shipped("scan-concurrency");
         scan.scale(Scale::MIN);
         assert_eq!(scan.scan.expect("a scan").rows, 50_000);
-    }
-
-    #[test]
-    fn groups_that_ship_are_kept_unless_their_users_are_at_agents() {
-        let kept = |file: &OltpScenario| file.oltp.as_ref().is_some_and(OltpSection::is_kept);
-        let mut file = shipped("nvmeof-hammerdb");
-        assert!(kept(&file) && file.check_clients().is_err());
-        let by_name = ["oltp.group=patroni".to_owned()];
-        assert_eq!(file.for_clients(&by_name), None);
-        assert!(kept(&file), "it was asked for");
-        assert!(file.for_clients(&[]).is_some() && !kept(&file));
-        assert!(file.check_clients().is_ok());
-        // One that does not ship says what it wants itself.
-        let own = OltpScenario {
-            name: "own".into(),
-            ..shipped("nvmeof-hammerdb")
-        };
-        assert_eq!(own.clone().for_clients(&[]), None);
     }
 
     #[test]

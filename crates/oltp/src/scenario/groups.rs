@@ -166,7 +166,8 @@ impl Group {
             let fixed: String = fixed.iter().map(|of| format!(", {of}")).collect();
             let asked = question(self.figure(), &counts, one) + &fixed;
             let sides = format!("{} against {}", self.ours, self.base);
-            Short::of(asked, sides, &ratios, "step", self.measure())
+            let published: Vec<f64> = rows.iter().filter_map(|row| row.published).collect();
+            Short::of(asked, sides, &ratios, "step", self.measure()).beside(&published)
         };
         let blocks = self.rows.chunk_by(|one, next| one.fixed == next.fixed);
         blocks.map(of).collect()

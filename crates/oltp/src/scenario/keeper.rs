@@ -73,7 +73,7 @@ impl Drop for Ended {
 }
 
 impl Keeper {
-    /// Makes the primary in the first folder and starts it; PostgreSQL's can listen besides its socket.
+    /// Makes the primary in the first folder and starts it; with a door it listens there besides its socket.
     pub(super) fn start(
         engine: OltpEngine,
         [primary, standby]: &[PathBuf; 2],
@@ -85,7 +85,7 @@ impl Keeper {
                 Self::Postgres(Pair::start_listening([primary, standby], settings, door)?)
             }
             OltpEngine::Mariadb => {
-                let server = Ended(MariaServer::at(primary)?);
+                let server = Ended(MariaServer::at(primary)?.listening(door));
                 server.0.start(Some(settings))?;
                 Self::Mariadb(server)
             }
@@ -107,7 +107,7 @@ impl Keeper {
     pub(super) fn listens(&self) -> Option<SocketAddr> {
         match self {
             Self::Postgres(pair) => pair.primary().listens(),
-            Self::Mariadb(_) => None,
+            Self::Mariadb(server) => server.0.listens(),
         }
     }
 

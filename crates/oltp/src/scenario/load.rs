@@ -6,14 +6,14 @@ use ashlar_lab::units::human_bytes;
 use ashlar_lab::{Journal, LabError, Measurement, Nest, Schedule, Turn, Workload, carry_out};
 
 use super::file::OltpSection;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, OltpEngine};
 use super::named::Asked;
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, told, turns};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
 use crate::postgres::Logic;
-use crate::remote::{At, RemoteUsers};
+use crate::remote::{At, Dialect, Entrance, RemoteUsers};
 use crate::result::{OltpResult, StepResult};
 use crate::run::{
     Driven, Elsewhere, Place as StepPlace, RunPlan, begin, drive, drive_elsewhere, examine, ready,
@@ -164,7 +164,7 @@ impl Load<'_> {
             database,
             plan: &of.plan,
             setting: setting(&of.plan, marker, users, place.repeat),
-            server: agents.server(address, logic(self.oltp)),
+            server: agents.server(address, dialect(self.oltp)),
             at: At::All,
         }];
         let mut driven = drive_elsewhere(&all, agents.clients(), &mut (), progress)?;
@@ -234,7 +234,12 @@ fn home(stage: &Stage<'_>, oltp: &OltpSection, index: usize) -> Result<(Keeper, 
     let mut pair = Keeper::start(oltp.engine, &folders, settings.clone(), door)?;
     let database = open(stage, &pair, oltp)?;
     if let Some((users, address)) = stage.clients.zip(pair.listens()) {
-        users.admit(database.as_ref(), (address, At::All), progress)?;
+        let entrance = Entrance {
+            address,
+            speaks: dialect(oltp),
+            at: At::All,
+        };
+        users.admit(database.as_ref(), entrance, progress)?;
     }
     let plan = BuildPlan {
         shape: oltp.shape(),
@@ -272,10 +277,18 @@ pub(super) fn open(
     pair.open(logic(oltp), stage.progress)
 }
 
-pub(super) fn logic(oltp: &OltpSection) -> Logic {
+fn logic(oltp: &OltpSection) -> Logic {
     match &*oltp.sql {
         "client" => Logic::Client,
         _ => Logic::Functions,
+    }
+}
+
+/// What agents that have the users speak.
+pub(super) fn dialect(oltp: &OltpSection) -> Dialect {
+    match oltp.engine {
+        OltpEngine::Postgres => logic(oltp).into(),
+        OltpEngine::Mariadb => Dialect::Mariadb,
     }
 }
 

@@ -70,10 +70,6 @@ pub const SHIPPED: [(&str, &str); 6] = [
 const KEPT_BY_PATRONI: &str = "groups are kept by Patroni with etcd (three members), and fail over by themselves; their \
                                clients come in by HAProxy, those of one server by its socket";
 
-/// What is told where its users are at agents.
-const NOT_KEPT: &str = "groups have no listener, and do not fail over by themselves: the users are at agents, which \
-                        reach the primary only";
-
 /// Where a database's files can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -121,13 +117,11 @@ impl<'a> ScenarioRun<'a> {
 ///
 /// # Errors
 /// A usage error that says why.
-pub fn check_clients(text: &str, changed: &[String]) -> Result<(), LabError> {
-    if FleetScenario::is_one(text)? {
-        return FleetScenario::parse(text)?.check_clients();
+pub fn check_clients(text: &str) -> Result<(), LabError> {
+    match FleetScenario::is_one(text)? {
+        true => FleetScenario::parse(text)?.check_clients(),
+        false => Ok(()),
     }
-    let mut file = OltpScenario::parse(text)?;
-    let _ = file.for_clients(changed);
-    file.check_clients()
 }
 
 impl ScenarioRun<'_> {
@@ -199,11 +193,6 @@ pub fn run_scenario(
     journal: &mut Journal,
 ) -> Result<ScenarioResult, LabError> {
     let mut file = OltpScenario::parse(run.text)?;
-    let mut not_kept = None;
-    if run.clients.is_some() {
-        not_kept = file.for_clients(run.changed);
-        file.check_clients()?;
-    }
     let (places, place_flag) = file.places(run.places, run.dir)?;
     let (written, scaled) = file.scale(run.scale);
     let note = ScenarioNote {
@@ -221,7 +210,6 @@ pub fn run_scenario(
     result.head.flags.extend(place_flag);
     let kept = keeper.is_some().then(|| KEPT_BY_PATRONI.to_owned());
     result.head.flags.extend(kept);
-    result.head.flags.extend(not_kept);
     let (homes, asked) = named::homes(&file, &places);
     let stage = Stage {
         homes,

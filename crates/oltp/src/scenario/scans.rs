@@ -10,8 +10,8 @@ use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, scan_turns, told};
 use crate::files;
 use crate::postgres::{Logic, Postgres};
-use crate::remote::{At, RemoteUsers};
-use crate::scan::{Elsewhere, ScanPlan, ScanResult, ScanStep, make};
+use crate::remote::{At, Entrance, RemoteUsers};
+use crate::scan::{Elsewhere, ScanAt, ScanPlan, ScanResult, ScanStep, make};
 use crate::server::{Commit, Pair, Settings, Topology, limited};
 
 /// A server's processes take so much memory, whatever the size of the table.
@@ -130,11 +130,11 @@ impl Scans<'_> {
         let listens = held.pair.primary().listens();
         let elsewhere = self.stage.clients.zip(listens);
         let elsewhere = elsewhere.map(|(agents, address)| Elsewhere { agents, address });
-        let step = scan.step(
-            (&database, elsewhere.as_ref()),
-            (readers, turn.repeat),
-            self.stage.progress,
-        )?;
+        let at = ScanAt {
+            readers,
+            repeat: turn.repeat,
+        };
+        let step = scan.step((&database, elsewhere.as_ref()), at, self.stage.progress)?;
         Ok(Kept {
             step,
             flags: scan.head.flags.split_off(flags),
@@ -176,7 +176,12 @@ fn configuration(
     let mut pair = Pair::start_listening([&primary, &standby], free.clone(), door)?;
     let database = open(stage, &pair)?;
     if let Some((agents, address)) = stage.clients.zip(pair.primary().listens()) {
-        agents.admit(&database, (address, At::All), stage.progress)?;
+        let entrance = Entrance {
+            address,
+            speaks: Logic::Client.into(),
+            at: At::All,
+        };
+        agents.admit(&database, entrance, stage.progress)?;
     }
     make(&database, plan, stage.progress)?;
     let scan = ScanResult::new(&database, plan)?;

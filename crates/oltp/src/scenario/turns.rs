@@ -14,13 +14,12 @@ use ashlar_lab::{Journal, LabError, Turn};
 
 use super::file::{OltpSection, TurnsSection};
 use super::keeper::Keeper;
-use super::load::{Ready, logic, open};
+use super::load::{Ready, dialect, open};
 use super::result::{ConfigurationResult, ScenarioResult};
 use super::{Stage, compared, told};
 use crate::database::Database;
-use crate::postgres::Logic;
 use crate::random::Rng;
-use crate::remote::{At, RemoteUsers};
+use crate::remote::{At, Dialect, RemoteUsers};
 use crate::result::{OltpResult, StepResult};
 use crate::run::{Away, Elsewhere, RunPlan, Users, Window, begin, examine, ready, setting};
 use crate::schema::Marker;
@@ -49,7 +48,7 @@ struct Visited<'a> {
     marker: Marker,
     plan: RunPlan,
     setting: TerminalSetting,
-    logic: Logic,
+    speaks: Dialect,
     /// None of users that are at agents.
     all_users: Option<Users<'a>>,
 }
@@ -67,7 +66,7 @@ impl Visited<'_> {
             database: &self.database,
             plan,
             setting: self.setting,
-            server: agents.server(address, self.logic),
+            server: agents.server(address, self.speaks),
             at: At::All,
         })
     }
@@ -143,7 +142,8 @@ pub(super) fn run(
         if let Err(error) = &ran {
             told(result, &what, error);
         }
-        if ran.is_err() || result.head.partial {
+        let is_part = last(result).flatten().any(|step| step.partial);
+        if ran.is_err() || is_part || result.head.partial {
             break;
         }
     }
@@ -201,7 +201,7 @@ fn visit<'a>(
             marker,
             plan,
             setting,
-            logic: logic(oltp),
+            speaks: dialect(oltp),
             all_users,
         });
     }
@@ -336,40 +336,42 @@ impl Turns<'_> {
         result: &mut ScenarioResult,
     ) -> Result<bool, LabError> {
         let steps = turn(self.stage, self.turns, (places, self.all), order)?;
-        let mut is_whole = true;
         let mut runs = Vec::new();
-        for (index, (of, mut step)) in result.configurations.iter_mut().zip(steps).enumerate() {
+        for (index, (of, step)) in result.configurations.iter_mut().zip(steps).enumerate() {
+            let (Some(mut step), Some(run)) = (step, &of.oltp) else {
+                continue;
+            };
             step.users = self.users;
             step.repeat = block;
             step.log(&self.stage.log, Some(index))?;
-            is_whole &= !step.partial;
-            let Some(run) = &mut of.oltp else { continue };
-            let header = OltpResult {
-                steps: Vec::new(),
-                ..run.clone()
-            };
-            runs.push(OltpResult {
+            let own = OltpResult {
                 steps: vec![step],
-                ..header
-            });
+                ..OltpResult {
+                    steps: Vec::new(),
+                    ..run.clone()
+                }
+            };
+            runs.push(own.clone());
+            of.add(own);
         }
+        let is_part = |run: &OltpResult| run.steps.iter().any(|step| step.partial);
+        let is_whole = runs.len() == self.all.len() && !runs.iter().any(is_part);
         if is_whole {
             self.journal.keep(&block_of(self.users, block), &runs)?;
         }
-        add(result, runs);
         let line = line(&result.configurations, self.users, block);
         self.stage.progress.step(&line);
         Ok(is_whole)
     }
 }
 
-/// Every configuration in this order, and back; a step of each.
+/// Every configuration in this order, and back; a step of each that had a turn. One that has lost users is the last.
 fn turn(
     stage: &Stage<'_>,
     turns: &TurnsSection,
     (places, all): (&mut Places<'_>, &[Ready]),
     order: &[usize],
-) -> Result<Vec<StepResult>, LabError> {
+) -> Result<Vec<Option<StepResult>>, LabError> {
     let settle = Duration::try_from_secs_f64(turns.settle()).unwrap_or_default();
     let mut seen: Vec<Option<Window>> = all.iter().map(|_| None).collect();
     for &index in order.iter().chain(order.iter().rev()) {
@@ -377,12 +379,16 @@ fn turn(
         let Some(window) = places.turn(&all[index], settle)? else {
             continue;
         };
+        let has_lost = window.has_lost_users();
         match &mut seen[index] {
             Some(first) => first.follow(window)?,
             empty => *empty = Some(window),
         }
+        if has_lost {
+            break;
+        }
     }
-    let steps = seen.into_iter().flatten().map(Window::step);
+    let steps = seen.into_iter().map(|of| of.map(Window::step));
     Ok(steps.collect())
 }
 

@@ -2,21 +2,24 @@
 //! machines are to reach it, an address, by which one role alone gets in from where those are, to the load's database,
 //! with a password.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Stdio;
 
 use ashlar_lab::LabError;
+use serde::{Deserialize, Serialize};
 
 use super::{DATABASE, Room};
 use crate::remote::ROLE;
 
 /// By which clients on other machines come in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Door {
     /// Where it listens besides its socket.
     pub(crate) at: SocketAddr,
     /// Who may come in: from these addresses.
-    from: Vec<IpAddr>,
+    pub(crate) from: Vec<IpAddr>,
 }
 
 impl Door {
@@ -27,6 +30,13 @@ impl Door {
         from.sort_unstable();
         from.dedup();
         Self { at, from }
+    }
+
+    /// Open, in this process's network, for a program that may be in another: as its standard input.
+    pub(crate) fn opened(&self) -> Result<Stdio, LabError> {
+        let listener = TcpListener::bind(self.at);
+        let listener = listener.map_err(|error| LabError::caused(self.at, error))?;
+        Ok(OwnedFd::from(listener).into())
     }
 
     fn rules(&self) -> String {

@@ -48,6 +48,7 @@ impl Managed {
             dir: &self.dir,
             homes: pair.map(|server| server.room.dir.as_path()),
             set: set.chain(settings.set.iter().cloned()).collect(),
+            door: primary.room.door.clone(),
         };
         let group = Group::adopt(adopted, &Progress::silent())?;
         let limited = limit(&group, pair, settings);

@@ -12,7 +12,9 @@ use std::time::Duration;
 use ashlar_lab::LabError;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::database::{Canceller, Database, Description, Loader, ServerPlace, Session, Watcher};
+use crate::database::{
+    Canceller, Database, Description, Loader, ServerPlace, Session, Sought, Watcher,
+};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 
 pub use saved::SavedFile;
@@ -152,7 +154,7 @@ impl Database for Sqlite {
         Ok(State::of(tables, marker))
     }
 
-    fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
+    fn check_users(&self, _: Sought<'_>) -> Result<(), LabError> {
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use ashlar_lab::{LabError, Progress};
 use tiberius::error::Error;
 
 use crate::aside::until_ready;
-use crate::database::{Database, Description, Loader, Session, Watcher};
+use crate::database::{Database, Description, Loader, Session, Sought, Watcher};
 use crate::schema::{MARKER_TABLE, Marker, State, Table};
 use link::{Link, Refused, words};
 use url::Target;
@@ -181,7 +181,8 @@ impl Database for SqlServer {
         until_ready(&self.target(), limit, progress, reason)
     }
 
-    fn check_users(&self, (option, users): (&str, usize)) -> Result<(), LabError> {
+    fn check_users(&self, sought: Sought<'_>) -> Result<(), LabError> {
+        let Sought { option, users } = sought;
         let mut link = self.connect()?;
         let mut number = |sql| link.number(sql).map_err(|error| self.caused(&error));
         let most = number("SELECT @@MAX_CONNECTIONS")?;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ashlar_lab::LabError;
 use ashlar_oltp::database::{
-    Canceller, Database, Description, Failure, Loader, Outcome, ServerPlace, Session, Watcher,
+    Canceller, Database, Description, Failure, Loader, Outcome, ServerPlace, Session, Sought,
+    Watcher,
 };
 use ashlar_oltp::inputs::Transaction;
 use ashlar_oltp::random::{Constants, Rng};
@@ -53,7 +54,7 @@ impl<T: Acts> Database for Fake<T> {
         }))
     }
 
-    fn check_users(&self, _: (&str, usize)) -> Result<(), LabError> {
+    fn check_users(&self, _: Sought<'_>) -> Result<(), LabError> {
         Ok(())
     }
 

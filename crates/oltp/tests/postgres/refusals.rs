@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ashlar_lab::{LabError, Progress, ResultFile};
-use ashlar_oltp::database::Database;
+use ashlar_oltp::database::{Database, Sought};
 use ashlar_oltp::{Logic, Mode, Postgres, begin, build, built, run};
 
 use crate::cluster::{Cluster, OWNER};
@@ -68,12 +68,16 @@ fn what_is_wrong_is_named() {
     cluster.sql("postgres", "DROP TABLE mine");
     build(database.as_ref(), &BUILD, &Progress::silent()).expect("built");
 
-    let error = database.check_users(("--users", 20)).expect_err("too many");
+    let sought = |users| Sought {
+        option: "--users",
+        users,
+    };
+    let error = database.check_users(sought(20)).expect_err("too many");
     assert!(
         error.to_string().contains("--users 20") && error.to_string().contains("12"),
         "{error}"
     );
-    database.check_users(("--users", 4)).expect("few enough");
+    database.check_users(sought(4)).expect("few enough");
     let many = plan(&[1, 20], Mode::Timed);
     let mut result = begin(database.as_ref(), &many).expect("begins");
     let ran = run(&database, &many, &mut result, &Progress::silent());

@@ -102,7 +102,7 @@ impl Network {
             .iter()
             .map(|(name, &address)| Place { name, address })
             .collect();
-        Namespaces::make(namespaces.prefix.clone(), address(HUB), &places).map(drop)
+        Namespaces::make(namespaces.prefix.clone(), &[address(HUB)], &places).map(drop)
     }
 
     /// Ports that are free now.

@@ -266,6 +266,7 @@ impl Own {
             tuning: start.tuning,
             set: &start.set,
             address: &|seat, port| start.sites.address(seat, port),
+            agents_from: None,
         };
         let mut told = keeper.told(programs);
         let password = &*self.password;

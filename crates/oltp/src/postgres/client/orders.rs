@@ -10,6 +10,12 @@ use crate::database::{Delivered, Outcome};
 use crate::inputs::{NewOrder, Place};
 use crate::schema::DISTRICTS;
 
+/// The oldest new order of each of these districts, in their order.
+struct Oldest {
+    districts: Vec<i32>,
+    numbers: Vec<i32>,
+}
+
 impl Sql<'_> {
     /// Clause 2.4.2.
     pub(super) async fn new_order(&self, order: &NewOrder) -> Done {
@@ -112,7 +118,8 @@ impl Sql<'_> {
             let of = due.iter().find(|(of, _)| *of == district);
             *order = of.map(|&(_, number)| number);
         }
-        self.deliver(warehouse, carrier, due.into_iter().unzip())
+        let (districts, numbers) = due.into_iter().unzip();
+        self.deliver(warehouse, carrier, Oldest { districts, numbers })
             .await?;
         Ok(Outcome::Delivered(orders))
     }
@@ -128,12 +135,8 @@ impl Sql<'_> {
             .collect()
     }
 
-    async fn deliver(
-        &self,
-        warehouse: i32,
-        carrier: i32,
-        (districts, numbers): (Vec<i32>, Vec<i32>),
-    ) -> Done {
+    async fn deliver(&self, warehouse: i32, carrier: i32, oldest: Oldest) -> Done {
+        let Oldest { districts, numbers } = oldest;
         let (customers, amounts) = join!(
             biased;
             async {

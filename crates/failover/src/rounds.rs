@@ -1,0 +1,148 @@
+//! `lab failover --topology … --fault …`, as it is asked for and goes on.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use ashlar_lab::{Agents, Journal, LabError, Progress, ResultFile};
+use ashlar_oltp::faults::{
+    FaultsPlan, FaultsResult, Make, Means, StandaloneSystem, System, Topology, Wanted, faults,
+};
+use ashlar_oltp::group::{GroupPlan, HostedPlan};
+use ashlar_testbed::hosts::GroupHosts;
+use serde::{Deserialize, Serialize};
+
+use crate::drives::{check_standby, group_for};
+use crate::fci::{FciPlan, FciSystem};
+use crate::length::check_lengths;
+
+/// Which systems, and what is done to each.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FaultsRun {
+    /// In this order.
+    pub topologies: Vec<Topology>,
+    /// Where they are made.
+    pub dir: PathBuf,
+    /// Where a group's second database is; if it does not say, where all is.
+    pub standby: Option<PathBuf>,
+    /// PostgreSQL's settings, `name=value`.
+    pub set: Vec<String>,
+    /// What is done.
+    pub plan: FaultsPlan,
+    /// Whose hosts a group is on; this machine if there are none.
+    #[serde(default)]
+    pub hosts: Agents,
+}
+
+/// A run that makes sense, and the hosts that it needs.
+pub struct ReadyRun<'a> {
+    asked: &'a FaultsRun,
+    hosts: Option<Rc<GroupHosts>>,
+}
+
+impl FaultsRun {
+    /// # Errors
+    /// A usage error for what makes no sense; given hosts cannot be reached, or could not do what is to be done to them.
+    pub fn ready(&self) -> Result<ReadyRun<'_>, LabError> {
+        self.plan.check(&self.topologies)?;
+        let hosts = match self.hosts.addresses.is_empty() {
+            true => {
+                let standby = self.standby.as_deref();
+                check_standby(&self.plan.faults, standby)?;
+                check_lengths(&self.topologies, &self.dir, standby)?;
+                None
+            }
+            false => Some(Rc::new(self.greet()?)),
+        };
+        Ok(ReadyRun { asked: self, hosts })
+    }
+
+    fn greet(&self) -> Result<GroupHosts, LabError> {
+        let is_group = |one: &&Topology| !matches!(one, Topology::Group | Topology::GroupFast);
+        if let Some(other) = self.topologies.iter().find(is_group) {
+            return Err(LabError::usage(format!(
+                "--host: --topology {other} is made on this machine; only a group is made on given hosts"
+            )));
+        }
+        if self.standby.is_some() {
+            return Err(LabError::usage(
+                "--standby: each agent has its own place (`lab agent --dir`)",
+            ));
+        }
+        let hosts = GroupHosts::greet(&self.hosts)?;
+        for &topology in &self.topologies {
+            let plan = self.hosted(topology);
+            hosts.check((&plan, &self.plan.faults), self.plan.hold)?;
+        }
+        Ok(hosts)
+    }
+
+    fn hosted(&self, topology: Topology) -> HostedPlan {
+        HostedPlan {
+            tuning: topology.tuning(),
+            set: self.set.clone(),
+        }
+    }
+
+    fn make(&self, topology: Topology, progress: &Progress) -> Result<Box<dyn System>, LabError> {
+        let (dir, faults) = (&self.dir, &self.plan.faults);
+        Ok(match topology {
+            Topology::Standalone => Box::new(StandaloneSystem::make(dir, &self.set)?),
+            Topology::Group | Topology::GroupFast => {
+                let plan = GroupPlan {
+                    place_a: None,
+                    place_b: self.standby.clone(),
+                    tuning: topology.tuning(),
+                    set: self.set.clone(),
+                    loopback: false,
+                };
+                Box::new(group_for(faults, dir, &plan, progress)?)
+            }
+            Topology::Fci => {
+                let plan = FciPlan::of(faults, &self.set);
+                Box::new(FciSystem::make(dir, &plan, progress)?)
+            }
+        })
+    }
+}
+
+impl ReadyRun<'_> {
+    /// Does all of it, or what the journal does not have. What a run has left below the directory that was killed is taken
+    /// away first.
+    ///
+    /// # Errors
+    /// What is left stays, or what is kept cannot be written.
+    pub fn carry_out(
+        &self,
+        out: &Path,
+        progress: &Progress,
+        journal: &mut Journal,
+    ) -> Result<FaultsResult, LabError> {
+        let asked = self.asked;
+        FciSystem::end_left_behind(&asked.dir)?;
+        StandaloneSystem::end_left_behind(&asked.dir)?;
+        let of = |&topology: &Topology| Wanted {
+            topology,
+            make: self.make(topology, progress),
+        };
+        let systems: Vec<Wanted<'_>> = asked.topologies.iter().map(of).collect();
+        let means = Means {
+            progress,
+            journal,
+            keep: &|result| result.write(out),
+        };
+        faults(&asked.plan, &systems, means)
+    }
+
+    fn make<'a>(&'a self, topology: Topology, progress: &'a Progress) -> Make<'a> {
+        Box::new(move || {
+            progress.say(&format!("{topology} is made"));
+            match &self.hosts {
+                Some(hosts) => {
+                    let plan = self.asked.hosted(topology);
+                    Ok(Box::new(hosts.system(&plan, progress)?))
+                }
+                None => self.asked.make(topology, progress),
+            }
+        })
+    }
+}
