@@ -312,9 +312,9 @@ impl Owner {
         self.is_serving() && self.has_grants(at) && self.is_readable(at, extent)
     }
 
-    /// Whether this owner relies on the grant of `position` now.
+    /// Whether this owner relies on the grant of `position` now: on none, while it lacks another that reads need.
     pub(crate) fn relies_on(&self, at: At<'_>, position: Position) -> bool {
-        self.is_serving()
+        self.reads(at)
             && self.grantors(at).has(position)
             && self.held.covers(Positions::NONE.with(position), at.now)
     }
