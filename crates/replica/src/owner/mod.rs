@@ -232,6 +232,9 @@ impl Owner {
         if at.sings(Canary::AckBeforeRemoval) {
             needed = needed.minus(self.removing());
         }
+        if at.sings(Canary::LeaverUncounted) {
+            needed = needed.minus(self.ending());
+        }
         needed.without(at.config.position)
     }
 
