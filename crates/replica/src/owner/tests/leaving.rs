@@ -27,7 +27,7 @@ fn a_copy_that_leaves_acknowledges_until_it_has_left_and_is_given_nothing_then()
     rig.said.clear();
     rig.write(2);
     assert_eq!(rig.answers, [Outcome::Written, Outcome::Written]);
-    rig.pass(LONG);
+    rig.pass(LONG / 2);
     assert_eq!(rig.said, [], "to a process that ends");
     rig.handle(Event::PeerGone { peer: at(1) });
     rig.obey(LONG);
