@@ -257,6 +257,9 @@ pub enum Event {
     PeerGone { peer: Position },
     /// The process that a peer's last connection was to is certified dead.
     PeerDied { peer: Position },
+    /// The process that a peer's connection is to ends in order: its copy is not to be waited for from when the quorum
+    /// says so. Only an owner that serves follows.
+    PeerLeaves { peer: Position },
     /// The local store has applied a change, or failed to.
     Applied {
         token: Token,
@@ -431,6 +434,8 @@ pub enum Why {
     Failed,
     /// Its process is certified dead.
     Died,
+    /// Its process ends in order, and has said so.
+    Leaves,
 }
 
 impl fmt::Display for Why {
@@ -441,6 +446,7 @@ impl fmt::Display for Why {
             Self::Slow => "a write has waited too long for it",
             Self::Failed => "its pool has failed, or it differs",
             Self::Died => "its process has ended",
+            Self::Leaves => "its node ends",
         })
     }
 }

@@ -168,6 +168,11 @@ impl Replica {
                     owner.peer_died(turn, peer);
                 }
             }
+            Event::PeerLeaves { peer } => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.peer_leaves(turn, peer);
+                }
+            }
             Event::Applied { token, result } => {
                 if result.is_ok() {
                     turn.names.goes_on(turn.now);

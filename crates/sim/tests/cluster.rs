@@ -137,6 +137,24 @@ fn volumes_grow_under_faults() {
     assert!(grown > 240, "{grown} growths");
 }
 
+/// What ends in order leaves the in-sync set first.
+#[test]
+fn processes_end_in_order_under_faults() {
+    let profiles = Profile::EVERY.map(|profile| Profile {
+        ends: 1000,
+        ..profile
+    });
+    let left = (0..120).map(|seed| {
+        let profile = &profiles[(seed % profiles.len() as u64) as usize];
+        match run(seed, profile) {
+            Ok(lived) => lived.left,
+            Err(failure) => panic!("{failure}"),
+        }
+    });
+    let left: u64 = left.sum();
+    assert!(left > 100, "{left} have left");
+}
+
 #[test]
 fn copies_come_and_go_under_faults() {
     let replaced = with_an_operator(0..200, 0) + with_an_operator(200..240, 1000);
@@ -338,6 +356,12 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
         Canary::HandoffServes => Profile {
             moves: 30,
             lures: const { &[lure(Occasion::Message("HANDOFF"), Blow::Isolate, true)] },
+            ..Profile::CRASH
+        },
+        // The owner dies when it has asked for the removal of one that ends, which takes over.
+        Canary::LeaverUncounted => Profile {
+            ends: 1000,
+            lures: const { &[lure(Occasion::Removes, Blow::Crash, true)] },
             ..Profile::CRASH
         },
         Canary::HandoffUnasked => Profile::QUORUM_AWAY,

@@ -1,8 +1,8 @@
 //! The end in order, as hosts see it: a server that is away for a while.
 //!
 //! ```text
-//! no host gets in ─▶ logs empty, beside hosts ─▶ no command is taken, what was taken is answered
-//!   ─▶ logs empty ─▶ connections close, drives are let go
+//! no host gets in ─▶ others own what was owned here, and go on without its copies ─▶ logs empty, beside hosts
+//!   ─▶ no command is taken, what was taken is answered ─▶ logs empty ─▶ connections close, drives are let go
 //! ```
 //!
 //! No volume goes while hosts can ask for it: one that finds its volume gone takes that for final. A
@@ -29,14 +29,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const NO_PROGRESS_LIMIT: Duration = Duration::from_millis(500);
 /// Logs that are less full than this are as good as empty.
 const NEARLY_EMPTY: f64 = 0.02;
-/// Longest time in which logs are emptied when hosts are put off. Another node that owns a volume writes on to its copy
-/// here, perhaps as fast as logs get empty; what is left in one is durable there, too.
+/// Longest time in which logs are emptied when hosts are put off. Another node that owns a volume, and could not go on
+/// without its copy here, writes on to it, perhaps as fast as logs get empty; what is left in one is durable there, too.
 const EMPTYING_LIMIT: Duration = Duration::from_secs(15);
 /// Longest time in which connections and drives are closed: by then hosts have been let go, whatever their
 /// devices do.
 const CLOSING_LIMIT: Duration = Duration::from_secs(6);
 
 impl PoolManager {
+    /// Whether the daemon ends.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Everything in order: hosts are put off, logs empty, drives let go.
     pub(super) fn stop_all(&self) -> Result<(), ControlError> {
         self.stopping.store(true, Ordering::Release);
@@ -50,6 +55,7 @@ impl PoolManager {
             })
             .collect();
         pools.values().for_each(|pool| self.hand_over(pool));
+        self.leave_owners();
         drain_beside_hosts(&pools);
         for volume in pools.values().flat_map(|pool| pool.volumes.values()) {
             let why = Dismissal::ForNow("the daemon has ended".to_owned());

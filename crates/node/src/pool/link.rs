@@ -93,6 +93,11 @@ pub(crate) enum ReplicaMail {
         node: NodeId,
         incarnation: Incarnation,
     },
+    /// A process of another node ends in order: its copy is not to be waited for.
+    Leaves {
+        node: NodeId,
+        incarnation: Incarnation,
+    },
     /// Copies in sync are to be compared.
     Verify,
     /// A host wants something of it reserved.

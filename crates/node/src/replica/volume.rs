@@ -20,7 +20,7 @@ use ashlar_replica::{
     Alarm, Ask, AssociationId, Cage, CommandId, Config, Effect, Envelope, Epoch, Event, HostId,
     HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome, Position,
     Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision, Seats, SessionId,
-    ShardId, Size, Surroundings, VolumeId, Wish,
+    ShardId, Size, Surroundings, VolumeId, Why, Wish,
 };
 use ashlar_store::{Engine, Outbox};
 use tracing::{info, warn};
@@ -696,6 +696,16 @@ impl Replicated {
                     "volume {name}: this node does not serve it any more ({epoch})"
                 );
                 self.outside.tell(News::Stops(epoch));
+            }
+            Effect::LeavesOut {
+                position,
+                why: Why::Leaves,
+            } => {
+                let name = &self.plan.name;
+                info!(
+                    volume = name,
+                    "volume {name}: {position} leaves the copies in sync: its node ends"
+                );
             }
             Effect::LeavesOut { position, why } => {
                 let name = &self.plan.name;

@@ -366,10 +366,10 @@ impl Owner {
         self.announce(turn, (added, removed));
         // One that was removed may have a session again, as if it were in sync.
         for position in removed.iter() {
-            if let Some(peer) = self.peers[position.index()].as_mut() {
-                (peer.has_failed, peer.has_died) = (false, false);
-            }
             self.close(turn, position);
+            if let Some(peer) = self.peers[position.index()].as_mut() {
+                peer.left(turn.now);
+            }
         }
         self.take_seats(turn, &before.members);
         turn.out.push(Effect::InSync(self.stored.key.in_sync));

@@ -64,7 +64,7 @@ impl Owner {
 
     fn may_give(&self, turn: &Turn<'_>, to: Position) -> bool {
         let is_member = self.stored.key.in_sync.has(to) && to != turn.config.position;
-        let may = is_member && !self.has_failed(to) && !self.is_unproven();
+        let may = is_member && !self.is_no_heir(to) && !self.is_unproven();
         self.is_serving() && may && self.moving.is_none()
     }
 
@@ -109,16 +109,16 @@ impl Owner {
         }
     }
 
-    /// Whether a copy has said that it cannot go on, or differs.
-    fn has_failed(&self, position: Position) -> bool {
+    /// Whether a copy has said that it cannot go on, or ends, or differs.
+    fn is_no_heir(&self, position: Position) -> bool {
         let peer = self.peers[position.index()].as_ref();
-        peer.is_some_and(|peer| peer.has_failed)
+        peer.is_some_and(|peer| peer.has_failed || peer.leaves)
     }
 
     /// Ends, if nothing is in flight any more.
     pub(super) fn hand_off(&mut self, turn: &mut Turn<'_>) {
         let Some(moving) = self.moving else { return };
-        let stays = self.stored.key.in_sync.has(moving.to) && !self.has_failed(moving.to);
+        let stays = self.stored.key.in_sync.has(moving.to) && !self.is_no_heir(moving.to);
         if turn.now - moving.since > MOVE_TIMEOUT || !stays {
             self.moving = None;
             self.start_work(turn);

@@ -232,6 +232,9 @@ impl Owner {
         if at.sings(Canary::AckBeforeRemoval) {
             needed = needed.minus(self.removing());
         }
+        if at.sings(Canary::LeaverUncounted) {
+            needed = needed.minus(self.ending());
+        }
         needed.without(at.config.position)
     }
 
@@ -312,9 +315,9 @@ impl Owner {
         self.is_serving() && self.has_grants(at) && self.is_readable(at, extent)
     }
 
-    /// Whether this owner relies on the grant of `position` now.
+    /// Whether this owner relies on the grant of `position` now: on none, while it lacks another that reads need.
     pub(crate) fn relies_on(&self, at: At<'_>, position: Position) -> bool {
-        self.is_serving()
+        self.reads(at)
             && self.grantors(at).has(position)
             && self.held.covers(Positions::NONE.with(position), at.now)
     }

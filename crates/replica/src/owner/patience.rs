@@ -48,7 +48,7 @@ impl Owner {
     pub(crate) fn is_at_rest(&self, at: At<'_>) -> bool {
         let is_well = |peer: &Peer| {
             let is_heard = peer.heard.ago(at.now) < GRANT_EVERY * 2;
-            peer.link == Link::Live && is_heard && !peer.has_failed
+            peer.link == Link::Live && is_heard && !peer.has_failed && !peer.leaves
         };
         self.is_serving()
             && self.is_open
@@ -185,6 +185,10 @@ impl Owner {
         }
         if peer.has_died && !self.awaits_others() {
             return Some(Why::Died);
+        }
+        // Before that, what it has is asked for.
+        if peer.leaves && self.is_serving() {
+            return Some(Why::Leaves);
         }
         let waits = self.waits_for(turn.now, peer.position);
         let is_silent = match self.stage {

@@ -16,6 +16,9 @@ use crate::pace::Heard;
 const JOIN_AGAIN: Duration = Duration::from_millis(60);
 /// How long an owner waits for the answer to JOIN before it asks again.
 const JOIN_TIMEOUT: Duration = Duration::from_millis(400);
+/// How long an owner leaves a copy alone that has left because its process ends: no session has that begin to take anew
+/// what it is about to be rid of. The next process has another connection, and need not wait.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where the session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,8 @@ pub(crate) struct Peer {
     pub(crate) has_failed: bool,
     /// Its process is certified dead, and no other has answered since.
     pub(crate) has_died: bool,
+    /// Its process ends: it goes on until it has left the in-sync set.
+    pub(crate) leaves: bool,
     pub(crate) learner: Option<Learner>,
     /// The copy that has attached last, and what it still misses if its session has ended since.
     pub(crate) attached: Option<Attached>,
@@ -80,6 +85,7 @@ impl Peer {
             claim: Head(0),
             has_failed: false,
             has_died: false,
+            leaves: false,
             learner: None,
             attached: None,
             sends: 0,
@@ -142,6 +148,15 @@ impl Peer {
     /// The session is over.
     pub(crate) fn close(&mut self, now: Moment) {
         self.link = Link::Closed(now + JOIN_AGAIN);
+    }
+
+    /// The copy is out of the in-sync set, and begins anew from there.
+    pub(crate) fn left(&mut self, now: Moment) {
+        (self.has_failed, self.has_died) = (false, false);
+        match std::mem::take(&mut self.leaves) {
+            true => self.close_for(now, ENDS_WITHIN),
+            false => self.close(now),
+        }
     }
 
     /// The session is over, and the next one has time.

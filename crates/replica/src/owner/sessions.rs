@@ -138,18 +138,36 @@ impl Owner {
         self.start_work(turn);
     }
 
-    /// The connection to a peer is gone.
+    /// The connection to a peer is gone. The next one may be to another process.
     pub(crate) fn peer_gone(&mut self, turn: &mut Turn<'_>, position: Position) {
+        if let Some(peer) = self.peers[position.index()].as_mut() {
+            peer.leaves = false;
+        }
         self.close(turn, position);
     }
 
     /// A peer's process has ended: nothing that it has not answered will come.
     pub(crate) fn peer_died(&mut self, turn: &mut Turn<'_>, position: Position) {
         if let Some(peer) = self.peers[position.index()].as_mut() {
-            peer.has_died = true;
+            (peer.has_died, peer.leaves) = (true, false);
         }
         self.close(turn, position);
         self.consider_change(turn);
+    }
+
+    /// A peer's process ends in order. Until the quorum has left its copy out, and that is durable here, it is needed as
+    /// before, and goes on: hosts wait for nothing.
+    pub(crate) fn peer_leaves(&mut self, turn: &mut Turn<'_>, position: Position) {
+        if let Some(peer) = self.peers[position.index()].as_mut() {
+            peer.leaves = true;
+        }
+        self.consider_change(turn);
+    }
+
+    /// The copies whose processes end.
+    pub(super) fn ending(&self) -> Positions {
+        let leave = self.peers.iter().flatten().filter(|peer| peer.leaves);
+        leave.fold(Positions::NONE, |all, peer| all.with(peer.position))
     }
 
     /// A message of one of the others.

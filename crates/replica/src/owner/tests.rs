@@ -31,6 +31,7 @@ mod exact;
 mod giving;
 mod heads;
 mod heal;
+mod leaving;
 mod pacing;
 mod runs;
 mod unreadable;

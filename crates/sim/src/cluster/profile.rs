@@ -41,6 +41,8 @@ pub struct Profile {
     pub reseats: u32,
     /// Of a thousand worlds, those in which an operator makes the volume larger.
     pub grows: u32,
+    /// Of a thousand worlds, those in which processes end in order: they hand over, and leave the in-sync set first.
+    pub ends: u32,
     /// Of a thousand worlds, those in which two writers each are one host, which writes by two associations at once.
     pub pairs: u32,
     /// A store takes long for a while, or all it does.
@@ -90,6 +92,7 @@ impl Profile {
         moves: 3,
         reseats: 300,
         grows: 300,
+        ends: 200,
         pairs: 300,
         slow: 2,
         clocks: 0,
@@ -164,6 +167,7 @@ impl Profile {
         proofs: 0,
         reseats: 0,
         grows: 0,
+        ends: 0,
         engines: 0,
         is_steady: true,
         ..Self::CRASH

@@ -39,6 +39,8 @@ pub struct Summary {
     pub epochs: u64,
     /// Copies added to the in-sync set again.
     pub adds: u64,
+    /// Copies that left the in-sync set because their processes ended in order.
+    pub left: u64,
     /// Copies that were deleted, and others made.
     pub replaced: u64,
     /// How often the volume has become larger.
@@ -59,7 +61,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} nodes, {} writes, {} reads, {} forwarded, {} retries ({} of old labels), {} faults, {} epochs served, {} adds, {} replaced, {} growths, {} leaves proven, \
+            "{} nodes, {} writes, {} reads, {} forwarded, {} retries ({} of old labels), {} faults, {} epochs served, {} adds, {} left in order, {} replaced, {} growths, {} leaves proven, \
              {} messages, \
              {} ms in {} events",
             self.nodes,
@@ -71,6 +73,7 @@ impl fmt::Display for Summary {
             self.faults,
             self.epochs,
             self.adds,
+            self.left,
             self.replaced,
             self.growths,
             self.leaves,

@@ -59,6 +59,10 @@ impl Wires {
         self.late = 0;
     }
 
+    pub(crate) fn is_cut(&self, way: Way) -> bool {
+        self.cut.contains(&way)
+    }
+
     /// From now on they are quick.
     pub(crate) fn calm(&mut self) {
         self.usual = Duration::from_millis(1);

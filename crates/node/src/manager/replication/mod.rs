@@ -16,6 +16,7 @@ mod follow;
 mod grow;
 mod heads;
 mod hosts;
+mod leave;
 mod link;
 mod make;
 mod measure;

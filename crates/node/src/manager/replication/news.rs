@@ -427,7 +427,7 @@ impl PoolManager {
         }
     }
 
-    fn set_path(&self, volume: Uuid, state: AnaState) {
+    pub(super) fn set_path(&self, volume: Uuid, state: AnaState) {
         // One that is being deleted has no path any more.
         if let Err(error) = self.target.set_path(&nqn(volume), None, state) {
             warn!(%volume, "volume {volume}: its paths do not change: {error}");

@@ -81,6 +81,11 @@ pub(super) enum Order {
     Drain { drain: bool },
     /// Say whether you are drained.
     IsDrained,
+    /// This process of mine ends: go on without its copies of these, as far as you own them.
+    Leave {
+        incarnation: Incarnation,
+        volumes: Vec<Uuid>,
+    },
     /// Say what you know of it.
     Show { volume: Uuid },
     /// Say what you know of all volumes of which you have copies.
@@ -281,6 +286,13 @@ impl PoolManager {
             Order::Drain { drain } => {
                 info!(target: crate::ORDERS, "{from}: drain: {drain}");
                 json(&self.drain_here(drain)?)
+            }
+            Order::Leave {
+                incarnation,
+                volumes,
+            } => {
+                self.let_leave((from, incarnation), &volumes)?;
+                done()
             }
             Order::IsDrained => json(&self.replication()?.is_drained()),
             Order::ShowAll => json(&self.volumes_here()),

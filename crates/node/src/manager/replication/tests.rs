@@ -2,6 +2,7 @@
 
 mod grow;
 mod heads;
+mod leave;
 mod life;
 mod shown;
 

@@ -141,6 +141,11 @@ impl EngineDriver {
             ReplicaMail::Dead { node, incarnation } => {
                 self.with_replica(volume, |one, ground| one.dead(node, incarnation, ground));
             }
+            ReplicaMail::Leaves { node, incarnation } => {
+                self.with_replica(volume, |one, ground| {
+                    one.peer_leaves(node, incarnation, ground)
+                });
+            }
             ReplicaMail::Verify => {
                 self.with_replica(volume, |one, ground| one.verify(ground));
             }

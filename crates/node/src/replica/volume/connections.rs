@@ -165,6 +165,20 @@ impl Replicated {
         }
     }
 
+    /// A process ends in order. One that is newer does not.
+    pub(crate) fn peer_leaves(
+        &mut self,
+        node: NodeId,
+        process: Incarnation,
+        ground: &mut Ground<'_>,
+    ) {
+        let peer = self.plan.members.find(|member| member == node);
+        let is_its = |peer: &Position| self.peers[peer.index()].process == Some(process);
+        if let Some(peer) = peer.filter(is_its) {
+            self.hear(Event::PeerLeaves { peer }, ground);
+        }
+    }
+
     /// When the next connection is to be tried.
     pub(super) fn dials_at(&self) -> Option<Moment> {
         let mine = self.plan.members.iter().filter(|(at, _)| *at > self.me);

@@ -217,5 +217,6 @@ impl<'a> World<'a> {
         self.at(heals, Happening::Heal);
         self.plan_operator(profile, lasts);
         self.plan_growth(profile, lasts);
+        self.plan_ends(profile, lasts);
     }
 }

@@ -2,6 +2,7 @@
 
 mod away;
 mod draw;
+mod ending;
 mod epilogue;
 mod growth;
 mod havoc;
@@ -40,6 +41,7 @@ use crate::cluster::store::{GRANULE_BYTES, Store};
 use crate::cluster::wires::{Way, Wires};
 use crate::report::{Listener, Trace};
 
+use self::ending::Ending;
 pub(crate) use self::epilogue::Flip;
 use self::epilogue::Stage;
 use self::growth::Growths;
@@ -106,6 +108,16 @@ enum Happening {
     /// What a fault did ends.
     Over(Fault),
     Dead {
+        node: usize,
+        of: usize,
+        incarnation: Incarnation,
+    },
+    /// A process is told to end in order.
+    End(usize),
+    /// It goes on with that.
+    Ends(Ending),
+    /// What it has asked another node for arrives.
+    Leaves {
         node: usize,
         of: usize,
         incarnation: Incarnation,
@@ -361,6 +373,17 @@ impl World<'_> {
                     false => Ok(()),
                 }
             }
+            Happening::End(node) => self.end(node),
+            Happening::Ends(ending) => self.goes_on_ending(ending),
+            Happening::Leaves {
+                node,
+                of,
+                incarnation,
+            } => match self.nodes[of].config.incarnation == incarnation {
+                true => self.handle(node, Event::PeerLeaves { peer: position(of) }),
+                // The connection is to a newer process.
+                false => Ok(()),
+            },
             Happening::Verify(node) => self.handle(node, Event::Verify),
             Happening::Give { node, to } => self.handle(node, Event::Move { to }),
             Happening::Steady(step) => self.steady(step),

@@ -17,6 +17,8 @@ const PAUSES: u32 = 3;
 /// When a member dies, and when it must be out.
 const DIES: Duration = Duration::from_secs(8);
 const OUT_WITHIN: Duration = Duration::from_millis(1600);
+/// The same of one that ends in order, and says so: that waits for no silence.
+const LEFT_WITHIN: Duration = Duration::from_millis(200);
 /// When sessions break: what members' stores have in hand then takes longer than a member may be silent.
 const BREAKS: [Duration; 2] = [Duration::from_millis(1300), Duration::from_millis(5600)];
 /// A host does not give up sooner than a copy is given up.
@@ -30,6 +32,8 @@ pub(super) enum Step {
     HoldUp,
     Break,
     Die,
+    /// A member that ends in order is out by now.
+    JudgeEnd,
     Judge,
 }
 
@@ -60,7 +64,7 @@ impl World<'_> {
         match step {
             Step::Quicken => self.quicken(),
             Step::Begin => self.begin_steady(),
-            Step::HoldUp | Step::Break | Step::Die | Step::Judge => {}
+            Step::HoldUp | Step::Break | Step::Die | Step::JudgeEnd | Step::Judge => {}
         }
         let Some(calm) = self.steady.filter(|_| !self.has_healed) else {
             return Ok(());
@@ -81,19 +85,30 @@ impl World<'_> {
             }
             Step::Die => {
                 // The owner, if two others are left, of which one takes over.
-                let is_owner = self.nodes.len() > 2 && self.chance.aside().happens(500);
+                let mut aside = self.chance.aside();
+                let is_owner = self.nodes.len() > 2 && aside.happens(500);
                 let dead = match is_owner {
                     true => calm.owner,
                     false => (calm.owner + 1) % self.nodes.len(),
                 };
-                self.say(|| format!("node {dead} dies"));
                 self.steady = Some(Calm {
                     dead: Some(dead),
                     ..calm
                 });
+                if dead != calm.owner && aside.happens(500) {
+                    self.at(LEFT_WITHIN, Happening::Steady(Step::JudgeEnd));
+                    return self.end(dead);
+                }
+                self.say(|| format!("node {dead} dies"));
                 self.crash(dead);
                 Ok(())
             }
+            Step::JudgeEnd => match calm.dead.map(position) {
+                Some(dead) if self.seen.key.in_sync.has(dead) => Err(format!(
+                    "{dead} ends in order since {LEFT_WITHIN:?}, and counts as in sync"
+                )),
+                _ => Ok(()),
+            },
             Step::Judge => match calm.dead.map(position) {
                 Some(dead) if dead.index() != calm.owner && self.seen.key.in_sync.has(dead) => Err(
                     format!("{dead} is dead since {OUT_WITHIN:?}, and counts as in sync"),
