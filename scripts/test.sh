@@ -19,12 +19,11 @@ trap summary EXIT
 export RUSTDOCFLAGS="-D warnings"
 # Many tests wait for processes and drives rather than compute.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
-bin=target/tested/ashlar
+bin=target/debug/ashlar
 stage "format" cargo fmt --all --check
 stage "lint" cargo clippy --workspace --all-targets --locked -- -D warnings
 stage "documentation" cargo doc --workspace --no-deps --locked --quiet
 stage "unit, property and simulation tests" cargo test --workspace --locked --no-fail-fast
-stage "optimised build" cargo build --profile tested --locked -p ashlar
 stage "the engine through a thousand lives" "$bin" sim engine --seeds 1000 --profile all
 stage "a scenario, end to end" scripts/smoke.sh "$bin"
 stage "real initiators" tests/guest/initiator.sh "$bin"

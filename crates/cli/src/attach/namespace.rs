@@ -231,10 +231,12 @@ fn of_pool(
         url.push_str("&discover=on");
         url.push_str(&home(&volume, arguments));
     }
-    // All of a stripe is taken from the beginning, and what is written in it is not noted.
-    // What a copy here has may not be what the volume holds.
-    let notes = !matches!(volume.layout, LayoutSpec::Stripe { .. }) && volume.replication.is_none();
-    let used_bytes = notes.then_some(volume.used_bytes);
+    let used_bytes = match (&volume.replication, volume.layout) {
+        (Some(known), _) => known.written_bytes,
+        // All of it is taken from the beginning, and what is written in it is not noted.
+        (None, LayoutSpec::Stripe { .. }) => None,
+        (None, _) => Some(volume.used_bytes),
+    };
     let is_replicated = volume.replication.is_some();
     let known_hosts = [volume.connected_hosts, volume.allow_hosts].concat();
     let found = Found {

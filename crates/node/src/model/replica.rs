@@ -146,6 +146,9 @@ pub struct ReplicationStatus {
     /// When copies in sync were compared last, as the owner remembers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_proof: Option<ProofStatus>,
+    /// Bytes of it that hosts have written and not discarded, in whole slots, if its owner can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_bytes: Option<u64>,
 }
 
 /// Whether ownership of a replicated volume follows its hosts.

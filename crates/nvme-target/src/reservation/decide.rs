@@ -121,6 +121,11 @@ impl DecidedReservations {
         self.book.replace(table.clone());
     }
 
+    /// Whether the table is that of a namespace that was never reserved.
+    pub fn is_blank(&self) -> bool {
+        self.book.is_blank()
+    }
+
     /// Whether a host that is connected here is let write.
     pub fn lets(&self, host: Registrant) -> bool {
         self.book.lets(host)

@@ -34,6 +34,10 @@ impl Book {
         self.lock().lets(host, true)
     }
 
+    pub(super) fn is_blank(&self) -> bool {
+        *self.lock() == Table::default()
+    }
+
     /// Another table counts from now on.
     pub(super) fn replace(&self, table: Table) {
         let mut place = self.lock();

@@ -72,6 +72,7 @@ fn snapshot(owner: &str) -> MetricsSnapshot {
         followed: None,
         reads: Default::default(),
         last_proof: Some(proof()),
+        written_bytes: None,
     });
     let count = |cause, count| FailoverCount {
         volume: uuid,

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::Replication;
 use super::orders::{Order, ShowReply};
 use super::verify::diverged;
+use crate::manager::volumes::{GRANULE, REGISTER};
 use crate::manager::work::seconds;
 use crate::manager::{LivePool, PoolManager};
 use crate::model::{ControlError, ReplicaState, ReplicaStatus, ReplicationStatus};
@@ -43,6 +44,28 @@ const fn state_of(look: Look) -> ReplicaState {
         true if !look.is_connected => ReplicaState::Absent,
         true if look.left > 0 => ReplicaState::Resync,
         true => ReplicaState::Proving,
+    }
+}
+
+/// What a pool holds of a copy, its register included.
+struct Used {
+    bytes: u64,
+    slot: u64,
+    granules: u64,
+    /// The register was written.
+    has_reserved: bool,
+}
+
+/// What of it is hosts', if that can be told: a blank register may have been written, and one that lies in a slot with
+/// hosts' data is no slot of its own.
+const fn written_of(used: Used) -> Option<u64> {
+    let hosts = (used.granules - REGISTER) * GRANULE;
+    match used.has_reserved {
+        _ if used.bytes == 0 => Some(0),
+        _ if !hosts.is_multiple_of(used.slot) => None,
+        true => Some(used.bytes.saturating_sub(used.slot)),
+        false if used.bytes > used.slot => Some(used.bytes),
+        false => None,
     }
 }
 
@@ -97,7 +120,39 @@ impl Replication {
             followed: shown.followed,
             reads: self.reads,
             last_proof: self.proof_status(view),
+            written_bytes: None,
         }
+    }
+
+    /// The same with what the pool knows.
+    fn account_in(
+        &self,
+        pool: &LivePool,
+        number: u32,
+        (volume, view): (Uuid, &ReplicaView),
+    ) -> ReplicationStatus {
+        let account = self.account(volume, view);
+        // What a copy elsewhere holds may not be what the volume does.
+        let written_bytes = view
+            .serves
+            .then(|| self.written_bytes(pool, number, volume));
+        ReplicationStatus {
+            written_bytes: written_bytes.flatten(),
+            ..account
+        }
+    }
+
+    fn written_bytes(&self, pool: &LivePool, number: u32, volume: Uuid) -> Option<u64> {
+        let view = pool.link.view().ok()?;
+        let mut stored = view.status.volumes.iter();
+        let stored = stored.find(|stored| stored.number == number)?;
+        let has_reserved = !self.places().get(&volume)?.reservations.is_blank();
+        written_of(Used {
+            bytes: stored.used_bytes,
+            slot: stored.grain?.bytes(),
+            granules: stored.granules,
+            has_reserved,
+        })
     }
 
     /// What the owner says, unless it is one of those that have spoken; without it, what the quorum has.
@@ -140,6 +195,7 @@ impl Replication {
             owner: None,
             epoch: key.epoch.0,
             replicas: replicas.collect(),
+            written_bytes: None,
             ..own
         }
     }
@@ -153,7 +209,7 @@ impl PoolManager {
             || ControlError::not_found(format!("the copy of volume {volume} is not in service"));
         self.with_copy(volume, |pool, number| {
             let view = self.replica_view(pool, number)?.ok_or_else(gone)?;
-            Ok(replication.account(volume, &view))
+            Ok(replication.account_in(pool, number, (volume, &view)))
         })
     }
 
@@ -166,7 +222,7 @@ impl PoolManager {
     ) -> Option<ReplicationStatus> {
         let replication = self.replication.as_ref()?;
         let view = self.replica_view(pool, number).ok()??;
-        Some(replication.account(volume, &view))
+        Some(replication.account_in(pool, number, (volume, &view)))
     }
 
     /// The same with what the owner knows.
@@ -188,6 +244,28 @@ impl PoolManager {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_hosts_have_written_is_told_without_the_register() {
+        const SLOT: u64 = 64 << 10;
+        let used = |bytes, has_reserved| Used {
+            bytes,
+            slot: SLOT,
+            granules: (1 << 20) / GRANULE + REGISTER,
+            has_reserved,
+        };
+        assert_eq!(written_of(used(0, false)), Some(0));
+        assert_eq!(written_of(used(SLOT, true)), Some(0));
+        assert_eq!(written_of(used(3 * SLOT, true)), Some(2 * SLOT));
+        // The slot is a host's, or that of a register which was written and says nothing.
+        assert_eq!(written_of(used(SLOT, false)), None);
+        assert_eq!(written_of(used(2 * SLOT, false)), Some(2 * SLOT));
+        let shared = Used {
+            granules: used(SLOT, true).granules + 1,
+            ..used(SLOT, true)
+        };
+        assert_eq!(written_of(shared), None);
+    }
 
     #[test]
     fn how_a_copy_is_follows_from_what_its_node_sees() {
