@@ -82,6 +82,7 @@ mod tests {
             followed: None,
             reads: Default::default(),
             last_proof: None,
+            written_bytes: None,
         }
     }
 

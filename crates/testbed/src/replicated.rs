@@ -235,6 +235,7 @@ mod tests {
             followed: None,
             reads: Default::default(),
             last_proof: None,
+            written_bytes: None,
         };
         assert_eq!(known.unlike(&now), None);
         now.replicas[1].state = ReplicaState::Resync;

@@ -191,6 +191,7 @@ mod tests {
             followed: None,
             reads: Default::default(),
             last_proof: None,
+            written_bytes: None,
         }
     }
 

@@ -200,7 +200,7 @@ impl Machines {
             name: names[usize::from(index)],
             address: at(index + 1),
         });
-        Self(Namespaces::make(Namespaces::prefix_of(room), at(9), &places).expect("made"))
+        Self(Namespaces::make(Namespaces::prefix_of(room), &[at(9)], &places).expect("made"))
     }
 
     fn agents(&self, room: &Path) -> [Host; 3] {
