@@ -8,11 +8,11 @@ const LOOKS_EVERY: Duration = Duration::from_millis(30);
 /// An owner is asked so often to hand over: at each so many looks.
 const MOVES_EVERY: u32 = 16;
 /// How long it waits at most.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// How long it is away, at most.
-const AWAY: Duration = Duration::from_secs(2);
+const AWAY_AT_MOST: Duration = Duration::from_secs(2);
 /// Most ends in a world.
-const MOST: u64 = 4;
+const MOST_ENDS: u64 = 4;
 /// How long an order is on its way, mostly; of a thousand, those that take much longer.
 const ORDER_TIME: Duration = Duration::from_millis(8);
 const LATE: (u32, Duration) = (50, Duration::from_secs(3));
@@ -36,7 +36,7 @@ impl World<'_> {
         if !aside.happens(profile.ends) {
             return;
         }
-        for _ in 0..aside.between(1, MOST) {
+        for _ in 0..aside.between(1, MOST_ENDS) {
             let after = Duration::from_nanos(aside.below(lasts.as_nanos() as u64));
             let node = aside.below(self.nodes.len() as u64) as usize;
             self.at(after, Happening::End(node));
@@ -53,7 +53,7 @@ impl World<'_> {
         self.goes_on_ending(Ending {
             node,
             life,
-            until: self.now + PATIENCE,
+            until: self.now + ENDS_WITHIN,
             looks: 0,
         })
     }
@@ -75,7 +75,7 @@ impl World<'_> {
         self.summary.left += u64::from(has_left);
         if has_left || self.now >= ending.until {
             self.say(|| format!("node {node} ends; its copy has left: {has_left}"));
-            let lasts = self.chance.time(AWAY);
+            let lasts = self.chance.time(AWAY_AT_MOST);
             let is_certified = true;
             return self.befall(Fault::Crash {
                 node,
