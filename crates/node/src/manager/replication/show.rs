@@ -59,7 +59,7 @@ struct Used {
 /// What of it is hosts', if that can be told: a blank register may have been written, and one that lies in a slot with
 /// hosts' data is no slot of its own.
 const fn written_of(used: Used) -> Option<u64> {
-    let hosts = (used.granules - REGISTER) * GRANULE;
+    let hosts = used.granules.saturating_sub(REGISTER) * GRANULE;
     match used.has_reserved {
         _ if used.bytes == 0 => Some(0),
         _ if !hosts.is_multiple_of(used.slot) => None,
@@ -120,38 +120,21 @@ impl Replication {
             followed: shown.followed,
             reads: self.reads,
             last_proof: self.proof_status(view),
-            written_bytes: None,
+            // What a copy elsewhere holds may not be what the volume does.
+            written_bytes: view.serves.then(|| self.written_bytes(volume)).flatten(),
         }
     }
 
-    /// The same with what the pool knows.
-    fn account_in(
-        &self,
-        pool: &LivePool,
-        number: u32,
-        (volume, view): (Uuid, &ReplicaView),
-    ) -> ReplicationStatus {
-        let account = self.account(volume, view);
-        // What a copy elsewhere holds may not be what the volume does.
-        let written_bytes = view
-            .serves
-            .then(|| self.written_bytes(pool, number, volume));
-        ReplicationStatus {
-            written_bytes: written_bytes.flatten(),
-            ..account
-        }
-    }
-
-    fn written_bytes(&self, pool: &LivePool, number: u32, volume: Uuid) -> Option<u64> {
-        let view = pool.link.view().ok()?;
+    fn written_bytes(&self, volume: Uuid) -> Option<u64> {
+        let place = self.places().get(&volume).cloned()?;
+        let view = place.pool.view().ok()?;
         let mut stored = view.status.volumes.iter();
-        let stored = stored.find(|stored| stored.number == number)?;
-        let has_reserved = !self.places().get(&volume)?.reservations.is_blank();
+        let stored = stored.find(|stored| stored.number == place.number)?;
         written_of(Used {
             bytes: stored.used_bytes,
             slot: stored.grain?.bytes(),
             granules: stored.granules,
-            has_reserved,
+            has_reserved: !place.reservations.is_blank(),
         })
     }
 
@@ -209,7 +192,7 @@ impl PoolManager {
             || ControlError::not_found(format!("the copy of volume {volume} is not in service"));
         self.with_copy(volume, |pool, number| {
             let view = self.replica_view(pool, number)?.ok_or_else(gone)?;
-            Ok(replication.account_in(pool, number, (volume, &view)))
+            Ok(replication.account(volume, &view))
         })
     }
 
@@ -222,7 +205,7 @@ impl PoolManager {
     ) -> Option<ReplicationStatus> {
         let replication = self.replication.as_ref()?;
         let view = self.replica_view(pool, number).ok()??;
-        Some(replication.account_in(pool, number, (volume, &view)))
+        Some(replication.account(volume, &view))
     }
 
     /// The same with what the owner knows.
