@@ -257,8 +257,8 @@ pub enum Event {
     PeerGone { peer: Position },
     /// The process that a peer's last connection was to is certified dead.
     PeerDied { peer: Position },
-    /// The process that a peer's connection is to ends in order: its copy is not to be waited for from when the quorum
-    /// says so. Only an owner that serves follows.
+    /// The process that a peer's connection is to ends in order, or lets go of the pool: its copy is not to be waited for
+    /// from when the quorum says so. Only an owner that serves follows.
     PeerLeaves { peer: Position },
     /// The local store has applied a change, or failed to.
     Applied {
@@ -434,7 +434,7 @@ pub enum Why {
     Failed,
     /// Its process is certified dead.
     Died,
-    /// Its process ends in order, and has said so.
+    /// Its process ends in order or its pool is exported, and it has said so.
     Leaves,
 }
 
@@ -446,7 +446,7 @@ impl fmt::Display for Why {
             Self::Slow => "a write has waited too long for it",
             Self::Failed => "its pool has failed, or it differs",
             Self::Died => "its process has ended",
-            Self::Leaves => "its node ends",
+            Self::Leaves => "its node ends, or its pool is exported",
         })
     }
 }

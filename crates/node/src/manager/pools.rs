@@ -266,6 +266,9 @@ impl PoolManager {
         }
         let has_failed = pool.failure().is_some();
         self.hand_over(pool);
+        if !has_failed {
+            self.leave_owners_of(name);
+        }
         self.forget_copies_of(name);
         for volume in pool.volumes.values() {
             let why = format!("pool {name} was exported");

@@ -93,7 +93,7 @@ pub(crate) enum ReplicaMail {
         node: NodeId,
         incarnation: Incarnation,
     },
-    /// A process of another node ends in order: its copy is not to be waited for.
+    /// A process of another node ends in order, or exports the pool: its copy is not to be waited for.
     Leaves {
         node: NodeId,
         incarnation: Incarnation,

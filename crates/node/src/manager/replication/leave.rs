@@ -1,9 +1,9 @@
-//! The copies of a node that ends leave the in-sync sets: else their owners would fill its logs as fast as they get empty,
-//! and hosts would wait for it to the end.
+//! The copies of a node that ends, or of a pool that is exported, leave the in-sync sets: else their owners would fill its
+//! logs as fast as they get empty, and hosts would wait for it to the end.
 //!
 //! An owner is asked by an order, and goes on with the copy until the quorum has left it out. From then on it is given
 //! nothing, so it goes out of service here; when it is back it gets what it has missed. Owners of a version that does not
-//! know the order, that end themselves, or that are not reached at once, go on writing here until this process has ended.
+//! know the order, that end themselves, or that are not reached at once, go on writing here until the pool is closed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::manager::{Dismissal, PoolManager};
 use crate::model::ControlError;
 use crate::pool::ReplicaMail;
 
-/// How long a node that ends waits until its copies have left, all together.
+/// How long a node that ends, or a pool that is exported, waits until its copies have left, all together.
 const LEAVE_WAIT: Duration = Duration::from_secs(2);
 /// How long an owner may take to hear of it.
 const ORDER_WAIT: Duration = Duration::from_millis(500);
@@ -60,10 +60,21 @@ impl PoolManager {
     /// Has owners on other nodes go on without the copies here, as far as that is quick. Hosts of those that have left go
     /// on elsewhere.
     pub(in crate::manager) fn leave_owners(&self) {
+        self.leave(self.copies());
+    }
+
+    /// The same of the copies in a pool.
+    pub(in crate::manager) fn leave_owners_of(&self, pool: &str) {
+        let mut copies = self.copies();
+        copies.retain(|copy| copy.pool_name == pool);
+        self.leave(copies);
+    }
+
+    fn leave(&self, copies: Vec<CopyPlace>) {
         let Ok(replication) = self.replication() else {
             return;
         };
-        let (mut stay, end) = (self.copies(), Instant::now() + LEAVE_WAIT);
+        let (mut stay, end) = (copies, Instant::now() + LEAVE_WAIT);
         while !stay.is_empty() && Instant::now() < end && self.asks_who_decides().is_ok() {
             let mut asked: BTreeMap<NodeId, Vec<CopyPlace>> = BTreeMap::new();
             let mut left = Vec::new();
@@ -99,7 +110,7 @@ impl PoolManager {
             warn!(volume = place.name, "volume {}: {error}", place.name);
         }
         self.set_path(place.volume, AnaState::Inaccessible);
-        let why = Dismissal::ForNow("the daemon has ended".to_owned());
+        let why = Dismissal::ForNow("its copy here has left".to_owned());
         if let Err(ControlError { message, .. }) = self.send_away(&nqn(place.volume), why) {
             warn!(volume = place.name, "volume {}: {message}", place.name);
         }

@@ -1,11 +1,11 @@
-//! The copies of a node that ends.
+//! The copies of a node that ends, or exports its pool.
 
 use std::sync::atomic::Ordering;
 
 use super::*;
 
 #[test]
-fn copies_of_a_node_that_ends_leave_unless_their_owner_ends_too_and_come_back() {
+fn copies_that_end_leave_unless_their_owner_ends_too_and_come_back() {
     let nodes = Nodes::new(2);
     let name = nodes.volume(2);
     let volume = nodes.look(0, &name).uuid;
@@ -29,4 +29,6 @@ fn copies_of_a_node_that_ends_leave_unless_their_owner_ends_too_and_come_back() 
     let drives = nodes.export(1);
     nodes.import(1, drives);
     nodes.await_all(&name, 2);
+    nodes.export(1);
+    assert_eq!(in_sync(), Positions::first(1));
 }
