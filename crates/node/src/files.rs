@@ -1,9 +1,11 @@
 //! Files that are replaced as a whole.
 
-use std::fs::{File, OpenOptions, rename};
+use std::fs::{File, OpenOptions, hard_link, remove_file, rename};
 use std::io::{Error, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
 
 use crate::model::ControlError;
 
@@ -17,13 +19,34 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), ControlError> {
 }
 
 fn write_and_rename(path: &Path, content: &[u8]) -> Result<(), Error> {
-    let no_name = || Error::new(ErrorKind::InvalidInput, "it has no name or no folder");
+    let beside = write_beside(path, "new", content)?;
+    rename(&beside, path)?;
+    sync_folder(path)
+}
+
+/// Makes a file, as a whole or not at all. One that another process has made meanwhile is kept.
+pub(crate) fn make(path: &Path, content: &[u8]) -> Result<(), ControlError> {
+    write_and_link(path, content).map_err(|error| failed(path, "cannot be made", &error))
+}
+
+fn write_and_link(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let beside = write_beside(path, &Uuid::new_v4().simple().to_string(), content)?;
+    let linked = hard_link(&beside, path);
+    remove_file(&beside)?;
+    match linked {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        linked => linked.and_then(|()| sync_folder(path)),
+    }
+}
+
+/// A file beside, synced. Its name.
+fn write_beside(path: &Path, ending: &str, content: &[u8]) -> Result<PathBuf, Error> {
+    let no_name = || Error::new(ErrorKind::InvalidInput, "it has no name");
     let name = path.file_name().ok_or_else(no_name)?;
-    let folder = path.parent().ok_or_else(no_name)?;
     let mut beside = std::ffi::OsString::from(".");
     beside.push(name);
-    beside.push(".new");
-    let beside = folder.join(beside);
+    beside.push(format!(".{ending}"));
+    let beside = path.with_file_name(beside);
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -32,8 +55,12 @@ fn write_and_rename(path: &Path, content: &[u8]) -> Result<(), Error> {
         .open(&beside)?;
     file.write_all(content)?;
     file.sync_all()?;
-    rename(&beside, path)?;
-    File::open(folder)?.sync_all()
+    Ok(beside)
+}
+
+fn sync_folder(path: &Path) -> Result<(), Error> {
+    let no_folder = || Error::new(ErrorKind::InvalidInput, "it has no folder");
+    File::open(path.parent().ok_or_else(no_folder)?)?.sync_all()
 }
 
 /// An error about a file.

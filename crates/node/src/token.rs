@@ -27,7 +27,7 @@ impl Token {
             // As a whole or not at all: half a token would keep the daemon from starting.
             let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
             let token = format!("{}{}\n", one.simple(), other.simple());
-            files::replace(path, token.as_bytes())?;
+            files::make(path, token.as_bytes())?;
         }
         let mode = std::fs::metadata(path)
             .map_err(|e| failed(path, "cannot be read", &e))?
@@ -122,6 +122,20 @@ mod tests {
             assert!(!token.is(other), "{other}");
         }
         assert_eq!(format!("{token:?}"), "Token", "it is not logged");
+    }
+
+    #[test]
+    fn processes_that_make_a_token_at_once_have_the_same() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("api.token");
+        let tokens: Vec<Token> = std::thread::scope(|scope| {
+            let open = || Token::open(&path).expect("a token");
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            let ended = threads.into_iter().map(|thread| thread.join());
+            ended.map(|token| token.expect("no panic")).collect()
+        });
+        assert!(tokens.iter().all(|token| token.is(&tokens[0].0)));
+        assert_eq!(dir.path().read_dir().expect("its files").count(), 1);
     }
 
     #[test]
