@@ -117,6 +117,11 @@ impl FciSystem {
                 "{dir}: there is no instance of ours in it: `ashlar lab cluster fci --dir {dir}` makes one"
             )));
         }
+        Self::open(dir)
+    }
+
+    /// The same, be it kept or a run's own, which has no mark.
+    fn open(dir: &Path) -> Result<Self, LabError> {
         let dir =
             std::fs::canonicalize(dir).map_err(|error| LabError::caused(dir.display(), error))?;
         Ok(Self {
@@ -155,7 +160,7 @@ impl FciSystem {
     pub(crate) fn end_left_behind(dir: &Path) -> Result<(), LabError> {
         for folder in processes::left_behind(dir) {
             if Nodes::is_in(&folder.join(NODES)) && folder.join(RUN).is_dir() {
-                Self::down(&folder)?;
+                Self::open(&folder)?.finish()?;
                 remove_left(&[folder])?;
             }
         }
