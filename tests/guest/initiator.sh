@@ -353,18 +353,18 @@ run_attach() {
     survived attach node
 }
 
-# The path of the tests of a crate's library, which are made if need be.
+# The path of the tests of a crate's library, which are made if need be: with all others, for of one alone cargo makes
+# its dependencies anew, with fewer features.
 library_tests() {
-    (cd "$repo_root" && cargo test --quiet --locked -p "$1" --lib --no-run --message-format=json) | python3 -c '
+    (cd "$repo_root" && cargo test --quiet --locked --workspace --lib --no-run --message-format=json) | python3 -c '
 import json, sys
-built = (json.loads(line) for line in sys.stdin)
-# All of it is read, or cargo finds its pipe closed.
-print([of["executable"] for of in built if of.get("executable")][0])'
+built = [json.loads(line) for line in sys.stdin]
+print(next(of["executable"] for of in built if of.get("executable") and of["target"]["name"] == sys.argv[1]))' "$1"
 }
 
 run_memory() {
     local tests
-    tests=$(library_tests ashlar-oltp) || { result "FAILED memory/tests-are-made: cargo"; return; }
+    tests=$(library_tests ashlar_oltp) || { result "FAILED memory/tests-are-made: cargo"; return; }
     # The first limit has the kernel patch its own code. Emulated, a second processor that runs it meanwhile may trap
     # on a breakpoint that is gone ("Oops: int3").
     GUEST_CPUS=1 GUEST_PROGRAM=$tests boot memory "PROGRAM=$(basename "$tests")"
