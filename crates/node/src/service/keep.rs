@@ -444,8 +444,9 @@ impl Services {
     pub fn delete(&self, name: &str) -> Result<(), ControlError> {
         let status = self.show(name)?;
         let state = status.state;
-        let stopped = self.with(name, |entry, _| Ok(entry.stopped || !entry.is_replicated()))?;
-        if !stopped
+        let (stopped, is_shared) =
+            self.with(name, |entry, _| Ok((entry.stopped, entry.is_replicated())))?;
+        if (is_shared && !stopped)
             || !matches!(
                 state,
                 ServiceState::Stopped | ServiceState::Failed | ServiceState::Elsewhere
