@@ -14,7 +14,7 @@ pub(crate) fn wire(arguments: &WireArguments) -> Result<(), Failure> {
     if let Some(seed) = arguments.seed {
         return replay(seed, &profiles, arguments.trace);
     }
-    let seeds = arguments.first_seed..arguments.first_seed.saturating_add(arguments.seeds);
+    let seeds = range(arguments.first_seed, arguments.seeds)?;
     each(seeds, |seed| run(seed, turn(&profiles, seed)).err())
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn engine(arguments: &EngineArguments) -> Result<(), Failure> {
         let names = names.join(", ");
         Failure::usage(format!("--profile {name}: there are all, {names}"))
     })?;
-    let seeds = arguments.first_seed..arguments.first_seed.saturating_add(arguments.seeds);
+    let seeds = range(arguments.first_seed, arguments.seeds)?;
     let Some(seed) = arguments.seed else {
         return each(seeds, |seed| engine::run(seed, turn(&profiles, seed)).err());
     };
@@ -47,7 +47,7 @@ pub(crate) fn cluster(arguments: &ClusterArguments) -> Result<(), Failure> {
         let names = names.join(", ");
         Failure::usage(format!("--profile {name}: there are all, {names}"))
     })?;
-    let seeds = arguments.first_seed..arguments.first_seed.saturating_add(arguments.seeds);
+    let seeds = range(arguments.first_seed, arguments.seeds)?;
     let Some(seed) = arguments.seed else {
         return each(seeds, |seed| {
             cluster::run(seed, turn(&profiles, seed)).err()
@@ -57,6 +57,21 @@ pub(crate) fn cluster(arguments: &ClusterArguments) -> Result<(), Failure> {
     one(profile.name, arguments.trace, |listener| {
         cluster::run_traced(seed, profile, listener)
     })
+}
+
+/// The seeds that are asked for. A run of none would say that none has failed.
+fn range(first: u64, seeds: u64) -> Result<std::ops::Range<u64>, Failure> {
+    if seeds == 0 {
+        return Err(Failure::usage("--seeds 0: at least one"));
+    }
+    let end = first.checked_add(seeds);
+    let end = end.ok_or_else(|| {
+        Failure::usage(format!(
+            "--first-seed {first} --seeds {seeds}: there are no seeds from {} on",
+            u64::MAX
+        ))
+    })?;
+    Ok(first..end)
 }
 
 /// Each seed is one world; profiles take turns, so that any number of seeds meets all.
@@ -137,6 +152,15 @@ mod tests {
     use clap::{Args, Command};
 
     use super::*;
+
+    #[test]
+    fn a_run_of_no_seeds_is_no_success() {
+        assert_eq!(range(7, 3).ok(), Some(7..10));
+        for (first, seeds) in [(0, 0), (u64::MAX, 5), (1, u64::MAX)] {
+            let refused = range(first, seeds).expect_err("no such seeds");
+            assert_eq!(refused.code(), 2, "{}", refused.message());
+        }
+    }
 
     #[test]
     fn every_profile_of_a_cluster_is_in_the_help() {

@@ -95,6 +95,11 @@ pub trait Control: Send + Sync + 'static {
     /// All volumes of all pools, by name.
     fn volumes(&self) -> Vec<VolumeStatus>;
 
+    /// The same; of those that other nodes serve with what these say, for which they are asked.
+    fn volumes_with_owners(&self) -> Vec<VolumeStatus> {
+        self.volumes()
+    }
+
     /// One of them.
     ///
     /// # Errors

@@ -387,7 +387,7 @@ pub(crate) enum VolumeCommand {
         /// Destroy what it holds
         #[arg(long)]
         destroy_data: bool,
-        /// Even if hosts are connected; they lose it
+        /// Even if hosts are connected, or a service has it; they lose it
         #[arg(long)]
         force: bool,
         /// Of a cached volume: lose what only the cache has, and print what that is. What is on the device stays

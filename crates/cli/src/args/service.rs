@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ashlar_node::model::{ServiceAddress, VolumeName};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 
 use super::{ApiOptions, FileSystemWord};
 
@@ -70,7 +70,7 @@ pub(crate) enum ServiceCommand {
         #[arg(long = "node", value_name = "HOST:APIPORT:PORT")]
         nodes: Vec<String>,
         /// The service's port, where no node is said
-        #[arg(long, default_value_t = 5432, conflicts_with = "nodes")]
+        #[arg(long, default_value_t = 5432, conflicts_with = "nodes", value_parser = value_parser!(u16).range(1..))]
         port: u16,
         #[command(flatten)]
         api: ApiOptions,
@@ -127,7 +127,7 @@ pub(crate) struct CreateServiceArguments {
     #[arg(long)]
     pub(crate) postgres: bool,
     /// Port of --postgres, on all addresses
-    #[arg(long, default_value_t = 5432, requires = "postgres")]
+    #[arg(long, default_value_t = 5432, requires = "postgres", value_parser = value_parser!(u16).range(1..))]
     pub(crate) port: u16,
     /// The file system that an empty volume is given
     #[arg(long, value_enum, default_value = "xfs")]

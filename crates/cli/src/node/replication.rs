@@ -20,10 +20,21 @@ pub(super) fn verify(volume: &VolumeName, api: &ApiOptions) -> Result<(), Failur
     let api = Api::new(api)?;
     let proof = api.client.verify_volume(volume)?;
     api.show(&proof, proof_text)?;
-    match proof.agrees() {
-        true => Ok(()),
-        false => Err(Failure::check(format!("{volume}: copies differ"))),
+    verdict(volume, &proof)
+}
+
+/// A comparison of nothing proves nothing.
+fn verdict(volume: &VolumeName, proof: &ProofStatus) -> Result<(), Failure> {
+    if !proof.agrees() {
+        return Err(Failure::check(format!("{volume}: copies differ")));
     }
+    let is_missing = |copy: &CopyProof| copy.result == ProofResult::NotCompared;
+    if !proof.copies.is_empty() && proof.copies.iter().all(is_missing) {
+        return Err(Failure::environment(format!(
+            "{volume}: no other copy was compared: `ashlar volume show {volume}` says how they are"
+        )));
+    }
+    Ok(())
 }
 
 fn proof_text(proof: &ProofStatus) -> String {
@@ -169,6 +180,31 @@ fn line(copy: &ReplicaStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_comparison_of_nothing_is_no_success() {
+        let volume = VolumeName::new("tank", "db").expect("a name");
+        let code = |results: &[ProofResult]| {
+            let copy = |&result| CopyProof {
+                node: "b".into(),
+                result,
+                ranges: Vec::new(),
+            };
+            let proof = ProofStatus {
+                seconds: 1,
+                asked: 1,
+                owner: "a".into(),
+                bytes: 0,
+                copies: results.iter().map(copy).collect(),
+            };
+            verdict(&volume, &proof).map_or_else(|failure| failure.code(), |()| 0)
+        };
+        use ProofResult::{Agrees, Differs, NotCompared};
+        assert_eq!(code(&[Agrees, NotCompared]), 0);
+        assert_eq!(code(&[Differs, NotCompared]), 1);
+        assert_eq!(code(&[NotCompared, NotCompared]), 3);
+        assert_eq!(code(&[]), 0);
+    }
 
     fn known(owner: Option<&str>, state: ReplicaState) -> ReplicationStatus {
         let copy = |node: &str, state| ReplicaStatus {

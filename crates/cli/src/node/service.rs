@@ -51,9 +51,20 @@ pub(crate) fn run(command: &ServiceCommand) -> Result<(), Failure> {
             api,
         } => {
             let token = api.token_file.clone();
+            if token.is_none() {
+                eprintln!(
+                    "ashlar: put the text of DIR/api.token in the place of TOKEN, or say --token-file: nodes answer \
+                     nothing without it"
+                );
+            }
             let (known, address) = match nodes.is_empty() {
                 true => {
                     let one = Api::new(api)?.client.service(service)?;
+                    if !one.service.start.contains(&port.to_string()) {
+                        eprintln!(
+                            "ashlar: port {port} is not in the start command of {service}: --port says another"
+                        );
+                    }
                     (known_nodes(&one, *port)?, one.service.address)
                 }
                 false => (nodes.clone(), None),

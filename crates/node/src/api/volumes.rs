@@ -7,9 +7,10 @@ use utoipa_axum::routes;
 use super::Context;
 use super::reply::{Body, Failure, MaybeBody, Options, VolumePath};
 use crate::model::{
-    AllowHosts, CreateCache, CreateVolume, DeleteVolume, DenyHosts, ErrorBody, FlushReply,
-    HostChange, MoveVolume, NewerData, ProofStatus, ReopenCache, ReplicateVolume, ResizeVolume,
-    RunAlone, SetFollow, SetHosts, SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus,
+    AllowHosts, ControlError, CreateCache, CreateVolume, DeleteVolume, DenyHosts, ErrorBody,
+    FlushReply, HostChange, MoveVolume, NewerData, ProofStatus, ReopenCache, ReplicateVolume,
+    ResizeVolume, RunAlone, SetFollow, SetHosts, SetWhenDegraded, VolumeName, VolumeStats,
+    VolumeStatus,
 };
 
 type Reply = Result<Json<VolumeStatus>, Failure>;
@@ -42,7 +43,7 @@ async fn list(State(context): State<Context>) -> Result<Json<Vec<VolumeStatus>>,
     Ok(Json(
         context
             .calls()
-            .call(|control| Ok(control.volumes()))
+            .call(|control| Ok(control.volumes_with_owners()))
             .await?,
     ))
 }
@@ -75,16 +76,23 @@ async fn show(State(context): State<Context>, VolumePath(name): VolumePath) -> R
     tag = "volumes", params(("pool" = String, Path), ("volume" = String, Path), DeleteVolume),
     responses(
         (status = 204),
-        (status = 412, description = "It holds data, or hosts are connected", body = ErrorBody),
+        (status = 412, description = "It holds data, hosts are connected, or a service has it", body = ErrorBody),
         (status = "default", body = ErrorBody)))]
 async fn delete(
     State(context): State<Context>,
     VolumePath(name): VolumePath,
     Options(request): Options<DeleteVolume>,
 ) -> Result<StatusCode, Failure> {
-    let done = context
-        .calls()
-        .call(move |control| control.delete_volume(&name, request));
+    let services = context.services().filter(|_| !request.force);
+    let done = context.calls().call(move |control| {
+        // Also of one that waits or is stopped, to which no host is connected.
+        if let Some(service) = services.and_then(|services| services.user_of(&name)) {
+            return Err(ControlError::refused(format!(
+                "volume {name} is of service {service}: `ashlar service delete {service}` first, or say --force"
+            )));
+        }
+        control.delete_volume(&name, request)
+    });
     done.await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -628,7 +628,7 @@ fn cache_bytes(
     let wanted = request.cache_bytes.unwrap_or(most);
     if wanted > room || most < 8 << 20 {
         return Err(ControlError::environment(format!(
-            "pool {} has room for a cache of {}, not of {}: `pool add` a drive, or say --cache",
+            "pool {} has room for a cache of {}, not of {}: `pool add` a drive, or say a smaller --cache",
             request.pool,
             readable_bytes(room),
             readable_bytes(wanted.max(8 << 20))

@@ -353,6 +353,12 @@ impl Control for PoolManager {
         self.all_volumes()
     }
 
+    fn volumes_with_owners(&self) -> Vec<VolumeStatus> {
+        let mut all = self.all_volumes();
+        self.complete_by_owners(&mut all);
+        all
+    }
+
     fn volume(&self, volume: &VolumeName) -> Result<VolumeStatus, ControlError> {
         self.one_volume(volume)
     }

@@ -15,7 +15,9 @@ use super::start::Opened;
 use super::wanted::{GO_ON, Wanted};
 use super::{Dismissal, Ending, Kept, LivePool, PoolManager, live};
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReopenCache, ReserveSpec};
-use crate::pool::{CreatedFiles, HowToImport, create, import, open_drives, reserve_of};
+use crate::pool::{
+    CreatedFiles, Found, HowToImport, OpenDrive, create, import, open_drives, probe, reserve_of,
+};
 use crate::{DriveEntry, PoolEntry};
 
 /// How long a pool that is let go of by force may take to empty its logs.
@@ -232,6 +234,7 @@ impl PoolManager {
                 opened.missing.join("; ")
             )));
         }
+        refuse_copies(&pools, &opened.drives)?;
         let pool = self.bring_up(&wanted, opened)?;
         self.expect_no_volumes_of(pool.id);
         let served = new_name.unwrap_or(name);
@@ -375,6 +378,22 @@ fn tell_of(name: &str, pool: &LivePool) {
         let drive = drive.name();
         warn!(pool = name, drive, "pool {name}: drive {drive} is missing");
     }
+}
+
+/// Refuses drives that are copies of those of a pool in service, before anything is written to them.
+fn refuse_copies(pools: &BTreeMap<String, Kept>, drives: &[OpenDrive]) -> Result<(), ControlError> {
+    for (drive, found) in drives.iter().zip(probe(drives)?) {
+        let Found::Label(label) = found else { continue };
+        let is_it = |kept: &Kept| matches!(kept, Kept::Live(pool) if pool.id == label.pool);
+        if let Some((name, _)) = pools.iter().find(|(_, kept)| is_it(kept)) {
+            return Err(ControlError::conflict(format!(
+                "drive {} holds a copy of pool {name} ({}), which is in service here: nothing was changed. `pool export \
+                 {name}` first, or import the copy on another machine",
+                drive.spec, label.pool
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Whether an import asks for a pool of another identity than this.

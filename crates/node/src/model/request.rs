@@ -409,7 +409,7 @@ pub struct DeleteVolume {
     #[serde(default)]
     #[param(required = false)]
     pub destroy_data: bool,
-    /// Even if hosts are connected; they lose it.
+    /// Even if hosts are connected, or a service has it; they lose it.
     #[serde(default)]
     #[param(required = false)]
     pub force: bool,

@@ -20,6 +20,7 @@ use super::{Ownership, needs, one_copy};
 use crate::files;
 use crate::model::{
     ControlError, CreateService, MoveService, ServiceAddress, ServiceState, ServiceStatus,
+    VolumeName,
 };
 
 /// What is remembered of all services.
@@ -240,8 +241,18 @@ impl Services {
                 mount.display()
             )));
         }
+        let mut mounts = service.mounts.iter();
+        mounts.try_for_each(|mount| is_free(mount))?;
         let address = service.address.as_ref();
         address.map_or(Ok(()), address::check)
+    }
+
+    /// The service that a volume is of, whether it runs or not.
+    pub(crate) fn user_of(&self, volume: &VolumeName) -> Option<String> {
+        let all = self.lock();
+        let mut known = all.values().filter(|one| !one.entry.deleted);
+        let is_its = |one: &&One| one.entry.service.volumes.contains(&volume.to_string());
+        known.find(is_its).map(|one| one.entry.service.name.clone())
     }
 
     /// The next revision of a service of this name.
@@ -433,16 +444,19 @@ impl Services {
     pub fn delete(&self, name: &str) -> Result<(), ControlError> {
         let status = self.show(name)?;
         let state = status.state;
-        let stopped = self.with(name, |entry, _| Ok(entry.stopped || !entry.is_replicated()))?;
-        if !stopped
+        let (stopped, is_shared) =
+            self.with(name, |entry, _| Ok((entry.stopped, entry.is_replicated())))?;
+        if (is_shared && !stopped)
             || !matches!(
                 state,
                 ServiceState::Stopped | ServiceState::Failed | ServiceState::Elsewhere
             )
         {
-            return Err(ControlError::conflict(format!(
-                "service {name} is {state:?}: stop it first (`ashlar service stop {name}`)"
-            )));
+            let what = match stopped {
+                true => "is being stopped: give the order again when it has stopped".to_owned(),
+                false => format!("is not stopped: stop it first (`ashlar service stop {name}`)"),
+            };
+            return Err(ControlError::conflict(format!("service {name} {what}")));
         }
         {
             let mut all = self.lock();
@@ -522,6 +536,22 @@ impl Services {
             std::thread::sleep(Duration::from_millis(50));
         }
         self.heard.end();
+    }
+}
+
+/// Refuses a mount point that would hide something; one that is not there is made.
+fn is_free(mount: &Path) -> Result<(), ControlError> {
+    let refused = |why| {
+        let mount = mount.display();
+        Err(ControlError::conflict(format!(
+            "mount point {mount}: {why}"
+        )))
+    };
+    match std::fs::read_dir(mount).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => refused("it is not empty, and mounting would hide what is in it".into()),
+        Ok(false) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => refused(error.to_string()),
     }
 }
 

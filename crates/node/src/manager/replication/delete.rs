@@ -217,11 +217,13 @@ impl PoolManager {
             if self.is_of_no_volume(replication, volume)? {
                 info!(%volume, "volume {name}: it has one copy, on another node: the key that was never used is deleted");
             } else {
-                self.drop_others(replication, name, (volume, request))?;
+                let gone = self.drop_others(replication, name, (volume, request))?;
                 // As at the others: a host may have come meanwhile.
                 let hosts = self.connected(&nqn(volume));
-                request.allowed_by_hosts(&name.to_string(), &hosts)?;
-                replication.cluster.delete_key(volume).map_err(told)?;
+                request
+                    .allowed_by_hosts(&name.to_string(), &hosts)
+                    .and_then(|()| replication.cluster.delete_key(volume).map_err(told))
+                    .map_err(|error| with_gone(error, &gone))?;
             }
         }
         self.drop_copy(volume, Doomed::named(replica))
@@ -260,12 +262,13 @@ impl PoolManager {
     }
 
     /// Deletes all other copies, also one that is made meanwhile; none of them before all nodes have said that it may be.
+    /// Gives the nodes of those that are gone.
     fn drop_others(
         &self,
         replication: &Replication,
         name: &VolumeName,
         (volume, request): (Uuid, &DeleteVolume),
-    ) -> Result<(), ControlError> {
+    ) -> Result<Vec<String>, ControlError> {
         let (mut done, mut gone) = (BTreeSet::new(), Vec::new());
         let me = replication.cluster.me();
         while let Some(key) = replication.read_key(volume)? {
@@ -304,7 +307,7 @@ impl PoolManager {
             }
             done.extend(others);
         }
-        Ok(())
+        Ok(gone)
     }
 
     /// Deletes copies that were made for a key, and the key, if nothing came of them.
@@ -423,7 +426,7 @@ fn with_gone(mut error: ControlError, gone: &[String]) -> ControlError {
     if !gone.is_empty() {
         let text = format!(
             ". The copies on {} are deleted: give the order again, or keep what is left and have it copied again \
-             (`volume replicate`)",
+             (`volume replicate`, with as many copies less, then with as many as before)",
             gone.join(", ")
         );
         error.message.push_str(&text);

@@ -313,8 +313,16 @@ impl PoolManager {
         let pool = live(&pools, &wanted.pool)?;
         let view = pool.link.view().map_err(engine)?;
         let taken = |volume: &VolumeInfo| volume.name == wanted.name && !volume.deleting;
-        if view.status.volumes.iter().any(taken) {
-            let why = format!("there is a volume {}/{} already", wanted.pool, wanted.name);
+        if let Some(there) = view.status.volumes.iter().find(|volume| taken(volume)) {
+            let name = format!("{}/{}", wanted.pool, wanted.name);
+            let left = match there.replica {
+                Some(_) => format!(
+                    ": if it was left by an order that broke off, `volume delete {name} --destroy-data` on that node deletes \
+                     it (`volume show {name}` there)"
+                ),
+                None => String::new(),
+            };
+            let why = format!("there is a volume {name} already{left}");
             return Err(ControlError::conflict(why));
         }
         let mut plan = plan_of(wanted, copy.volume, &view)?;

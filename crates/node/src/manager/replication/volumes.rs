@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::orders::Order;
 use super::{CopyPlace, Replication};
 use crate::manager::PoolManager;
-use crate::model::{ControlError, ReplicaStatus, ReplicationStatus, VolumeOfCluster};
+use crate::model::{ControlError, ReplicaStatus, ReplicationStatus, VolumeOfCluster, VolumeStatus};
 
 /// How long other nodes are waited for, all at once.
 const OTHERS_WITHIN: Duration = Duration::from_secs(1);
@@ -64,6 +64,27 @@ impl PoolManager {
         ReplicationStatus {
             replicas: nodes.map(ReplicaStatus::unknown).collect(),
             ..ReplicationStatus::default()
+        }
+    }
+
+    /// Has of volumes that other nodes serve what those say.
+    pub(in crate::manager) fn complete_by_owners(&self, all: &mut [VolumeStatus]) {
+        let is_elsewhere = |one: &VolumeStatus| {
+            let known = one.replication.as_ref();
+            known.is_some_and(|known| known.owner.is_none())
+        };
+        if !all.iter().any(is_elsewhere) {
+            return;
+        }
+        // Without an answer, what this node knows.
+        let Ok(view) = self.cluster_view() else {
+            return;
+        };
+        for one in all.iter_mut().filter(|one| is_elsewhere(one)) {
+            let known = view.volumes.iter().find(|known| known.uuid == one.uuid);
+            one.replication = known
+                .map(|known| known.replication.clone())
+                .or(one.replication.take());
         }
     }
 

@@ -98,7 +98,27 @@ fn a_service_is_watched_once_however_often_it_is_begun() {
         ..entry
     };
     assert_ne!(begin(&newer), first, "it is watched as that");
+    let user_of = |name| services.user_of(&VolumeName::new("tank", name).expect("a name"));
+    assert_eq!(user_of("once").as_deref(), Some("once"));
+    assert_eq!(user_of("other"), None);
     if let Some(running) = services.lock().remove("once").and_then(|one| one.running) {
         running.end();
+    }
+}
+
+#[test]
+fn a_mount_point_that_would_hide_something_is_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let there = dir.path().join("there");
+    is_free(&there).expect("it is made");
+    std::fs::create_dir(&there).expect("made");
+    is_free(&there).expect("it is empty");
+    std::fs::write(there.join("file"), "x").expect("written");
+    for (mount, words) in [
+        (there.clone(), "it is not empty"),
+        (there.join("file"), "Not a directory"),
+    ] {
+        let refused = is_free(&mount).expect_err("it is in use");
+        assert!(refused.message.contains(words), "{}", refused.message);
     }
 }

@@ -274,7 +274,10 @@ fn an_interrupted_deletion_goes_on() {
     nodes.manager(1).drop_copy(volume, any).expect("deleted");
     nodes.quorum.set_loses_answers(true);
     let deleted = nodes.manager(0).delete_volume(&name, destroy());
-    assert_eq!(deleted.expect_err("lost").kind, ErrorKind::Environment);
+    let error = deleted.expect_err("lost");
+    assert_eq!(error.kind, ErrorKind::Environment);
+    let told = error.message.contains("The copies on n2 are deleted");
+    assert!(told, "{error}");
     assert!(nodes.is_there(0));
     nodes.quorum.set_loses_answers(false);
     assert!(!nodes.has_key(volume));
