@@ -17,10 +17,10 @@ use ashlar_nvme_target::DecidedReservations;
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
-    Alarm, Ask, AssociationId, Cage, CommandId, Config, Effect, Envelope, Epoch, Event, HostId,
-    HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome, Position,
-    Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision, Seats, SessionId,
-    ShardId, Size, Surroundings, VolumeId, Why, Wish,
+    Alarm, Ask, AssociationId, Cage, CommandId, Config, Effect, Envelope, Epoch, Event,
+    HostCommand, HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin,
+    Outcome, Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision,
+    Seats, SessionId, ShardId, Size, Surroundings, VolumeId, Why, Wish,
 };
 use ashlar_store::{Engine, Outbox};
 use tracing::{info, warn};
@@ -352,12 +352,12 @@ impl Replicated {
         };
         match operation {
             Some(operation) => {
-                let event = Event::Host {
+                let of_host = HostCommand {
                     command,
                     registrant,
                     operation,
                 };
-                self.hear(event, ground);
+                self.hear(Event::Host(of_host), ground);
             }
             // It came when nothing was known here of the volume's owner, and may be older than what has been written
             // since.
@@ -658,16 +658,11 @@ impl Replicated {
                 );
                 self.outside.tell(News::Serves { epoch, failover });
             }
-            Effect::Forwarded {
-                by,
-                command,
-                registrant,
-                operation,
-            } => {
+            Effect::Forwarded { by, command } => {
                 if let Some(follow) = &mut self.follow {
                     follow.count(by);
                 }
-                self.forwarded((command, registrant), operation, ground);
+                self.forwarded(command, ground);
             }
             Effect::Isolated(is_so) => self.outside.tell(News::Isolated(is_so)),
             Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),
