@@ -552,7 +552,7 @@ impl Local for PoolStore {
             Content::Zeroes => Content::Zeroes,
             Content::Data(words) => Content::Data(expanded(words)),
         };
-        ashlar_copy::matches(&self.engine, self.volume, (extent, &content))
+        ashlar_copy::matches(&self.engine, self.volume, extent, &content)
     }
 
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
