@@ -68,7 +68,7 @@ impl Start {
                 other,
                 is_untold,
             } => {
-                let cache = Cache::open(id, (layout, backing), &name, now)?;
+                let cache = Cache::open(id, layout, backing, &name, now)?;
                 let cache = cache.seen_in(blocks).over(identity, other);
                 Ok(cache.after_loss(is_untold))
             }

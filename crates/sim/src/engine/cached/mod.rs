@@ -347,7 +347,7 @@ impl Cached {
         let identity = self.identity(volume);
         let layout = Layout::of_granules(self.granules);
         let cache = match self.is_finished {
-            true => Cache::open(self.id, (layout, geometry), &name, now)
+            true => Cache::open(self.id, layout, geometry, &name, now)
                 .map(|cache| cache.over(identity, Other::Refused)),
             false => {
                 let header = Header {
