@@ -136,7 +136,8 @@ impl Settled {
     /// A device that cannot be opened, or does not fit.
     pub(crate) fn settle(
         start: Start,
-        (fast, backing): (&dyn Opener, &dyn Opener),
+        fast: &dyn Opener,
+        backing: &dyn Opener,
         reactor: &Handle,
     ) -> Result<(Self, Geometry), IoError> {
         let (fast, backing) = (fast.open(reactor)?, backing.open(reactor)?);
