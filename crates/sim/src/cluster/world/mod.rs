@@ -707,7 +707,7 @@ impl World<'_> {
         check::ownership(&self.nodes, self.now)?;
         if self.seen.is_stale(&self.nodes, &self.model) {
             let flip = self.flip();
-            check::copies(&self.nodes, &self.model, (&self.seen.key, flip))?;
+            check::copies(&self.nodes, &self.model, &self.seen.key, flip)?;
         }
         Ok(())
     }
