@@ -177,7 +177,7 @@ pub fn attach(
     folder.make(&state)?;
     // Again, now that another one at the same moment would see this one: one of them sees the other.
     let result = check_not_attached(&options.base, namespace, Some(&folder))
-        .and_then(|()| build(&folder, state, (namespace, options), guard));
+        .and_then(|()| build(&folder, state, namespace, options, guard));
     if let Err(error) = result {
         return Err(match clear(&folder, DetachOptions::FORCED) {
             Ok(_) => error,
@@ -190,7 +190,8 @@ pub fn attach(
 fn build(
     folder: &Folder,
     mut state: State,
-    (namespace, options): (&Namespace, &AttachOptions),
+    namespace: &Namespace,
+    options: &AttachOptions,
     guard: impl FnOnce(&Folder) -> Command,
 ) -> Result<State, AttachError> {
     if state.means == Means::Nvme
@@ -210,16 +211,25 @@ fn build(
     let Some(device) = state.device.clone() else {
         return Err(AttachError::environment("there is no device"));
     };
-    let what = (device.as_path(), state.volume.as_str());
-    let used = namespace.used_bytes;
+    let content = match options.destroy_data {
+        true => Content::Destroyed,
+        false => Content::Kept {
+            used: namespace.used_bytes,
+        },
+    };
     let kind = match options.file_system {
-        Some(wanted) if options.destroy_data => format::make(what, wanted, Content::Destroyed)?,
-        Some(wanted) => format::make(what, wanted, Content::Kept { used })?,
-        None => format::find(what)?,
+        Some(wanted) => format::make(&device, &state.volume, wanted, content)?,
+        None => format::find(&device, &state.volume)?,
     };
     let mount_options = options.mount_options(kind.as_str());
-    let how = (kind.as_str(), mount_options.as_deref());
-    mounts::mount_device(&device, &state.mount, how, MOUNT).map_err(or_held_by)?;
+    let mounted = mounts::mount_device(
+        &device,
+        &state.mount,
+        &kind,
+        mount_options.as_deref(),
+        MOUNT,
+    );
+    mounted.map_err(or_held_by)?;
     state.file_system = Some(kind);
     state.phase = Phase::Attached;
     folder.save(&state)?;

@@ -68,7 +68,8 @@ pub(crate) enum Content {
 /// # Errors
 /// Usage: it holds something. Environment: it cannot be looked at, or mkfs fails.
 pub(crate) fn make(
-    (device, volume): (&Path, &str),
+    device: &Path,
+    volume: &str,
     wanted: FileSystem,
     content: Content,
 ) -> Result<String, AttachError> {
@@ -197,7 +198,7 @@ fn first_data(device: &Path) -> io::Result<Option<u64>> {
 ///
 /// # Errors
 /// Usage: there is none. Environment: it cannot be looked at.
-pub(crate) fn find((device, volume): (&Path, &str)) -> Result<String, AttachError> {
+pub(crate) fn find(device: &Path, volume: &str) -> Result<String, AttachError> {
     match label(device)? {
         Some(label) if label.is_file_system => Ok(label.kind),
         Some(label) => Err(AttachError::usage(format!(
@@ -237,7 +238,8 @@ mod tests {
         file.set_len(64 << 20).expect("a sparse file");
         assert_eq!(holds(&path, Some(0)).expect("looked at"), None);
         let error = make(
-            (&path, "tank/db"),
+            &path,
+            "tank/db",
             FileSystem::Ext4,
             Content::Kept { used: Some(65536) },
         );

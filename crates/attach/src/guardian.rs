@@ -178,7 +178,7 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
         let mut lent = 0;
         let mut without = Instant::now();
         loop {
-            let why = match self.lend_once(&wish, local, (lent, without))? {
+            let why = match self.lend_once(&wish, local, lent, without)? {
                 Lent::Ended => return Ok(()),
                 Lent::Refused(why) if lent == 0 => return Err(AttachError::environment(why)),
                 Lent::Refused(why) => why,
@@ -207,7 +207,8 @@ impl<F: Fn(bool) -> Command> Guardian<'_, F> {
         &self,
         wish: &Wish,
         local: &Local,
-        (lent, without): (u64, Instant),
+        lent: u64,
+        without: Instant,
     ) -> Result<Lent, AttachError> {
         let mut daemon = match Connection::give(&local.socket, wish, self.fuse.as_fd()) {
             Ok(daemon) => daemon,

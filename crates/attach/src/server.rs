@@ -49,7 +49,8 @@ pub fn serve(
     fuse: OwnedFd,
     opener: &dyn Opener,
     options: &ServerOptions<'_>,
-    (stop, ready): (Arc<AtomicBool>, impl FnOnce(Waker)),
+    stop: Arc<AtomicBool>,
+    ready: impl FnOnce(Waker),
 ) -> Result<(), AttachError> {
     let environment = |error: String| AttachError::environment(error);
     memory::stay();

@@ -144,10 +144,7 @@ impl Report {
     }
 
     /// Remote against local.
-    pub(crate) fn local(
-        &mut self,
-        (cells, notes): (Vec<Remote>, Vec<String>),
-    ) -> Result<(), Failure> {
+    pub(crate) fn local(&mut self, cells: Vec<Remote>, notes: Vec<String>) -> Result<(), Failure> {
         self.results.flags.extend(notes);
         let mut table = Table::new(&["load", "remote in % of local", "goal"]);
         for cell in &cells {
@@ -433,7 +430,8 @@ impl Report {
     /// How the engine comes back, and what its map takes.
     pub(crate) fn recovery(
         &mut self,
-        (imports, memory): (Vec<Recovery>, Memory),
+        imports: Vec<Recovery>,
+        memory: Memory,
     ) -> Result<(), Failure> {
         let mut table = Table::new(&[
             "import after a crash",

@@ -76,7 +76,8 @@ fn roomy(memory: Option<u64>, needed: u64, otherwise: PathBuf) -> Place {
 
 /// Starts a daemon on these cores with a volume of `size`; its drives are files in `place`.
 pub(crate) fn start(
-    (options, place): (&Options, &Place),
+    options: &Options,
+    place: &Place,
     name: &str,
     size: &str,
     cores: &[usize],

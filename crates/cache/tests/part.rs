@@ -142,8 +142,8 @@ impl World {
 
     fn reopen(&mut self) {
         let bytes = self.backing.bytes.len();
-        let shape = (Layout::of_bytes(bytes as u64), geometry(bytes));
-        let cache = Cache::open(CACHE, shape, "disk", self.now).unwrap();
+        let layout = Layout::of_bytes(bytes as u64);
+        let cache = Cache::open(CACHE, layout, geometry(bytes), "disk", self.now).unwrap();
         let found = Identity::new(bytes as u64, None);
         self.cache = cache
             .over(found, Default::default())
@@ -204,7 +204,7 @@ fn a_device_of_larger_blocks_does_not_take_its_place() {
         max_blocks: 512,
         ..Geometry::plain(BlockSize::B4096, 1024)
     };
-    let refused = Cache::open(CACHE, (layout, larger), "disk", Moment::ORIGIN);
+    let refused = Cache::open(CACHE, layout, larger, "disk", Moment::ORIGIN);
     let why = refused.err().expect("refused").to_string();
     assert!(why.contains("no requests of 512 bytes"), "{why}");
 }

@@ -1,6 +1,6 @@
 //! The rules of the house (ARCHITECTURE.md), checked against the tree: which room may depend on
 //! which, where `unsafe` may be, who may touch the reactor, what a ring may know, what the binary's lab may do, how long a file
-//! may be, what set-up installs.
+//! may be, what set-up installs, what a parameter is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// Those of the storage engine.
 #[path = "rooms/store.rs"]
 mod store;
+/// Parameters that have no name.
+#[path = "rooms/tuples.rs"]
+mod tuples;
 
 /// Room, the rooms it may depend on, and why no others.
 const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[

@@ -295,7 +295,7 @@ impl Joining<'_> {
         if elsewhere == self.me.replication {
             return Ok(());
         }
-        match is_double(self.config, self.me, (cluster, elsewhere)).await {
+        match is_double(self.config, self.me, cluster, elsewhere).await {
             true => Err(Problem::conflict(format!(
                 "another daemon under the name of node {} runs at {elsewhere}: end it first, or give this one a name \
                  and a number of its own",

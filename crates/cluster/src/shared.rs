@@ -260,7 +260,8 @@ pub(crate) fn volumes_prefix(cluster: &str) -> String {
 pub(crate) async fn is_double(
     config: &ClusterConfig,
     me: &NodeConfig,
-    (id, address): (Uuid, SocketAddr),
+    cluster: Uuid,
+    address: SocketAddr,
 ) -> bool {
     let hello = Hello {
         versions: config.versions,
@@ -269,7 +270,7 @@ pub(crate) async fn is_double(
         to: me.id,
         incarnation: Incarnation(0),
         volume: VolumeId(0),
-        cluster: id.into_bytes(),
+        cluster: cluster.into_bytes(),
         name: NameHash::of(&me.name),
         nonce: Nonce::random(),
     };

@@ -133,11 +133,11 @@ impl Copy {
             head,
             heads,
             names: Names::new(volume, names.clone()),
-            ..Self::idle((volume, granules), position, buffers)
+            ..Self::idle(volume, granules, position, buffers)
         })
     }
 
-    fn idle((volume, granules): (u32, u64), position: Position, buffers: BufferPool) -> Self {
+    fn idle(volume: u32, granules: u64, position: Position, buffers: BufferPool) -> Self {
         Self {
             volume,
             granules,
@@ -231,7 +231,8 @@ impl Copy {
     pub(crate) fn apply(
         &mut self,
         token: Token,
-        (extent, content): (Extent, &Content),
+        extent: Extent,
+        content: &Content,
         tag: Option<Tag>,
     ) {
         let doing = self.begin(token, What::Apply, extent);

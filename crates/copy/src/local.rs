@@ -105,7 +105,7 @@ impl Local for EngineLocal<'_> {
             let expected = extent.count() as usize * GRANULE;
             assert_eq!(bytes.len(), expected, "bytes of {extent}");
         }
-        self.copy.apply(token, (extent, &content), tag);
+        self.copy.apply(token, extent, &content, tag);
         self.post();
     }
 
@@ -130,7 +130,7 @@ impl Local for EngineLocal<'_> {
     }
 
     fn matches(&self, extent: Extent, content: &Content) -> Option<bool> {
-        matches(self.engine, self.copy.volume(), (extent, content))
+        matches(self.engine, self.copy.volume(), extent, content)
     }
 
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {
@@ -201,11 +201,7 @@ pub fn uncertain(engine: &Engine, volume: u32) -> ExtentSet {
 
 /// Whether this is what a pool's volume should have there, by the map's checksums; none if one of them does not tell, and
 /// no other says that it is not.
-pub fn matches(
-    engine: &Engine,
-    volume: u32,
-    (extent, content): (Extent, &Content),
-) -> Option<bool> {
+pub fn matches(engine: &Engine, volume: u32, extent: Extent, content: &Content) -> Option<bool> {
     let sums = engine.plain_checksums(volume, extent.granules())?;
     let found: Vec<u32> = match content {
         Content::Zeroes => vec![crc32c::crc32c(&[0; GRANULE]); sums.len()],

@@ -51,6 +51,13 @@ impl Instance {
     }
 }
 
+/// What a controller is known by from its beginning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControllerName {
+    pub(crate) id: u16,
+    pub(crate) instance: Instance,
+}
+
 /// What became of a claim on an I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
@@ -123,12 +130,13 @@ pub(crate) struct State {
 
 impl Controller {
     pub(crate) fn new(
-        id: u16,
+        name: ControllerName,
+        role: Role,
         host: Arc<Host>,
-        (role, instance): (Role, Instance),
         keep_alive_ms: u32,
         now: Moment,
     ) -> Self {
+        let ControllerName { id, instance } = name;
         let namespaces = match &role {
             Role::Io(subsystem) => subsystem.namespaces.len(),
             Role::Discovery => 0,

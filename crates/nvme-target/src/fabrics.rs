@@ -9,7 +9,7 @@ use ashlar_nvme::{Command, Completion, Status, opcode};
 use tracing::{info, warn};
 
 use crate::connection::{Connection, Context, Queue};
-use crate::controller::{Claim, Controller, Role};
+use crate::controller::{Claim, Controller, ControllerName, Role};
 use crate::io::{Transfer, check_data_pointer};
 use crate::subsystem::Subsystem;
 use crate::target::Target;
@@ -168,8 +168,9 @@ fn connect_admin(
         asked => asked,
     };
     let make = |id, role| {
-        let role = (role, ctx.target.next_instance());
-        Controller::new(id, host.clone(), role, keep_alive_ms, ctx.now)
+        let instance = ctx.target.next_instance();
+        let name = ControllerName { id, instance };
+        Controller::new(name, role, host.clone(), keep_alive_ms, ctx.now)
     };
     let controller = if is_discovery {
         let controller = Arc::new(make(ctx.target.discovery_id(), Role::Discovery));

@@ -64,13 +64,13 @@ pub(crate) enum Op {
 /// stay for as long as the process.
 fn lets_go_of_files() -> bool {
     let name = rustix::system::uname();
-    is_at_least(&name.release().to_string_lossy(), (6, 13))
+    is_at_least(&name.release().to_string_lossy(), 6, 13)
 }
 
-fn is_at_least(release: &str, version: (u32, u32)) -> bool {
+fn is_at_least(release: &str, major: u32, minor: u32) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut number = || numbers.next().and_then(|digits| digits.parse().ok());
-    (number().unwrap_or(0), number().unwrap_or(0)) >= version
+    (number().unwrap_or(0), number().unwrap_or(0)) >= (major, minor)
 }
 
 struct InFlight {
@@ -507,10 +507,10 @@ mod tests {
     #[test]
     fn kernels_are_told_apart_by_their_first_two_numbers() {
         for old in ["5.10.0-8-amd64", "6.1.0", "6.12.117+deb13-amd64", "odd", ""] {
-            assert!(!is_at_least(old, (6, 13)), "{old}");
+            assert!(!is_at_least(old, 6, 13), "{old}");
         }
         for new in ["6.13.0-rc1", "6.18.3", "7.0"] {
-            assert!(is_at_least(new, (6, 13)), "{new}");
+            assert!(is_at_least(new, 6, 13), "{new}");
         }
     }
 }

@@ -171,9 +171,25 @@ mod tests {
         policy
     }
 
-    /// Runs `waits` waits against a world in which events come after `gap`, waking up takes
-    /// `wake_up` and the work `work` microseconds; returns how many of the waits were spun.
-    fn run(policy: &mut SpinPolicy, waits: u32, (gap, wake_up, work): (u64, u64, u64)) -> u32 {
+    /// How many microseconds events take to come, waking up takes, and the work.
+    #[derive(Clone, Copy)]
+    struct World {
+        gap: u64,
+        wake_up: u64,
+        work: u64,
+    }
+
+    const fn world(gap: u64, work: u64) -> World {
+        World {
+            gap,
+            wake_up: 30,
+            work,
+        }
+    }
+
+    /// How many of `waits` waits were spun.
+    fn run(policy: &mut SpinPolicy, waits: u32, world: World) -> u32 {
+        let World { gap, wake_up, work } = world;
         let mut spins = 0;
         for _ in 0..waits {
             match policy.plan(1) {
@@ -193,8 +209,8 @@ mod tests {
     #[test]
     fn spins_while_a_wake_up_costs_more_than_the_work() {
         let mut policy = deep();
-        let shallow = (10, 30, 6);
-        let deep = (20, 30, 60);
+        let shallow = world(10, 6);
+        let deep = world(20, 60);
         let all_but_probes = 5120 - 10;
         assert_eq!(run(&mut policy, 5120, shallow), all_but_probes);
         run(&mut policy, 2560, deep);
@@ -206,7 +222,7 @@ mod tests {
     #[test]
     fn spins_while_few_commands_share_a_wake_up() {
         let mut policy = deep();
-        let slow_drive = (40, 30, 100);
+        let slow_drive = world(40, 100);
         run(&mut policy, 2560, slow_drive);
         assert_eq!(run(&mut policy, 6400, slow_drive), 100, "many share it");
         (0..64).for_each(|_| policy.shared(2));
@@ -223,11 +239,11 @@ mod tests {
             Wait::Sleep,
             "nothing happened: nothing to wait for"
         );
-        let rare = (500, 30, 6);
+        let rare = world(500, 6);
         run(&mut policy, 64, rare);
         assert_eq!(run(&mut policy, 6400, rare), 100, "only probes are left");
-        run(&mut policy, 2048, (10, 30, 6));
-        assert!(run(&mut policy, 64, (10, 30, 6)) >= 63);
+        run(&mut policy, 2048, world(10, 6));
+        assert!(run(&mut policy, 64, world(10, 6)) >= 63);
     }
 
     #[test]
@@ -243,14 +259,14 @@ mod tests {
     #[test]
     fn what_is_off_never_spins() {
         let mut policy = SpinPolicy::new(Spin::Off);
-        assert_eq!(run(&mut policy, 640, (1, 30, 1)), 0);
+        assert_eq!(run(&mut policy, 640, world(1, 1)), 0);
     }
 
     #[test]
     fn what_is_told_to_spins_for_all_that_comes_in_time() {
         let mut policy = SpinPolicy::new(Spin::For(us(2000)));
         (0..64).for_each(|_| policy.shared(16));
-        let (deep, rare) = ((1000, 30, 60), (3000, 30, 60));
+        let (deep, rare) = (world(1000, 60), world(3000, 60));
         assert_eq!(run(&mut policy, 5120, deep), 5120 - 10, "all but probes");
         run(&mut policy, 64, rare);
         assert_eq!(run(&mut policy, 6400, rare), 100, "only probes are left");

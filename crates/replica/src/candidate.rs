@@ -62,6 +62,14 @@ pub(crate) struct Reason {
     pub(crate) denied: Option<Position>,
 }
 
+/// What this copy would own by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidacy {
+    /// The newest epoch that binds this copy.
+    pub(crate) promised: Epoch,
+    pub(crate) reason: Reason,
+}
+
 #[derive(Debug)]
 enum Stage {
     Idle,
@@ -171,14 +179,16 @@ impl Candidate {
     pub(crate) fn answered(
         &mut self,
         turn: &mut Turn<'_>,
-        (ask, reply): (Ask, &Reply),
-        (promised, reason): (Epoch, Reason),
+        ask: Ask,
+        reply: &Reply,
+        candidacy: Candidacy,
     ) -> Option<Stored> {
+        let promised = candidacy.promised;
         let stage = std::mem::replace(&mut self.stage, Stage::Idle);
         match (stage, reply) {
             (Stage::Reading(mine), Reply::Holds(Some(held))) if mine == ask => {
                 let stored = Stored::from_held(turn, held);
-                self.read(turn, stored, (promised, reason))
+                self.read(turn, stored, candidacy)
             }
             (Stage::Swapping(mine, swap), Reply::Swapped(revision)) if mine == ask => {
                 let key = swap.wants;
@@ -213,8 +223,9 @@ impl Candidate {
         &mut self,
         turn: &mut Turn<'_>,
         stored: Option<Stored>,
-        (promised, reason): (Epoch, Reason),
+        candidacy: Candidacy,
     ) -> Option<Stored> {
+        let Candidacy { promised, reason } = candidacy;
         self.not_before = turn.now + LOOK_EVERY;
         let stored = stored?;
         let me = turn.config.position;

@@ -233,20 +233,24 @@ pub enum HostOperation {
     },
 }
 
+/// A host's command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostCommand {
+    /// Its name, given back in the answer.
+    pub command: CommandId,
+    /// Who that is, for an owner that it may be forwarded to.
+    pub registrant: Registrant,
+    /// What it wants.
+    pub operation: HostOperation,
+}
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event {
     /// Time has passed: at [`Replica::next_deadline`](crate::Replica::next_deadline) at the latest.
     Tick,
     /// A host's command.
-    Host {
-        /// Its name, given back in the answer.
-        command: CommandId,
-        /// Who that is, for an owner that it may be forwarded to.
-        registrant: Registrant,
-        /// What it wants.
-        operation: HostOperation,
-    },
+    Host(HostCommand),
     /// A peer's message.
     Received {
         /// From which copy's node.
@@ -482,11 +486,7 @@ pub enum Effect {
     Forwarded {
         /// By which.
         by: Position,
-        command: CommandId,
-        /// Whose it is.
-        registrant: Registrant,
-        /// What its host wants.
-        operation: HostOperation,
+        command: HostCommand,
     },
     /// Whether commands that come here now go to the owner. Hosts' paths change.
     Forwards(bool),

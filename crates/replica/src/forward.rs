@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use ashlar_block::{AssociationId, Label, Moment, Registrant};
+use ashlar_block::{AssociationId, Label, Moment};
 
-use crate::event::{Effect, HostOperation, Outcome, Turn};
+use crate::event::{Effect, HostCommand, Outcome, Turn};
 use crate::fence::Origin;
 use crate::ids::{CommandId, Epoch, ForwardId, Position, SessionId};
 use crate::member::Member;
@@ -91,13 +91,12 @@ impl Forwarder {
     }
 
     /// Sends a host's command to the owner.
-    pub(crate) fn send(
-        &mut self,
-        turn: &mut Turn<'_>,
-        member: &mut Member,
-        (command, registrant): (CommandId, Registrant),
-        operation: HostOperation,
-    ) {
+    pub(crate) fn send(&mut self, turn: &mut Turn<'_>, member: &mut Member, of_host: HostCommand) {
+        let HostCommand {
+            command,
+            registrant,
+            operation,
+        } = of_host;
         if !self.is_open() {
             return turn.answer(command, Outcome::NotOwner);
         }

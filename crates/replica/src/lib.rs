@@ -67,8 +67,8 @@ mod wire;
 pub use ashlar_block::{AssociationId, HostId, Label, Registrant};
 pub use canary::{Cage, Canary};
 pub use event::{
-    Alarm, Config, Difference, Effect, Event, Growth, HostOperation, Limits, Outcome, Proof,
-    ReadMode, Shape, Why, Wish,
+    Alarm, Config, Difference, Effect, Event, Growth, HostCommand, HostOperation, Limits, Outcome,
+    Proof, ReadMode, Shape, Why, Wish,
 };
 pub use extent::{Extent, ExtentSet};
 pub use fence::{Fence, Intent, Origin};

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use ashlar_block::{Label, Moment, Registrant};
+use ashlar_block::{Label, Moment};
 
 use crate::canary::Canary;
-use crate::candidate::{Candidate, Reason};
-use crate::event::{Alarm, At, Config, Effect, EntryBook, Event, HostOperation, Names, Turn};
+use crate::candidate::{Candidacy, Candidate, Reason};
+use crate::event::{Alarm, At, Config, Effect, EntryBook, Event, HostCommand, Names, Turn};
 use crate::extent::Extent;
 use crate::fence::Origin;
 use crate::forward::Forwarder;
 use crate::heads::HeadBook;
-use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position};
+use crate::ids::{Ask, Epoch, Incarnation, NodeId, Position};
 use crate::key::Size;
 use crate::lease::{GRANT_EVERY, Given};
 use crate::local::{Entry, Imported, Local};
@@ -152,11 +152,7 @@ impl Replica {
         }
         match event {
             Event::Tick => self.tick(turn),
-            Event::Host {
-                command,
-                registrant,
-                operation,
-            } => self.host(turn, (command, registrant), operation),
+            Event::Host(command) => self.host(turn, command),
             Event::Received { from, envelope } => self.received(turn, from, envelope),
             Event::PeerGone { peer } => {
                 if let Some(owner) = self.owner.as_mut() {
@@ -303,17 +299,10 @@ impl Replica {
         self.candidate.tick(turn);
     }
 
-    fn host(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (command, registrant): (CommandId, Registrant),
-        operation: HostOperation,
-    ) {
+    fn host(&mut self, turn: &mut Turn<'_>, command: HostCommand) {
         match self.owner.as_mut() {
-            Some(owner) => owner.host(turn, command, operation),
-            None => self
-                .forwarder
-                .send(turn, &mut self.member, (command, registrant), operation),
+            Some(owner) => owner.host(turn, command.command, command.operation),
+            None => self.forwarder.send(turn, &mut self.member, command),
         }
     }
 
@@ -451,10 +440,11 @@ impl Replica {
         if self.given.binds(turn.now) && !self.reason.is_handoff {
             self.candidate.leaves();
         }
-        let newest = self.newest(turn);
-        let won = self
-            .candidate
-            .answered(turn, (ask, reply), (newest, self.reason));
+        let candidacy = Candidacy {
+            promised: self.newest(turn),
+            reason: self.reason,
+        };
+        let won = self.candidate.answered(turn, ask, reply, candidacy);
         let Some(stored) = won else { return };
         if self.owner.is_some() {
             return;

@@ -33,15 +33,23 @@ pub(crate) struct HostSession {
     done: Vec<Completion>,
 }
 
+/// A session's number, and its host's.
+#[derive(Clone, Copy)]
+pub(crate) struct Who {
+    pub(crate) index: usize,
+    pub(crate) host: usize,
+}
+
 impl HostSession {
-    /// A session of host number `host`, for the blocks `own`.
+    /// A session for the blocks `own`.
     pub(crate) fn new(
         env: &mut Env<'_>,
-        (index, host): (usize, usize),
+        who: Who,
         geometry: Geometry,
         own: BlockRange,
         unflushed: Arc<Unflushed>,
     ) -> Self {
+        let Who { index, host } = who;
         let mut config = Config::new(
             "sim:4420",
             NQN,

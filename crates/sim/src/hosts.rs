@@ -4,7 +4,7 @@ use ashlar_block::Gather;
 use ashlar_nvme_initiator::{Failure, Streams, Wish};
 
 use crate::env::{Env, Receive, Sending};
-use crate::net::LinkId;
+use crate::net::{Caller, LinkId};
 use crate::pipe::End;
 use crate::profile::Canary;
 
@@ -57,8 +57,11 @@ impl Sockets {
                 (Wish::Open, None) => {
                     let delay = env.profile.delay;
                     let name = self.name;
-                    let what = (name, self.digests);
-                    let link = env.net.dial(env.now, &mut env.chance, delay, what);
+                    let caller = Caller {
+                        owner: name,
+                        digests: self.digests,
+                    };
+                    let link = env.net.dial(env.now, &mut env.chance, delay, caller);
                     env.trace.say(env.now, || {
                         format!("session {name} dials {at}: link {link}")
                     });

@@ -47,15 +47,24 @@ pub(crate) enum Cut {
     Silent,
 }
 
+/// Who connects.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    /// Its session.
+    pub(crate) owner: usize,
+    pub(crate) digests: bool,
+}
+
 impl Net {
-    /// Starts a connection of session `owner`.
+    /// Starts a connection.
     pub(crate) fn dial(
         &mut self,
         now: Moment,
         chance: &mut Chance,
         delay: Duration,
-        (owner, digests): (usize, bool),
+        caller: Caller,
     ) -> LinkId {
+        let Caller { owner, digests } = caller;
         let mut shape = || Shape {
             window: 1024 << chance.below(9),
             piece: chance.pick(&[64, 1460, 8 << 10, 64 << 10]),

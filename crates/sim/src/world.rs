@@ -11,7 +11,7 @@ use crate::content;
 use crate::cores::Cores;
 use crate::env::Env;
 use crate::faults::Faults;
-use crate::host::HostSession;
+use crate::host::{HostSession, Who};
 use crate::medium::{Medium, Shared};
 use crate::model::Model;
 use crate::net::Net;
@@ -98,7 +98,7 @@ impl<'a> World<'a> {
             let unflushed = shared[host].clone();
             built.push(HostSession::new(
                 &mut env,
-                (index, host),
+                Who { index, host },
                 geometry,
                 own,
                 unflushed,

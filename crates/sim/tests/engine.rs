@@ -97,11 +97,11 @@ fn regressions() {
 
 /// Every crash in a workload; how many writes and flushes it has.
 fn every_crash(work: Work, layout: Layout, stride: u64) -> Counts {
-    every_crash_of(work, (layout, None), stride)
+    every_crash_of(work, layout, None, stride)
 }
 
-fn every_crash_of(work: Work, homes: (Layout, Option<Grain>), stride: u64) -> Counts {
-    let counts = run_every_crash(work, homes, 1, stride);
+fn every_crash_of(work: Work, layout: Layout, grain: Option<Grain>, stride: u64) -> Counts {
+    let counts = run_every_crash(work, layout, grain, 1, stride);
     counts.unwrap_or_else(|(case, what)| panic!("{case}: {what}"))
 }
 
@@ -141,16 +141,16 @@ fn a_crash_at_every_write_with_two_columns_of_parity() {
 fn a_crash_at_every_write_of_small_slots() {
     let mirror = (Layout::Mirror { copies: 2 }, Some(Grain::K8));
     let wide = (Layout::Parity { data: 4, parity: 1 }, Some(Grain::K16));
-    for homes in [mirror, wide] {
-        let counts = every_crash_of(Work::Data, homes, 101);
-        assert!(counts.changes >= 60, "{homes:?}: {counts:?}");
+    for (layout, grain) in [mirror, wide] {
+        let counts = every_crash_of(Work::Data, layout, grain, 101);
+        assert!(counts.changes >= 60, "{layout}: {counts:?}");
     }
 }
 
 #[test]
 fn a_crash_at_every_write_of_large_slots_with_parity() {
-    let homes = (Layout::Parity { data: 2, parity: 1 }, Some(Grain::K64));
-    let counts = every_crash_of(Work::Data, homes, 101);
+    let layout = Layout::Parity { data: 2, parity: 1 };
+    let counts = every_crash_of(Work::Data, layout, Some(Grain::K64), 101);
     assert!(counts.changes >= 80, "{counts:?}");
 }
 

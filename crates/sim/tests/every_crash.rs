@@ -16,7 +16,7 @@ const fn parity(data: u8, parity: u8) -> Layout {
 
 /// A sample of a workload's crashes: every `step`th, and after each every `stride`th second one, with
 /// all the drives there are, and with one missing.
-fn sample(work: Work, layout: Layout, spare: usize, (step, stride): (u64, u64)) -> Sweep {
+fn sample(work: Work, layout: Layout, spare: usize, step: u64, stride: u64) -> Sweep {
     Sweep {
         spare,
         step,
@@ -48,7 +48,7 @@ fn tried(sample: Sweep) -> Counts {
 fn a_drive_dies_and_is_made_again() {
     for (layout, drives) in [(mirror(2), 3), (parity(2, 1), 4)] {
         for dies in 0..drives {
-            let sample = sample(Work::Loss, layout, 1, (17, 41));
+            let sample = sample(Work::Loss, layout, 1, 17, 41);
             tried(Sweep { dies, ..sample });
         }
     }
@@ -57,7 +57,7 @@ fn a_drive_dies_and_is_made_again() {
 #[test]
 fn a_drive_dies_and_another_is_missing() {
     for (layout, spare) in [(mirror(3), 1), (parity(2, 2), 1), (mirror(3), 0)] {
-        let counts = tried(sample(Work::Loss, layout, spare, (23, 97)));
+        let counts = tried(sample(Work::Loss, layout, spare, 23, 97));
         assert!(counts.missing > 0, "{counts:?}");
     }
 }
@@ -66,12 +66,12 @@ fn a_drive_dies_and_another_is_missing() {
 fn a_drive_is_missing_and_another_takes_its_place() {
     let small = Sweep {
         grain: Some(Grain::K8),
-        ..sample(Work::Data, mirror(2), 2, (19, 89))
+        ..sample(Work::Data, mirror(2), 2, 19, 89)
     };
     let samples = [
-        sample(Work::Data, mirror(2), 2, (19, 89)),
-        sample(Work::Data, mirror(3), 1, (29, 97)),
-        sample(Work::Data, parity(2, 1), 1, (29, 97)),
+        sample(Work::Data, mirror(2), 2, 19, 89),
+        sample(Work::Data, mirror(3), 1, 29, 97),
+        sample(Work::Data, parity(2, 1), 1, 29, 97),
         small,
     ];
     for sample in samples {
@@ -83,7 +83,7 @@ fn a_drive_is_missing_and_another_takes_its_place() {
 #[test]
 fn a_drive_is_missing_with_none_to_spare() {
     for layout in [mirror(2), mirror(3), parity(3, 1)] {
-        let counts = tried(sample(Work::Data, layout, 0, (23, 61)));
+        let counts = tried(sample(Work::Data, layout, 0, 23, 61));
         assert!(counts.missing > 0, "{counts:?}");
     }
 }
@@ -92,7 +92,7 @@ fn a_drive_is_missing_with_none_to_spare() {
 fn a_drive_is_taken_out() {
     for (layout, spare) in [(mirror(2), 1), (mirror(2), 2), (parity(2, 1), 1)] {
         for dies in [0, 1, 2] {
-            let sample = sample(Work::Leave, layout, spare, (17, 41));
+            let sample = sample(Work::Leave, layout, spare, 17, 41);
             tried(Sweep { dies, ..sample });
         }
     }
@@ -101,7 +101,7 @@ fn a_drive_is_taken_out() {
 #[test]
 fn a_drive_is_replaced() {
     for (layout, dies) in [(mirror(2), 0), (mirror(2), 1), (parity(2, 1), 1)] {
-        let sample = sample(Work::Replace, layout, 0, (17, 41));
+        let sample = sample(Work::Replace, layout, 0, 17, 41);
         tried(Sweep { dies, ..sample });
     }
 }
@@ -109,10 +109,10 @@ fn a_drive_is_replaced() {
 /// Of these `tests/engine.rs` tries more, and only with `ASHLAR_SOAK=1` every one is tried. No drive is missing.
 #[test]
 fn slots_move_between_homes() {
-    let down = sample(Work::Tier, parity(2, 1), 0, (41, 101));
+    let down = sample(Work::Tier, parity(2, 1), 0, 41, 101);
     let up = Sweep {
         grain: Some(Grain::K8),
-        ..sample(Work::Promote, mirror(2), 0, (53, 101))
+        ..sample(Work::Promote, mirror(2), 0, 53, 101)
     };
     for sample in [down, up] {
         let counts = tried(Sweep {
@@ -126,6 +126,6 @@ fn slots_move_between_homes() {
 #[test]
 fn rot_is_mended() {
     for layout in [mirror(2), mirror(3), parity(2, 1)] {
-        tried(sample(Work::Scrub, layout, 0, (7, 41)));
+        tried(sample(Work::Scrub, layout, 0, 7, 41));
     }
 }

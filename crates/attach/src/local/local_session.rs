@@ -29,7 +29,8 @@ impl LocalSession {
     pub fn new(
         handle: &Handle,
         opener: &dyn Opener,
-        (fuse, takes_over): (OwnedFd, bool),
+        fuse: OwnedFd,
+        takes_over: bool,
         session: Arc<Session>,
     ) -> Result<Self, IoError> {
         let device = opener.open(handle)?;

@@ -99,7 +99,8 @@ impl Rig {
         let reactor = Reactor::new(&Options::default()).expect("io_uring is available");
         let disk = Disk::default();
         DISK.set(disk.clone());
-        let local = LocalSession::new(reactor.handle(), &Here, (fuse, takes_over), session.clone());
+        let handle = reactor.handle();
+        let local = LocalSession::new(handle, &Here, fuse, takes_over, session.clone());
         Self {
             local: local.expect("a local session"),
             reactor,

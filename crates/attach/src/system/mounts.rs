@@ -97,7 +97,8 @@ pub(crate) fn mount_fuse(point: &Path, fuse: i32, max_read: usize) -> Result<(),
 pub(crate) fn mount_device(
     device: &Path,
     point: &Path,
-    (kind, options): (&str, Option<&str>),
+    kind: &str,
+    options: Option<&str>,
     limit: Duration,
 ) -> Result<(), AttachError> {
     let mut command = Command::new(tool::find("mount", "mount")?);

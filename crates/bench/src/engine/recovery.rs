@@ -71,7 +71,8 @@ impl Crashed {
         &self,
         case: &'static str,
         log_bytes: u64,
-        (unit, goal_s): (&'static str, f64),
+        unit: &'static str,
+        goal_s: f64,
     ) -> Result<(Recovery, Pool), Failure> {
         let (before, from, start) = (self.rig.count(), self.rig.now(), cpu_time());
         let pool = self.import()?;
@@ -112,14 +113,14 @@ pub(crate) fn measure() -> Result<(Vec<Recovery>, Memory), Failure> {
         rig,
         fixed_s: 0.0,
     };
-    let (empty, mut pool) = crashed.measure("an empty pool", 0, ("import", 1.0))?;
+    let (empty, mut pool) = crashed.measure("an empty pool", 0, "import", 1.0)?;
     crashed.fixed_s = empty.cpu_s + empty.drive_s;
     let volume = pool.volume(Layout::Mirror { copies: 2 }, None, VOLUME)?;
     let granules = VOLUME / 4096;
     pool.load(volume, 8, sequential(granules, 256, 1))?;
     pool.manage(Manage::Drain)?;
     drop(pool);
-    let (mapped, mut pool) = crashed.measure("mapped, logs empty", 0, ("mapped TiB", 1.0))?;
+    let (mapped, mut pool) = crashed.measure("mapped, logs empty", 0, "mapped TiB", 1.0)?;
     let memory = memory(&mut pool, volume)?;
     let mut random = fastrand::Rng::with_seed(7);
     // As much as a ring holds that is not yet being emptied.
@@ -132,8 +133,7 @@ pub(crate) fn measure() -> Result<(Vec<Recovery>, Memory), Failure> {
     let (ring_fill, _) = pool.engine.log_fill();
     let log = (ring_fill * (sizes.chunk_bytes() * u64::from(sizes.ring_chunks)) as f64) as u64;
     drop(pool);
-    let (ring, mut pool) =
-        crashed.measure("4 KiB records in the ring", log, ("GiB of log", 1.0))?;
+    let (ring, mut pool) = crashed.measure("4 KiB records in the ring", log, "GiB of log", 1.0)?;
     pool.manage(Manage::Drain)?;
     pool.load(
         volume,
@@ -143,7 +143,7 @@ pub(crate) fn measure() -> Result<(Vec<Recovery>, Memory), Failure> {
     let (_, map_fill) = pool.engine.log_fill();
     let log = (map_fill * (sizes.chunk_bytes() * u64::from(sizes.map_chunks)) as f64) as u64;
     drop(pool);
-    let (map, _) = crashed.measure("64 KiB places in the map log", log, ("GiB of log", 1.0))?;
+    let (map, _) = crashed.measure("64 KiB places in the map log", log, "GiB of log", 1.0)?;
     Ok((vec![empty, mapped, ring, map], memory))
 }
 

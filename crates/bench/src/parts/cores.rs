@@ -154,7 +154,7 @@ pub(super) fn of_a_volume(bench: &Bench<'_>) -> Result<(Vec<Scaling>, Option<Str
     let (clients, apart) = clients(bench);
     let place = volume::place(bench.options, 2)?;
     let volume = |name, cores: &[usize]| {
-        let target = volume::start((bench.options, &place), name, VOLUME, cores)?;
+        let target = volume::start(bench.options, &place, name, VOLUME, cores)?;
         Setup::new(Target::Volume(target), &clients)
     };
     let mut one = volume("cores-volume-1", &bench.cores[..1])?;

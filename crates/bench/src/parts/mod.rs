@@ -73,7 +73,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         report.bare(bare::measure(&bench)?)?;
     }
     if options.wants(Part::Local) {
-        report.local(local::measure(&bench)?)?;
+        let (cells, notes) = local::measure(&bench)?;
+        report.local(cells, notes)?;
     }
     if options.wants(Part::Idle) {
         report.idle(idle::measure(&bench)?)?;
@@ -87,10 +88,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         report.hoarders(hoarders::measure(&bench)?)?;
     }
     if options.wants(Part::Replicas) {
-        report.replicas(replicas::measure(&bench)?)?;
+        let (cells, notes) = replicas::measure(&bench)?;
+        report.replicas(cells, notes)?;
     }
     if options.wants(Part::ReplicaCost) {
-        report.replica_cost(replicas::measure_writes(&bench)?)?;
+        let (cells, notes) = replicas::measure_writes(&bench)?;
+        report.replica_cost(cells, notes)?;
     }
     if options.wants(Part::Peer) {
         report.peer(peer::measure(&bench)?)?;
@@ -109,7 +112,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         report.write_cache(engine::write_cache(options.write_cache_seconds)?)?;
     }
     if options.wants(Part::Recovery) {
-        report.recovery(engine::recovery()?)?;
+        let (imports, memory) = engine::recovery()?;
+        report.recovery(imports, memory)?;
     }
     if options.wants(Part::Reads) {
         let (out, bytes) = (&options.out, options.file_mib << 20);

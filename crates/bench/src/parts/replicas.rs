@@ -43,7 +43,7 @@ pub(crate) struct Against {
 }
 
 impl Against {
-    fn of((one, two): &(CellResult, CellResult)) -> Self {
+    fn of(one: &CellResult, two: &CellResult) -> Self {
         let (single, double) = one.pairs(two);
         Self {
             ratio: Spread::of_ratios(&double, &single),
@@ -136,7 +136,7 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<(Vec<Copies>, Vec<String>), F
         };
         for ((owner, other), spread) in owner.iter().zip(other).zip(spread) {
             let cell = &owner.0;
-            let owner = Against::of(owner);
+            let owner = Against::of(&owner.0, &owner.1);
             let is_rule = cell.pattern == Pattern::RandWrite && cell.depth == 1;
             let one_at_a_time = match is_rule {
                 true => Some(OneAtATime::of(
@@ -152,8 +152,8 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<(Vec<Copies>, Vec<String>), F
                 depth: cell.depth,
                 goal_at_least: goal(cell.pattern, cell.depth),
                 owner,
-                other: Against::of(other),
-                spread: Against::of(spread),
+                other: Against::of(&other.0, &other.1),
+                spread: Against::of(&spread.0, &spread.1),
                 one_at_a_time,
             });
         }

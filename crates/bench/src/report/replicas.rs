@@ -8,7 +8,8 @@ impl Report {
     /// Two copies against one.
     pub(crate) fn replicas(
         &mut self,
-        (cells, notes): (Vec<Copies>, Vec<String>),
+        cells: Vec<Copies>,
+        notes: Vec<String>,
     ) -> Result<(), Failure> {
         self.results.flags.extend(notes);
         let name = |cell: &Copies| load_name(cell.pattern.name(), cell.block_bytes, cell.depth);
@@ -64,7 +65,8 @@ impl Report {
     /// What a write costs, of two copies and of one.
     pub(crate) fn replica_cost(
         &mut self,
-        (cells, notes): (Vec<WriteCost>, Vec<String>),
+        cells: Vec<WriteCost>,
+        notes: Vec<String>,
     ) -> Result<(), Failure> {
         self.results.flags.extend(notes);
         let mut table = Table::new(&["load", "one, us", "two, us", "two / one"]);

@@ -12,7 +12,9 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoBuffer, IoError, Moment, Operation, Request};
 
 use super::flush::For;
+use super::io::Target;
 use super::open::{check_marked, check_unmarked};
+use super::pages::State;
 use super::space::is_about_room;
 use super::{BLOCK, Cache, Owner, Side};
 use crate::layout::{HEAD, Header, Mark, PAGE};
@@ -245,11 +247,11 @@ impl Cache {
                 let range = range.start..range.end.min(range.start + self.zero_parts.granules);
                 for granule in self.known_in(&range) {
                     if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
-                        self.record(granule, (false, false));
+                        self.record(granule, State::Absent);
                         self.changed(granule / PAGE);
                     }
                     if self.is_present(granule) && !self.is_dirty(granule) {
-                        self.put(granule, (false, false));
+                        self.put(granule, State::Absent);
                     }
                 }
                 if let Some(barrier) = &mut self.barrier {
@@ -322,8 +324,7 @@ impl Cache {
         header.mark = mark;
         let bytes = header.encode();
         let at = self.layout.header_at();
-        let how = (Side::Fast, Durability::Durable);
-        self.try_barrier(|cache| cache.write(how, Owner::Barrier, at, &bytes));
+        self.try_barrier(|cache| cache.write(Target::FAST, Owner::Barrier, at, &bytes));
     }
 
     /// Says once more what there was no room for.
@@ -343,8 +344,8 @@ impl Cache {
 
     fn forget_what_is_kept(&mut self) {
         for granule in 0..self.head_granules() {
-            self.record(granule, (false, false));
-            self.put(granule, (false, false));
+            self.record(granule, State::Absent);
+            self.put(granule, State::Absent);
         }
         self.changed(0);
     }
@@ -439,8 +440,8 @@ impl Cache {
             Step::KeepHead => {
                 self.has_room_again();
                 for granule in 0..self.head_granules() {
-                    self.record(granule, (true, true));
-                    self.put(granule, (true, true));
+                    self.record(granule, State::Dirty);
+                    self.put(granule, State::Dirty);
                 }
                 for block in Self::blocks(0, self.head_granules()) {
                     self.policy.forget(block);
@@ -488,8 +489,7 @@ impl Cache {
             return self.is_not_as_left(&error);
         }
         self.at(Step::KeepHead);
-        let how = (Side::Fast, Durability::Durable);
-        self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, head));
+        self.try_barrier(|cache| cache.write(Target::FAST, Owner::Barrier, 0, head));
     }
 
     /// The mark is taken away, if it is this cache's.
@@ -506,8 +506,8 @@ impl Cache {
             return self.put_mark(&head, cache.unwrap_or_default());
         }
         self.at(Step::PutBack);
-        let how = (Side::Backing, Durability::Durable);
-        self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &head));
+        let to = Target::backing(Durability::Durable);
+        self.try_barrier(|cache| cache.write(to, Owner::Barrier, 0, &head));
     }
 
     /// Something else writes to the backing device: nothing may go there any more.
@@ -524,8 +524,8 @@ impl Cache {
     fn put_mark(&mut self, head: &[u8], cache: uuid::Uuid) {
         self.at(Step::PutMark);
         let marked = mark::put(head, cache);
-        let how = (Side::Backing, Durability::Durable);
-        self.try_barrier(|cache| cache.write(how, Owner::Barrier, 0, &marked));
+        let to = Target::backing(Durability::Durable);
+        self.try_barrier(|cache| cache.write(to, Owner::Barrier, 0, &marked));
     }
 
     fn read_head(&mut self) {
@@ -540,8 +540,8 @@ impl Cache {
             return self.end_task();
         }
         for granule in 0..self.head_granules() {
-            self.record(granule, (true, false));
-            self.put(granule, (true, false));
+            self.record(granule, State::Clean);
+            self.put(granule, State::Clean);
         }
         for block in Self::blocks(0, self.head_granules()) {
             self.policy
@@ -560,8 +560,8 @@ impl Cache {
         self.at(Step::ForgetNewer);
         for granule in self.known_in(&range) {
             if self.is_present(granule) {
-                self.record(granule, (false, false));
-                self.put(granule, (false, false));
+                self.record(granule, State::Absent);
+                self.put(granule, State::Absent);
                 self.changed(granule / PAGE);
             }
         }
@@ -635,7 +635,7 @@ impl Cache {
     }
 
     /// The backing device has not done what a task needs: who waits for that is told.
-    fn mark_failed(&mut self, (task, step): (Task, Step), error: &IoError) {
+    fn mark_failed(&mut self, task: Task, step: Step, error: &IoError) {
         // A flush that has failed has said so.
         if !matches!(step, Step::FlushMark | Step::FlushBack) {
             self.in_trouble(error);
@@ -663,7 +663,7 @@ impl Cache {
                 self.piece_over(whole, Err(again(error)));
             }
             task if barrier.step.is_at_the_backing_device() => {
-                self.mark_failed((task, barrier.step), error)
+                self.mark_failed(task, barrier.step, error)
             }
             Task::Arm if barrier.step == Step::ReadBacking => self.fail_held(error),
             task => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ashlar_block::{Durability, IoError, Moment, Request};
 
 use super::flush::For;
+use super::io::Target;
 use super::leaving::Leaving;
 use super::refused::Refused;
 use super::{BLOCK, Cache, Defect, IDLE, News, Op, Owner, Side};
@@ -299,8 +300,8 @@ impl Cache {
             (Step::Reading, Ok(()), Some(buffer)) => {
                 run.step = Step::Writing;
                 run.losses = losses;
-                let how = (Side::Backing, Durability::Cached);
-                self.write_buffer(how, Owner::Op(op), first, buffer);
+                let to = Target::backing(Durability::Cached);
+                self.write_buffer(to, Owner::Op(op), first, buffer);
             }
             // The device may have had it before a flush failed, and not have it any more: it goes once more.
             (Step::Writing, Ok(()), _) if run.losses != losses => self.end_run(op),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
+use super::pages::State;
 use super::{BLOCK, Cache, Defect, News, Op, Owner};
 use crate::layout::{PAGE, UNIT};
 use crate::locks::Hold;
@@ -112,8 +113,8 @@ impl Cache {
         self.locks.take(first / UNIT, op, Hold::Alone);
         let mut changed = false;
         for granule in first..first + BLOCK {
-            changed |= self.record(granule, (false, false));
-            self.put(granule, (false, false));
+            changed |= self.record(granule, State::Absent);
+            self.put(granule, State::Absent);
         }
         let waits = changed && self.forgets_later(first / PAGE);
         if waits {

@@ -14,6 +14,28 @@ pub(super) struct Sent {
     pub(super) beyond: Option<IoBuffer>,
 }
 
+/// Which device is written to, and how durably.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) side: Side,
+    pub(super) durability: Durability,
+}
+
+impl Target {
+    /// What the cache says of itself, or has acknowledged.
+    pub(super) const FAST: Self = Self {
+        side: Side::Fast,
+        durability: Durability::Durable,
+    };
+
+    pub(super) const fn backing(durability: Durability) -> Self {
+        Self {
+            side: Side::Backing,
+            durability,
+        }
+    }
+}
+
 /// A buffer as it was before it was cut: zeroes are beyond the end of the device. Or that which is not of it.
 pub(super) fn joined(
     buffer: Option<IoBuffer>,
@@ -91,7 +113,7 @@ impl Cache {
 
     pub(super) fn write(
         &mut self,
-        (side, durability): (Side, Durability),
+        to: Target,
         owner: Owner,
         first: u64,
         data: &[u8],
@@ -99,17 +121,12 @@ impl Cache {
         let granules = (data.len() / GRANULE) as u64;
         let mut buffer = self.buffer(granules)?;
         buffer.copy_from_slice(data);
-        self.write_buffer((side, durability), owner, first, buffer);
+        self.write_buffer(to, owner, first, buffer);
         Ok(())
     }
 
-    pub(super) fn write_buffer(
-        &mut self,
-        (side, durability): (Side, Durability),
-        owner: Owner,
-        first: u64,
-        buffer: IoBuffer,
-    ) {
+    pub(super) fn write_buffer(&mut self, to: Target, owner: Owner, first: u64, buffer: IoBuffer) {
+        let Target { side, durability } = to;
         let granules = (buffer.len() / GRANULE) as u64;
         let range = self.range(side, first, granules);
         if side == Side::Backing {

@@ -7,10 +7,11 @@
 
 use std::time::Duration;
 
-use ashlar_block::{Durability, IoError, Moment};
+use ashlar_block::{IoError, Moment};
 
+use super::io::Target;
 use super::space::is_about_room;
-use super::{Cache, Defect, Owner, Side};
+use super::{Cache, Defect, Owner};
 
 /// How long after a host was told the header says the same.
 const IS_TOLD: Duration = Duration::from_secs(1);
@@ -63,8 +64,7 @@ impl Cache {
         };
         header.is_untold = is_untold;
         let bytes = header.encode();
-        let how = (Side::Fast, Durability::Durable);
-        match self.write(how, Owner::Loss, self.layout.header_at(), &bytes) {
+        match self.write(Target::FAST, Owner::Loss, self.layout.header_at(), &bytes) {
             Ok(()) => {
                 self.loss.is_on_its_way = true;
                 self.loss.again_at = None;

@@ -2,9 +2,10 @@
 //! whether the backing device is the one it knows, as it left it: by its name, by what begins it, and by some of what both
 //! have ([`compare`](super::compare)).
 
-use ashlar_block::{BlockSize, Durability, Geometry, IoBuffer, IoError, Moment};
+use ashlar_block::{BlockSize, Geometry, IoBuffer, IoError, Moment};
 
 use super::compare::Comparing;
+use super::io::Target;
 use super::{BLOCK, Cache, Defect, Owner, Side};
 use crate::identity::{Identity, Other};
 use crate::layout::{GRANULE, HEAD, Header, Layout, Mark, Mode, PAGE, UNIT, decode_page};
@@ -89,7 +90,8 @@ impl Cache {
     /// A backing device that is too small, or cannot be used.
     pub fn open(
         id: uuid::Uuid,
-        (layout, backing): (Layout, Geometry),
+        layout: Layout,
+        backing: Geometry,
         name: &str,
         now: Moment,
     ) -> Result<Self, IoError> {
@@ -343,8 +345,7 @@ impl Cache {
     fn write_header(&mut self, bytes: &[u8]) -> Result<(), IoError> {
         self.opening_at(Step::Writing);
         let at = self.layout.header_at();
-        let how = (Side::Fast, Durability::Durable);
-        self.write(how, Owner::Open, at, bytes)
+        self.write(Target::FAST, Owner::Open, at, bytes)
     }
 
     fn read_pages(&mut self, first: u64) -> Result<(), IoError> {
@@ -417,8 +418,12 @@ impl Cache {
         self.dirty += page.believe(if number == 0 { HEAD as usize } else { 0 });
         let bytes = page.encode(number);
         self.opening_at(Step::Believing(number));
-        let how = (Side::Fast, Durability::Durable);
-        self.write(how, Owner::Open, self.layout.page_at(number), &bytes)
+        self.write(
+            Target::FAST,
+            Owner::Open,
+            self.layout.page_at(number),
+            &bytes,
+        )
     }
 
     /// What is cached is of another device. The header knows that until all is forgotten, so a crash changes nothing.
@@ -429,9 +434,8 @@ impl Cache {
             return self.take_up(Vec::new());
         };
         self.opening_at(Step::Forgetting);
-        let how = (Side::Fast, Durability::Durable);
         let at = self.layout.page_at(page);
-        self.write(how, Owner::Open, at, &[0; GRANULE])
+        self.write(Target::FAST, Owner::Open, at, &[0; GRANULE])
     }
 
     /// What begins the device now is what belongs there.

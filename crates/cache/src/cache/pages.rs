@@ -9,9 +9,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use ashlar_block::{Durability, ErrorKind, IoError, Moment};
+use ashlar_block::{ErrorKind, IoError, Moment};
 
-use super::{BLOCK, Cache, News, Owner, Side};
+use super::io::Target;
+use super::{BLOCK, Cache, News, Owner};
 use crate::bits::Bits;
 use crate::lately::Lately;
 use crate::layout::{PAGE, Said, encode_page};
@@ -23,6 +24,27 @@ const MOST_ON_THEIR_WAY: usize = 256;
 const RETRY: Duration = Duration::from_secs(1);
 /// How many of them are tried then; when one finds room, so many more are at once.
 const AGAIN_AT_A_TIME: usize = 64;
+
+/// How a granule is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is not.
+    Absent,
+    /// As the backing device has it.
+    Clean,
+    /// Newer than there.
+    Dirty,
+}
+
+impl State {
+    fn is_cached(self) -> bool {
+        self != Self::Absent
+    }
+
+    fn is_dirty(self) -> bool {
+        self == Self::Dirty
+    }
+}
 
 /// When a page is to be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -311,7 +333,8 @@ impl Cache {
     }
 
     /// Sets whether a granule is cached and newer, as the page says; whether that is a change.
-    pub(super) fn record(&mut self, granule: u64, (cached, newer): (bool, bool)) -> bool {
+    pub(super) fn record(&mut self, granule: u64, state: State) -> bool {
+        let (cached, newer) = (state.is_cached(), state.is_dirty());
         let (page, at) = self.page_of(granule);
         let before = (page.cached.get(at), page.newer.get(at));
         page.cached.set(at, cached);
@@ -320,7 +343,8 @@ impl Cache {
     }
 
     /// Sets whether a granule can be read here, and is newer.
-    pub(super) fn put(&mut self, granule: u64, (present, dirty): (bool, bool)) {
+    pub(super) fn put(&mut self, granule: u64, state: State) {
+        let (present, dirty) = (state.is_cached(), state.is_dirty());
         let (page, at) = self.page_of(granule);
         let before = (page.present.get(at), page.dirty.get(at));
         page.present.set(at, present);
@@ -368,9 +392,11 @@ impl Cache {
                 continue;
             }
             let (version, bytes) = (page.version, page.encode(number));
-            let how = (Side::Fast, Durability::Durable);
             let at = self.layout.page_at(number);
-            if self.write(how, Owner::Page(number), at, &bytes).is_err() {
+            if self
+                .write(Target::FAST, Owner::Page(number), at, &bytes)
+                .is_err()
+            {
                 // There is no memory: who has it lets go of it.
                 return;
             }

@@ -18,6 +18,8 @@ use std::ops::Range;
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError, Operation, Request};
 
+use super::io::Target;
+use super::pages::State;
 use super::room::Try;
 use super::{BLOCK, Cache, Defect, News, Op, Owner, Side};
 use crate::layout::{GRANULE, Mode, PAGE, UNIT};
@@ -470,7 +472,7 @@ impl Cache {
         let is_written = self.piece(op).is_some_and(|piece| !piece.is_read);
         for granule in range.clone() {
             if !self.is_present(granule) {
-                self.put(granule, (true, false));
+                self.put(granule, State::Clean);
                 let (page, at) = self.page_of(granule);
                 page.written.set(at, is_written);
             }
@@ -543,13 +545,13 @@ impl Cache {
             let only_here = page.present.get(at) && !page.dirty.get(at);
             if only_here {
                 // From now on the fast device has some of each.
-                self.put(granule, (false, false));
+                self.put(granule, State::Absent);
             }
             if clean && !self.sings(Defect::DataBeforeDirty) {
-                changed |= self.record(granule, (true, true));
+                changed |= self.record(granule, State::Dirty);
             }
             if self.sings(Defect::DirtyBeforeData) {
-                changed |= self.record(granule, (true, true));
+                changed |= self.record(granule, State::Dirty);
             }
         }
         match changed {
@@ -595,8 +597,10 @@ impl Cache {
         let first = range.start;
         self.takes_space(op, range.clone().any(|granule| !self.is_dirty(granule)));
         self.step(op, Step::Writing, 1);
-        let how = (Side::Fast, Durability::Durable);
-        if self.write(how, Owner::Op(op), first, &data).is_err() {
+        if self
+            .write(Target::FAST, Owner::Op(op), first, &data)
+            .is_err()
+        {
             self.waits_for_memory(op, Step::Writing);
         }
     }
@@ -607,7 +611,7 @@ impl Cache {
         }
         let mut changed = false;
         for granule in self.range_of(op) {
-            changed |= self.record(granule, (true, true));
+            changed |= self.record(granule, State::Dirty);
         }
         match changed {
             true => {
@@ -625,7 +629,7 @@ impl Cache {
     fn was_recorded(&mut self, op: usize) {
         let before = self.dirty;
         for granule in self.range_of(op) {
-            self.put(granule, (true, true));
+            self.put(granule, State::Dirty);
         }
         match self.piece(op).is_some_and(|piece| piece.is_stream) {
             // It goes back by itself.
@@ -650,10 +654,10 @@ impl Cache {
         {
             any |= self.is_present(granule);
             if self.looked_up(granule, |page| &page.cached) {
-                changed |= self.record(granule, (false, false));
+                changed |= self.record(granule, State::Absent);
             }
             if self.is_present(granule) {
-                self.put(granule, (false, false));
+                self.put(granule, State::Absent);
             }
         }
         any |= self.piece(op).is_some_and(|piece| piece.takes_space);
@@ -692,8 +696,8 @@ impl Cache {
         let (first, durability) = (piece.first, piece.durability);
         self.hosts_go_by();
         self.step(op, Step::WritingAround, 1);
-        let how = (Side::Backing, durability);
-        if self.write(how, Owner::Op(op), first, &data).is_err() {
+        let to = Target::backing(durability);
+        if self.write(to, Owner::Op(op), first, &data).is_err() {
             self.waits_for_memory(op, Step::WritingAround);
         }
     }
@@ -734,8 +738,11 @@ impl Cache {
         self.filling += 1;
         self.takes_space(op, true);
         self.step(op, Step::Filling, 1);
-        let how = (Side::Fast, Durability::Cached);
-        self.write_buffer(how, Owner::Op(op), first, data);
+        let to = Target {
+            durability: Durability::Cached,
+            ..Target::FAST
+        };
+        self.write_buffer(to, Owner::Op(op), first, data);
     }
 
     pub(super) fn is_filling(&self) -> bool {

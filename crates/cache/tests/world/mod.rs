@@ -727,8 +727,8 @@ impl World {
     }
 
     pub fn start(&mut self) {
-        let shape = (Layout::of_granules(GRANULES), geometry());
-        let cache = Cache::open(CACHE, shape, "disk", self.now).unwrap();
+        let layout = Layout::of_granules(GRANULES);
+        let cache = Cache::open(CACHE, layout, geometry(), "disk", self.now).unwrap();
         let cache = cache.over(self.found.clone(), self.other);
         let mut cache = cache.seen_in(self.shape.blocks).in_memory_of(self.memory);
         if let Some(defect) = self.defect {

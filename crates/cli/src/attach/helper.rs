@@ -95,12 +95,7 @@ pub(crate) fn server(arguments: &HelperArguments) -> Result<(), Failure> {
             }
         });
     };
-    Ok(ashlar_attach::serve(
-        fuse,
-        &remote,
-        &options,
-        (stop, ready),
-    )?)
+    Ok(ashlar_attach::serve(fuse, &remote, &options, stop, ready)?)
 }
 
 /// Connects; one that takes over waits for the volume, as requests do.

@@ -55,7 +55,7 @@ pub(super) struct Reserved {
 pub(super) fn take(wanted: &Wanted<'_>) -> Result<Reserved, Failure> {
     let config = wanted.config;
     let failed = |error: IoError| Failure::environment(format!("cannot reserve it: {error}"));
-    let ours = (key(&config.host), KIND);
+    let ours = key(&config.host);
     let mut desk = ReservationDesk::new(config.clone(), PATH_TIMEOUT);
     let mut had_it = None;
     for _ in 0..ATTEMPTS {
@@ -68,8 +68,8 @@ pub(super) fn take(wanted: &Wanted<'_>) -> Result<Reserved, Failure> {
             Some(one) if !is_ours(one) && !wanted.preempt => return Err(held(wanted, one)),
             Some(one) if !is_ours(one) => {
                 let (named, other) = (name(wanted, one), one.key);
-                desk.register(ours.0).map_err(failed)?;
-                if desk.acquire(ours, Acquire::Preempt(other)).is_ok() {
+                desk.register(ours).map_err(failed)?;
+                if desk.acquire(ours, KIND, Acquire::Preempt(other)).is_ok() {
                     eprintln!(
                         "ashlar: {} is taken over: {named} can write to it no more",
                         wanted.volume
@@ -77,19 +77,19 @@ pub(super) fn take(wanted: &Wanted<'_>) -> Result<Reserved, Failure> {
                     continue;
                 }
             }
-            Some(one) if status.kind == Some(KIND) && one.key == ours.0 => {
+            Some(one) if status.kind == Some(KIND) && one.key == ours => {
                 return Ok(Reserved {
                     config: config.clone(),
                     had_it,
                 });
             }
             _ => {
-                desk.register(ours.0).map_err(failed)?;
+                desk.register(ours).map_err(failed)?;
                 if let Some(other) = status.kind.filter(|kind| has_it && *kind != KIND) {
-                    desk.release(ours.0, other).map_err(failed)?;
+                    desk.release(ours, other).map_err(failed)?;
                 }
                 // Another may have been faster: it is looked at again.
-                let _ = desk.acquire(ours, Acquire::IfFree);
+                let _ = desk.acquire(ours, KIND, Acquire::IfFree);
             }
         }
     }

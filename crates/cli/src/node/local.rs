@@ -114,7 +114,7 @@ impl Owner for Lender {
         let user: Arc<dyn LocalUser> = Arc::new(Lent(session.clone()));
         let (takes_over, ours) = (wish.takes_over, session.clone());
         let make = move |handle: &Handle, opener: &dyn Opener| {
-            let local = LocalSession::new(handle, opener, (fuse, takes_over), ours)?;
+            let local = LocalSession::new(handle, opener, fuse, takes_over, ours)?;
             let settled: Result<Box<dyn Resident>, IoError> = Ok(Box::new(Settled(local)));
             settled
         };

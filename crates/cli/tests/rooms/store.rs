@@ -443,57 +443,6 @@ fn no_floor_of_the_store_knows_a_higher_one() {
     assert_eq!(found, BTreeSet::new(), "floors that know a higher one");
 }
 
-/// Parameters that are tuples: what belongs together has a name.
-const TUPLES: usize = 6;
-
-/// Parameters of a function, from behind the parenthesis that opens them.
-fn parameters(code: &str) -> Vec<&str> {
-    let (mut depth, mut from, mut found) = (0, 0, Vec::new());
-    for (at, c) in code.char_indices() {
-        match c {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' if depth > 0 => depth -= 1,
-            ')' => {
-                found.push(&code[from..at]);
-                break;
-            }
-            ',' if depth == 0 => {
-                found.push(&code[from..at]);
-                from = at + 1;
-            }
-            _ => {}
-        }
-    }
-    found.into_iter().map(str::trim).collect()
-}
-
-#[test]
-fn what_belongs_together_has_a_name() {
-    let mut found = Vec::new();
-    for (path, code) in files() {
-        for (at, _) in code.match_indices("fn ") {
-            let Some((head, rest)) = code[at..].split_once('(') else {
-                continue;
-            };
-            // A type, or a word in a text.
-            if head.contains(['\n', ';', '"']) {
-                continue;
-            }
-            let is_tuple = |one: &&str| {
-                let ty = one.split_once(": ").map_or("", |(_, ty)| ty);
-                one.starts_with('(') || ty.starts_with('(')
-            };
-            let tuples = parameters(rest).into_iter().filter(is_tuple);
-            found.extend(tuples.map(|one| format!("{path}: {head}: {one}")));
-        }
-    }
-    assert!(
-        found.len() <= TUPLES,
-        "{} parameters are tuples, {TUPLES} before: {found:#?}",
-        found.len()
-    );
-}
-
 /// The names behind `Canary::` or `Self::` in a source.
 fn canaries_in(code: &str, of: &str) -> BTreeSet<String> {
     let code: String = code_lines(code).map(|(_, line)| line).collect();

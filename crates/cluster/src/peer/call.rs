@@ -87,8 +87,8 @@ async fn handshake(target: Target<'_>, hello: Hello) -> Result<Called, CallError
     let trust = &target.config.trust;
     let stream = connected(target.me.replication, target.peer.replication).await?;
     prepare(&stream)?;
-    let peer = (target.peer.id, NameHash::of(&target.peer.name));
-    let mut line = Line::to(trust, stream, peer).await?;
+    let name = NameHash::of(&target.peer.name);
+    let mut line = Line::to(trust, stream, target.peer.id, name).await?;
     let key = line.key(trust)?;
     let ours = hello.versions;
     let caller = Caller::new(&key, hello);

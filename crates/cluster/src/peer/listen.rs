@@ -144,7 +144,7 @@ async fn admit(shared: &Shared, stream: TcpStream) -> io::Result<Admitted> {
         Ok(peer) => peer,
         Err(code) => return refuse(line, &shared.challenge(code).encode()).await,
     };
-    if !line.may_be(&config.trust, (hello.from, hello.name)) {
+    if !line.may_be(&config.trust, hello.from, hello.name) {
         let refusal = shared.challenge(Code::OtherCertificate);
         return refuse(line, &refusal.encode()).await;
     }

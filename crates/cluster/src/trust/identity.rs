@@ -167,7 +167,8 @@ impl Identity {
     pub(super) fn is_of(
         &self,
         certificate: &CertificateDer<'_>,
-        (node, name): (NodeId, NameHash),
+        node: NodeId,
+        name: NameHash,
     ) -> bool {
         let Ok(expected) = self.expected(node, name) else {
             return false;

@@ -30,7 +30,8 @@ impl Line {
     pub(crate) async fn to(
         trust: &Trust,
         stream: TcpStream,
-        (node, name): (NodeId, NameHash),
+        node: NodeId,
+        name: NameHash,
     ) -> io::Result<Self> {
         let Trust::Certificates(identity) = trust else {
             return Ok(Self::Plain(stream));
@@ -94,13 +95,13 @@ impl Line {
     }
 
     /// Whether who calls may say that it is this node.
-    pub(crate) fn may_be(&self, trust: &Trust, node: (NodeId, NameHash)) -> bool {
+    pub(crate) fn may_be(&self, trust: &Trust, node: NodeId, name: NameHash) -> bool {
         match trust {
             // Its proof of the key says so.
             Trust::Key(_) => true,
             Trust::Certificates(identity) => {
                 let shown = self.certificate();
-                shown.is_some_and(|certificate| identity.is_of(certificate, node))
+                shown.is_some_and(|certificate| identity.is_of(certificate, node, name))
             }
         }
     }

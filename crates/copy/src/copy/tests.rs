@@ -8,11 +8,7 @@ const GRANULES: u64 = 4096;
 fn copy(buffers: BufferPool) -> Copy {
     Copy {
         has_third: false,
-        ..Copy::idle(
-            (1, GRANULES),
-            Position::new(0).expect("a position"),
-            buffers,
-        )
+        ..Copy::idle(1, GRANULES, Position::new(0).expect("a position"), buffers)
     }
 }
 
@@ -88,7 +84,7 @@ fn a_large_piece_in_front_goes_on_when_hosts_writes_are_in_every_region() {
     ];
     for (token, part) in (1..).zip(parts) {
         let content = Content::Data(data(part, 0x5a).into());
-        copy.apply(Token(token), (part, &content), None);
+        copy.apply(Token(token), part, &content, None);
     }
     run(&mut copy, &mut content);
     let applied: Vec<Event> = std::iter::from_fn(|| copy.next_event()).collect();
@@ -156,11 +152,8 @@ fn a_late_answer_of_a_copy_that_was_stopped_is_not_taken_for_anothers() {
     };
     let write = |copy: &mut Copy, fill| {
         let part = extent(0, 1);
-        copy.apply(
-            Token(1),
-            (part, &Content::Data(data(part, fill).into())),
-            None,
-        );
+        let content = Content::Data(data(part, fill).into());
+        copy.apply(Token(1), part, &content, None);
         copy.order(Token(2), Entry::default());
         copy.next_command().expect("a command").request
     };

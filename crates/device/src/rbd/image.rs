@@ -6,7 +6,7 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ashlar_block::{BlockRange, Geometry, Operation};
+use ashlar_block::Operation;
 use ashlar_reactor::Mailbox;
 
 use super::RbdName;
@@ -23,10 +23,17 @@ pub(super) struct Answer {
     pub(super) code: isize,
 }
 
-/// Where answers go; it is with the library until there is one.
-struct Call {
-    flight: usize,
-    mail: Mailbox<Answer>,
+/// What is asked of an image.
+pub(super) struct Wanted {
+    pub(super) op: Operation,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// Where the answer goes; it is with the library until there is one.
+pub(super) struct Call {
+    pub(super) flight: usize,
+    pub(super) mail: Mailbox<Answer>,
 }
 
 /// Bytes in memory that stay where they are until the answer.
@@ -117,19 +124,14 @@ impl Image {
     ///
     /// # Safety
     /// `memory`, as large as the range, must be there, and used for nothing else until the answer has come.
-    pub(super) unsafe fn begin(
-        &self,
-        (op, range, geometry): (Operation, BlockRange, Geometry),
-        memory: Option<Memory>,
-        (flight, mail): (usize, Mailbox<Answer>),
-    ) {
-        let call = Box::into_raw(Box::new(Call { flight, mail }));
+    pub(super) unsafe fn begin(&self, what: &Wanted, memory: Option<Memory>, call: Call) {
+        let call = Box::into_raw(Box::new(call));
         let mut completion = null_mut();
         // SAFETY: `answered` is called once for each completion that was handed over, and takes the box back.
         let code = unsafe {
             let code = ffi::rbd_aio_create_completion(call.cast(), answered, &raw mut completion);
             match code {
-                0 => self.hand_over((op, range, geometry), memory, completion),
+                0 => self.hand_over(what, memory, completion),
                 code => code,
             }
         };
@@ -146,14 +148,8 @@ impl Image {
 
     /// # Safety
     /// As for `begin`.
-    unsafe fn hand_over(
-        &self,
-        (op, range, geometry): (Operation, BlockRange, Geometry),
-        memory: Option<Memory>,
-        completion: Handle,
-    ) -> c_int {
-        let offset = geometry.range_offset(range);
-        let bytes = u64::from(range.count) << geometry.block_size.shift();
+    unsafe fn hand_over(&self, what: &Wanted, memory: Option<Memory>, completion: Handle) -> c_int {
+        let &Wanted { op, offset, bytes } = what;
         let memory = memory.unwrap_or(Memory {
             at: null_mut(),
             len: 0,

@@ -13,7 +13,7 @@ use ashlar_reactor::{Handle, Mailbox, Opener};
 use slab::Slab;
 
 use super::RbdName;
-use super::image::{Answer, Image, Memory};
+use super::image::{Answer, Call, Image, Memory, Wanted};
 use crate::size::geometry;
 use crate::{OpenError, SizeText};
 
@@ -112,10 +112,19 @@ impl Queue {
             at: buffer.as_mut_ptr(),
             len: buffer.len(),
         });
-        let what = (op, flight.request.range, self.geometry);
+        let range = flight.request.range;
+        let what = Wanted {
+            op,
+            offset: self.geometry.range_offset(range),
+            bytes: u64::from(range.count) << self.geometry.block_size.shift(),
+        };
+        let call = Call {
+            flight: index,
+            mail: self.mail.clone(),
+        };
         // SAFETY: the buffer belongs to the flight, which nothing touches until its answer has come.
         unsafe {
-            self.image.begin(what, memory, (index, self.mail.clone()));
+            self.image.begin(&what, memory, call);
         }
     }
 

@@ -5,7 +5,7 @@ use ashlar_block::ErrorKind;
 
 use super::Spec;
 use super::text::{
-    Pair, leading_options, number, query, split_commas, switch, unbracket, unknown_option,
+    leading_options, number, query, split_commas, switch, unbracket, unknown_option,
 };
 use crate::faults::{Action, Affects, FaultPlan, Rule, Trigger};
 use crate::media::{ArrayModel, DiskModel, FlashModel, Level};
@@ -249,13 +249,13 @@ fn faulty(text: &str, depth: usize) -> Result<Spec, OpenError> {
         match pair {
             ("seed", value) => plan.seed = number("seed", value)?,
             ("switch", value) => plan.switch = Some(value.into()),
-            pair => plan.rules.push(rule(pair)?),
+            (key, value) => plan.rules.push(rule(key, value)?),
         }
     }
     Ok(Spec::Faulty(plan, child("faulty", device, depth)?))
 }
 
-fn rule((key, value): Pair<'_>) -> Result<Rule, OpenError> {
+fn rule(key: &str, value: &str) -> Result<Rule, OpenError> {
     let error = Action::Error(ErrorKind::Media);
     let (affects, action) = match key {
         "read-error" => (Affects::Reads, error),

@@ -68,7 +68,7 @@ impl Start {
                 other,
                 is_untold,
             } => {
-                let cache = Cache::open(id, (layout, backing), &name, now)?;
+                let cache = Cache::open(id, layout, backing, &name, now)?;
                 let cache = cache.seen_in(blocks).over(identity, other);
                 Ok(cache.after_loss(is_untold))
             }
@@ -136,7 +136,8 @@ impl Settled {
     /// A device that cannot be opened, or does not fit.
     pub(crate) fn settle(
         start: Start,
-        (fast, backing): (&dyn Opener, &dyn Opener),
+        fast: &dyn Opener,
+        backing: &dyn Opener,
         reactor: &Handle,
     ) -> Result<(Self, Geometry), IoError> {
         let (fast, backing) = (fast.open(reactor)?, backing.open(reactor)?);

@@ -86,7 +86,7 @@ impl PoolManager {
                 .remove(&gone.nqn)
                 .map_err(super::serve::served)?;
         }
-        let ended = self.flush_last(live(&pools, &name.pool)?, (&info, name), accepts);
+        let ended = self.flush_last(live(&pools, &name.pool)?, &info, name, accepts);
         if let Ok(Some(now)) = &ended {
             header = Some(now.clone());
         }
@@ -124,7 +124,8 @@ impl PoolManager {
     fn flush_last(
         &self,
         pool: &LivePool,
-        (volume, name): (&VolumeInfo, &VolumeName),
+        volume: &VolumeInfo,
+        name: &VolumeName,
         accepts: bool,
     ) -> Result<Option<Header>, ControlError> {
         let Ok(link) = link_of(pool, volume.number, name) else {
@@ -192,7 +193,8 @@ impl PoolManager {
         &self,
         mut status: VolumeStatus,
         pool: &LivePool,
-        (volume, view): (&VolumeInfo, &View),
+        volume: &VolumeInfo,
+        view: &View,
     ) -> VolumeStatus {
         let Some(cached) = pool.caches.get(&volume.number) else {
             return status;
@@ -207,7 +209,7 @@ impl PoolManager {
         status.block_bytes = header.blocks.bytes();
         status.atomic_bytes = header.blocks.bytes();
         status.volatile_cache = true;
-        status.warnings = warnings(&header, (volume, view), now.as_ref());
+        status.warnings = warnings(&header, volume, view, now.as_ref());
         status.cache = Some(shown(&header, now.as_ref()));
         match failure.or_else(|| cached.why.clone()) {
             Some(why) => failed(status, Some(why)),
@@ -287,7 +289,8 @@ fn shown(header: &Header, now: Option<&CacheView>) -> CacheStatus {
 
 fn warnings(
     header: &Header,
-    (volume, view): (&VolumeInfo, &View),
+    volume: &VolumeInfo,
+    view: &View,
     now: Option<&CacheView>,
 ) -> Vec<String> {
     let mut warnings = Vec::new();

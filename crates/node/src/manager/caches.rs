@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::pools::engine;
-use super::serve::{CORE, served};
+use super::serve::{CORE, Offered, served};
 use super::{Kept, LivePool, PoolManager, live, stored_class};
 use crate::VolumeAccess;
 use crate::cache::{CacheLink, CacheOpener, Direct, Settled, Start};
@@ -228,8 +228,8 @@ impl PoolManager {
         };
         let access = VolumeAccess::new(pool.id, plan.uuid, list);
         let link = pool.link.clone();
-        let volume = self.make_fast(&link, plan, (&request.pool, &access))?;
-        let begun = self.begin_cache(&link, &volume, (request, layout), backing);
+        let volume = self.make_fast(&link, plan, &request.pool, &access)?;
+        let begun = self.begin_cache(&link, &volume, request, backing);
         let (header, opened) = match begun {
             Ok(begun) => begun,
             Err(error) => {
@@ -256,7 +256,8 @@ impl PoolManager {
         &self,
         link: &PoolLink,
         plan: VolumePlan,
-        (pool, access): (&str, &VolumeAccess),
+        pool: &str,
+        access: &VolumeAccess,
     ) -> Result<CacheVolume, ControlError> {
         self.state
             .update(|state| state.put_volume(access.clone()))?;
@@ -283,9 +284,10 @@ impl PoolManager {
         &self,
         link: &PoolLink,
         volume: &CacheVolume,
-        (request, layout): (&CreateCache, CacheLayout),
+        request: &CreateCache,
         backing: Arc<dyn Opener>,
     ) -> Result<(Header, Opened), ControlError> {
+        let layout = CacheLayout::of_bytes(backing.geometry().bytes());
         let bytes = cache_bytes(link, volume, request)?;
         let header = Header {
             cache: volume.uuid,
@@ -319,8 +321,7 @@ impl PoolManager {
             VolumeOpener::new(link.clone(), volume.number, volume.name.clone()).map_err(engine)?;
         let (sender, receiver) = channel();
         let make = Box::new(move |reactor: &Handle| {
-            let devices = (fast.as_ref() as &dyn Opener, backing.as_ref());
-            let (settled, geometry) = Settled::settle(start, devices, reactor)?;
+            let (settled, geometry) = Settled::settle(start, &*fast, &*backing, reactor)?;
             let gone = |_| IoError::new(ErrorKind::Internal, "nothing waits for the cache");
             sender.send((settled.link(), geometry)).map_err(gone)?;
             Ok(Box::new(settled) as Box<dyn Resident>)
@@ -382,7 +383,13 @@ impl PoolManager {
             why: None,
         };
         pool.caches.insert(volume.number, cached);
-        let served = self.export((&volume.name, volume.uuid), opener, (access, None))?;
+        let served = self.export(Offered {
+            name: &volume.name,
+            uuid: volume.uuid,
+            opener,
+            access,
+            shared: None,
+        })?;
         pool.volumes.insert(volume.number, served);
         Ok(())
     }
@@ -400,7 +407,7 @@ impl PoolManager {
         let access = state.access(pool.id, volume.uuid);
         let (name, expected) = (&volume.name, resident_name(volume.uuid));
         let outcome = self
-            .reopened(&pool.link, volume, (request, &mut header))
+            .reopened(&pool.link, volume, request, &mut header)
             .and_then(|opened| self.serve_cache(pool, volume, opened, access));
         match outcome {
             Ok(()) => {
@@ -430,7 +437,8 @@ impl PoolManager {
         &self,
         link: &PoolLink,
         volume: &CacheVolume,
-        (request, found): (&ReopenCache, &mut Option<Header>),
+        request: &ReopenCache,
+        found: &mut Option<Header>,
     ) -> Result<Opened, ControlError> {
         let fast =
             VolumeOpener::new(link.clone(), volume.number, volume.name.clone()).map_err(engine)?;

@@ -252,8 +252,8 @@ impl PoolManager {
             local: Mutex::default(),
             watch: watch::Watch::default(),
             replication: cluster.and_then(|cluster| {
-                let remembered = (state.clone(), config.reads());
-                let joined = Self::join_cluster(manager, cluster, remembered, events.clone());
+                let (state, events) = (state.clone(), events.clone());
+                let joined = Self::join_cluster(manager, cluster, state, config.reads(), events);
                 joined.map_err(|error| failed = Some(error)).ok()
             }),
             rules: rules::Rules::default(),

@@ -74,7 +74,7 @@ impl PoolManager {
             if let Some(identity) = volume.replica {
                 let copy = CopyVolume::of(volume, name);
                 // The pool's other volumes do not wait for it.
-                if let Err(error) = self.take_up_copy(&mut pool, name, &copy, identity) {
+                if let Err(error) = self.take_up_copy(&mut pool, &copy, identity) {
                     error!(volume = copy.name, "{}", error.message);
                 }
                 continue;

@@ -23,6 +23,23 @@ use crate::pool::{EngineDriver, ImportedPool, PoolLink, VolumeOpener};
 /// The core that engines live on. One for now: a pool is one shard.
 pub(super) const CORE: usize = 0;
 
+/// A device that hosts are let in to.
+pub(super) struct Offered<'a> {
+    /// For people.
+    pub(super) name: &'a str,
+    pub(super) uuid: Uuid,
+    pub(super) opener: Arc<dyn Opener>,
+    pub(super) access: Option<&'a VolumeAccess>,
+    /// If other nodes serve it, too.
+    pub(super) shared: Option<SharedCopy>,
+}
+
+/// How hosts reach a copy, and what decides on their reservations.
+pub(super) struct SharedCopy {
+    pub(super) shared: Shared,
+    pub(super) decided: DecidedReservations,
+}
+
 /// An engine driver as the target's core polls it.
 struct Settled {
     driver: Rc<RefCell<EngineDriver>>,
@@ -134,7 +151,13 @@ impl PoolManager {
     ) -> Result<(), ControlError> {
         let opener = VolumeOpener::new(pool.link.clone(), number, name.to_owned())
             .map_err(|error| ControlError::environment(error.to_string()))?;
-        let served = self.export((name, uuid), opener.clone(), (access, None))?;
+        let served = self.export(Offered {
+            name,
+            uuid,
+            opener: opener.clone(),
+            access,
+            shared: None,
+        })?;
         let volume = Some(opener);
         pool.volumes.insert(number, Served { volume, ..served });
         Ok(())
@@ -146,12 +169,17 @@ impl PoolManager {
         pool: &mut LivePool,
         volume: &CopyVolume,
         access: Option<&VolumeAccess>,
-        shared: (Shared, DecidedReservations),
+        shared: SharedCopy,
     ) -> Result<(), ControlError> {
         let opener = VolumeOpener::new(pool.link.clone(), volume.number, volume.name.clone())
             .map_err(|error| ControlError::environment(error.to_string()))?;
-        let named = (&volume.name[..], volume.uuid);
-        let served = self.export(named, opener.clone(), (access, Some(shared)))?;
+        let served = self.export(Offered {
+            name: &volume.name,
+            uuid: volume.uuid,
+            opener: opener.clone(),
+            access,
+            shared: Some(shared),
+        })?;
         let number = volume.number;
         let volume = Some(opener);
         pool.volumes.insert(number, Served { volume, ..served });
@@ -159,15 +187,17 @@ impl PoolManager {
     }
 
     /// Lets hosts connect to a device.
-    pub(super) fn export(
-        &self,
-        (name, uuid): (&str, Uuid),
-        opener: Arc<dyn Opener>,
-        (access, shared): (Option<&VolumeAccess>, Option<(Shared, DecidedReservations)>),
-    ) -> Result<Served, ControlError> {
+    pub(super) fn export(&self, offered: Offered<'_>) -> Result<Served, ControlError> {
+        let Offered {
+            name,
+            uuid,
+            opener,
+            access,
+            shared,
+        } = offered;
         let nqn = nqn(uuid);
         let (shared, reservations) = match shared {
-            Some((shared, decided)) => (Some(shared), Reservations::Decided(decided)),
+            Some(SharedCopy { shared, decided }) => (Some(shared), Reservations::Decided(decided)),
             None => (None, self.reservations(uuid)?.into()),
         };
         let export = Export {

@@ -103,16 +103,23 @@ fn live_status(name: &str, pool: &LivePool, view: &View) -> PoolStatus {
         .map(|m| m.bytes)
         .sum();
     let homes = merged(&status.homes).into_iter().map(|home| {
-        let homes = (
-            LayoutSpec::from(home.layout),
-            Some(home.grain),
-            home.class.map(class_of),
-        );
-        layout_status(homes, home.used_bytes, room_of(&home), raw)
+        let homes = Homes {
+            layout: home.layout.into(),
+            grain: Some(home.grain),
+            class: home.class.map(class_of),
+            used: home.used_bytes,
+            free: room_of(&home),
+        };
+        layout_status(homes, raw)
     });
-    let stripes = &status.stripes;
-    let stripe = (LayoutSpec::Stripe { columns: None }, None, None);
-    let stripe = layout_status(stripe, stripes.used_bytes, stripes.free_bytes, raw);
+    let stripe = Homes {
+        layout: LayoutSpec::Stripe { columns: None },
+        grain: None,
+        class: None,
+        used: status.stripes.used_bytes,
+        free: status.stripes.free_bytes,
+    };
+    let stripe = layout_status(stripe, raw);
     let layouts: Vec<LayoutStatus> = homes.chain([stripe]).collect();
     let (state, reason) = state(pool, view);
     let drives = drives(pool, view);
@@ -163,19 +170,24 @@ fn lost(status: &Status) -> Vec<LostRange> {
     status.lost.iter().map(range).collect()
 }
 
-fn layout_status(
-    (layout, grain, class): (LayoutSpec, Option<Grain>, Option<DriveClass>),
+/// Homes of a layout, and their bytes.
+struct Homes {
+    layout: LayoutSpec,
+    grain: Option<Grain>,
+    class: Option<DriveClass>,
     used: u64,
     free: u64,
-    raw: u64,
-) -> LayoutStatus {
-    let advertised = used + free;
+}
+
+fn layout_status(homes: Homes, raw: u64) -> LayoutStatus {
+    let Homes { layout, grain, .. } = homes;
+    let advertised = homes.used + homes.free;
     LayoutStatus {
         layout,
-        class,
+        class: homes.class,
         grain_bytes: grain.map_or(0, |grain| grain.bytes() as u32),
         advertised_bytes: advertised,
-        free_bytes: free,
+        free_bytes: homes.free,
         efficiency_with_reserves: advertised as f64 / raw.max(1) as f64,
         efficiency_without_reserves: layout.efficiency(grain),
         survives: Survives::by(layout),

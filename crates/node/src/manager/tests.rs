@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::serve::CORE;
 use super::*;
 use crate::model::{DriveState, ErrorKind, LayoutSpec, PoolState};
-use crate::pool::open_drives;
+use crate::pool::{NewDrive, open_drives};
 
 pub(super) struct Room {
     dir: Rc<TempDir>,
@@ -358,11 +358,12 @@ fn a_drive_that_the_engine_refuses_does_not_take_the_place_of_the_next() {
         let pools = room.manager.lock();
         let pool = live(&pools, "tank").expect("in service");
         // A member already, by its identity.
-        let twice = pool.link.add_drive(
-            pool.drives[0].id,
-            2,
-            (refused[0].class, refused[0].opener.clone()),
-        );
+        let twice = pool.link.add_drive(NewDrive {
+            uuid: pool.drives[0].id,
+            member: 2,
+            class: refused[0].class,
+            opener: refused[0].opener.clone(),
+        });
         twice.expect_err("there is one of that name");
     }
     let next = room.drive("next");

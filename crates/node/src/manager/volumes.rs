@@ -95,10 +95,7 @@ impl PoolManager {
         let made = pool
             .link
             .manage(Manage::CreateVolume(plan))
-            .map_err(|error| {
-                let asked = (request.layout, request.bytes);
-                no_room(engine(error), asked, &view)
-            });
+            .map_err(|error| no_room(engine(error), request.layout, request.bytes, &view));
         let number = match made {
             Ok(Managed::Volume(number)) => number,
             other => {
@@ -233,7 +230,7 @@ impl PoolManager {
             allow_any_host: access.is_some_and(|access| access.allow_any_host),
         };
         match volume.is_cache {
-            true => self.as_cache(status, pool, (volume, view)),
+            true => self.as_cache(status, pool, volume, view),
             false => status,
         }
     }
@@ -289,9 +286,9 @@ impl PoolManager {
             granules,
         };
         let more = request.bytes.saturating_sub(volume.granules * GRANULE);
-        let asked = (volume.layout.into(), more);
+        let layout = volume.layout.into();
         let done = pool.link.manage(wish);
-        done.map_err(|error| no_room(engine(error), asked, &view))?;
+        done.map_err(|error| no_room(engine(error), layout, more, &view))?;
         if let Some(served_volume) = pool.volumes.get(&volume.number) {
             if let Some(opener) = &served_volume.volume {
                 opener.refresh().map_err(engine)?;
@@ -374,7 +371,7 @@ impl PoolManager {
             state.put_volume(access.clone());
             access
         })?;
-        self.admit_by(pool, (name, volume.number), &access)?;
+        self.admit_by(pool, name, volume.number, &access)?;
         self.status_of(pool, &name.pool, &name.name)
     }
 
@@ -382,7 +379,8 @@ impl PoolManager {
     pub(super) fn admit_by(
         &self,
         pool: &LivePool,
-        (name, number): (&VolumeName, u32),
+        name: &VolumeName,
+        number: u32,
         access: &VolumeAccess,
     ) -> Result<(), ControlError> {
         let Some(volume) = pool.volumes.get(&number) else {
@@ -404,7 +402,7 @@ impl PoolManager {
         if found.replica.is_some() && self.is_copy(found.uuid) {
             // A peer may be asking this node.
             drop(pools);
-            return self.change_stops_of_copies(name, (found.uuid, stops));
+            return self.change_stops_of_copies(name, found.uuid, stops);
         }
         let volume = found.number;
         let wish = Manage::SetStops { volume, stops };
@@ -494,8 +492,7 @@ fn no_room_for(volume: &VolumeInfo, view: &View) -> Option<String> {
 }
 
 /// A stripe has its space from the beginning: what there is not is refused, in the volume's bytes.
-fn no_room(mut error: ControlError, asked: (LayoutSpec, u64), view: &View) -> ControlError {
-    let (layout, bytes) = asked;
+fn no_room(mut error: ControlError, layout: LayoutSpec, bytes: u64, view: &View) -> ControlError {
     let free = view.status.stripes.free_bytes;
     if matches!(layout, LayoutSpec::Stripe { .. }) && error.kind == ErrorKind::Environment {
         error.message = format!(

@@ -10,13 +10,11 @@ use ashlar_block::{
 };
 use ashlar_copy::NameCount;
 use ashlar_reactor::{Handle, Mailbox, Opener};
-use ashlar_store::format::DriveClass;
 use ashlar_store::{Comeback, DriveErrors, DriveTable, Engine, Event, Manage, Managed, Outbox};
 use slab::Slab;
 use tracing::error;
-use uuid::Uuid;
 
-use super::link::{ANSWER_TIMEOUT, Mail, PoolLink, RemotePort, View};
+use super::link::{ANSWER_TIMEOUT, Mail, NewDrive, PoolLink, RemotePort, View};
 use super::memory::Memory;
 use super::news::News;
 use super::pace::Paces;
@@ -350,13 +348,7 @@ impl EngineDriver {
                     }
                     self.post(Event::Manage { id, what });
                 }
-                Mail::AddDrive {
-                    uuid,
-                    member,
-                    class,
-                    opener,
-                    reply,
-                } => self.add_drive((uuid, member, class), &*opener, reply),
+                Mail::AddDrive { drive, reply } => self.add_drive(drive, reply),
                 Mail::Readmit {
                     back,
                     opener,
@@ -370,12 +362,13 @@ impl EngineDriver {
         }
     }
 
-    fn add_drive(
-        &mut self,
-        (drive, member, class): (Uuid, u16, DriveClass),
-        opener: &dyn Opener,
-        reply: Sender<Result<Managed, IoError>>,
-    ) {
+    fn add_drive(&mut self, drive: NewDrive, reply: Sender<Result<Managed, IoError>>) {
+        let NewDrive {
+            uuid: drive,
+            member,
+            class,
+            opener,
+        } = drive;
         match opener.open(&self.reactor) {
             Ok(device) => {
                 let geometry = device.geometry();

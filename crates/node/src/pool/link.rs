@@ -33,6 +33,18 @@ pub struct View {
     pub doubts: Doubts,
 }
 
+/// A drive that has the pool's label, and is to be a member.
+pub struct NewDrive {
+    /// The drive's own identity.
+    pub uuid: Uuid,
+    /// Its number among the members.
+    pub member: u16,
+    /// What it is made of.
+    pub class: DriveClass,
+    /// Opens it on the pool's core.
+    pub opener: Arc<dyn Opener>,
+}
+
 /// Mail to an engine driver.
 pub(super) enum Mail {
     /// A command of a volume that is open on another core.
@@ -48,10 +60,7 @@ pub(super) enum Mail {
     },
     /// A drive with the pool's label, to be a member.
     AddDrive {
-        uuid: Uuid,
-        member: u16,
-        class: DriveClass,
-        opener: Arc<dyn Opener>,
+        drive: NewDrive,
         reply: Sender<Result<Managed, IoError>>,
     },
     /// A drive that was left out and is here again.
@@ -181,24 +190,13 @@ impl PoolLink {
         self.wait(&answer)?
     }
 
-    /// Makes a drive that has the pool's label a member.
+    /// Makes a drive a member.
     ///
     /// # Errors
     /// Those of [`manage`](Self::manage), and of opening the drive on the pool's core.
-    pub fn add_drive(
-        &self,
-        uuid: Uuid,
-        member: u16,
-        (class, opener): (DriveClass, Arc<dyn Opener>),
-    ) -> Result<(), IoError> {
+    pub fn add_drive(&self, drive: NewDrive) -> Result<(), IoError> {
         let (reply, answer) = channel();
-        self.mail.post(Mail::AddDrive {
-            uuid,
-            member,
-            class,
-            opener,
-            reply,
-        });
+        self.mail.post(Mail::AddDrive { drive, reply });
         self.wait(&answer)?.map(drop)
     }
 

@@ -19,7 +19,7 @@ mod volume;
 pub use created::CreatedFiles;
 pub use driver::{EngineDriver, Operations, Traffic, VolumeTraffic};
 pub(crate) use link::{CopyDecider, RemotePort, ReplicaMail};
-pub use link::{PoolLink, View};
+pub use link::{NewDrive, PoolLink, View};
 pub use memory::{Memory, Remember};
 pub(crate) use pace::Pace;
 pub use pace::{Progress, Reclaim};

@@ -21,7 +21,7 @@ use rustix::fs::{Advice, fadvise};
 use uuid::Uuid;
 
 use super::class::guess_class;
-use super::link::PoolLink;
+use super::link::{NewDrive, PoolLink};
 use crate::model::{ControlError, CreatePool, ReserveSpec};
 
 /// A drive that is open for a pool.
@@ -410,7 +410,13 @@ pub fn add(
         enlist(&mut all, 0, &label).map_err(refused)
     })?;
     enlisted()?;
-    match link.add_drive(uuid, member, (drive.class, drive.opener.clone())) {
+    let added = NewDrive {
+        uuid,
+        member,
+        class: drive.class,
+        opener: drive.opener.clone(),
+    };
+    match link.add_drive(added) {
         Ok(()) => Ok(Joined::Member(uuid)),
         Err(error) if error.kind() == ErrorKind::Timeout => {
             Ok(Joined::Unknown(uuid, trouble(&error)))

@@ -141,7 +141,8 @@ impl Commands {
             (Operation::Write(_), Some(extent), Some(buffer)) => {
                 let buffer = Arc::new(buffer);
                 let bytes = Bytes::from_owner(Held(buffer.clone()));
-                (Data::Held(buffer), writes(sides(extent, register), bytes))
+                let (first, behind) = sides(extent, register);
+                (Data::Held(buffer), writes(first, behind, bytes))
             }
             (Operation::WriteZeroes { .. } | Operation::Deallocate, Some(extent), _) => {
                 rest = Some(extent);
@@ -276,7 +277,7 @@ fn sides(extent: Extent, register: u64) -> (Extent, Option<Extent>) {
 }
 
 /// A write of what lies on one side of the register, or on both.
-fn writes((first, behind): (Extent, Option<Extent>), mut bytes: Bytes) -> Vec<Asked> {
+fn writes(first: Extent, behind: Option<Extent>, mut bytes: Bytes) -> Vec<Asked> {
     let Some(behind) = behind else {
         return vec![Asked::Write(first, Content::Data(bytes))];
     };

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use ashlar_nvme::Status;
 use ashlar_nvme_target::{Answer, DecidedReservations, News, Petition, Table, Verdict, Wants};
 use ashlar_replica::{
-    CommandId, Content, Event, HostOperation, Label, Origin, Outcome, Registrant,
+    CommandId, Content, Event, HostCommand, HostOperation, Label, Origin, Outcome, Registrant,
 };
 use bytes::Bytes;
 
@@ -137,7 +137,7 @@ impl Reserve {
         let command = self.command();
         let is_reset = matches!(petition.wants, Wants::Succeed);
         self.sent.insert(command, Sent { answer, is_reset });
-        Some(Event::Host {
+        Some(Event::Host(HostCommand {
             command,
             registrant: provenance.registrant,
             operation: HostOperation::Consult {
@@ -145,7 +145,7 @@ impl Reserve {
                 origin: origin_of(&petition),
                 label,
             },
-        })
+        }))
     }
 
     fn command(&mut self) -> CommandId {
@@ -234,11 +234,11 @@ impl Reserve {
             table: is_changed.then_some(table),
             asker,
         });
-        Some(Event::Host {
+        Some(Event::Host(HostCommand {
             command,
             registrant,
             operation,
-        })
+        }))
     }
 
     /// Whether the replica's answer is to this.

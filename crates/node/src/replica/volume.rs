@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use ashlar_block::{BufferPool, Completion, Label, Moment, Provenance, Request};
-use ashlar_copy::{Copy, EngineLocal, NameCount};
+use ashlar_copy::{Copy, EngineLocal};
 use ashlar_nvme_target::DecidedReservations;
 use ashlar_reactor::{Handle, Port, What};
 use ashlar_replica::quorum::{Question, Reply};
 use ashlar_replica::{
-    Alarm, Ask, AssociationId, Cage, CommandId, Config, Effect, Envelope, Epoch, Event, HostId,
-    HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin, Outcome, Position,
-    Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision, Seats, SessionId,
-    ShardId, Size, Surroundings, VolumeId, Why, Wish,
+    Alarm, Ask, AssociationId, Cage, CommandId, Config, Effect, Envelope, Epoch, Event,
+    HostCommand, HostId, HostOperation, Incarnation, Limits, MAX_MEMBERS, Message, NodeId, Origin,
+    Outcome, Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision,
+    Seats, SessionId, ShardId, Size, Surroundings, VolumeId, Why, Wish,
 };
 use ashlar_store::{Engine, Outbox};
 use tracing::{info, warn};
@@ -124,6 +124,7 @@ pub(crate) enum News {
 pub(crate) struct Ground<'a> {
     pub(crate) engine: &'a mut Engine,
     pub(crate) out: &'a mut Outbox,
+    pub(crate) reactor: &'a Handle,
     pub(crate) now: Moment,
 }
 
@@ -219,17 +220,13 @@ impl Replicated {
     /// The copy that a volume of the pool is.
     ///
     /// # Errors
-    /// The volume is no copy, or not one of these members.
+    /// It is not one of these members'.
     pub(crate) fn new(
         plan: ReplicaPlan,
-        volume: u32,
+        copy: Copy,
         reactor: &Handle,
-        (engine, names): (&Engine, &NameCount),
         outside: Box<dyn Outside>,
     ) -> Result<Self, String> {
-        let buffers = reactor.buffers();
-        let copy = Copy::new(engine, volume, buffers.clone(), names);
-        let copy = copy.ok_or_else(|| format!("volume {} is no copy", plan.name))?;
         let me = copy.position();
         if plan.members.get(me) != Some(plan.node) {
             let name = &plan.name;
@@ -267,7 +264,7 @@ impl Replicated {
             port: reactor.port(),
             next_key: 0,
             commands: Commands::default(),
-            buffers,
+            buffers: reactor.buffers(),
             outside,
             envelopes: Vec::new(),
             heard: None,
@@ -352,12 +349,12 @@ impl Replicated {
         };
         match operation {
             Some(operation) => {
-                let event = Event::Host {
+                let of_host = HostCommand {
                     command,
                     registrant,
                     operation,
                 };
-                self.hear(event, ground);
+                self.hear(Event::Host(of_host), ground);
             }
             // It came when nothing was known here of the volume's owner, and may be older than what has been written
             // since.
@@ -533,7 +530,9 @@ impl Replicated {
 
     /// What has waited for buffers, or for its leaf.
     fn resume(&mut self, ground: &mut Ground<'_>) -> bool {
-        let Ground { engine, out, now } = ground;
+        let Ground {
+            engine, out, now, ..
+        } = ground;
         EngineLocal::new(engine, &mut self.copy, *now, out).resume()
     }
 
@@ -619,7 +618,9 @@ impl Replicated {
         if self.plan.keeps_heads.load(Ordering::Relaxed) {
             self.replica.keep_heads();
         }
-        let Ground { engine, out, now } = ground;
+        let Ground {
+            engine, out, now, ..
+        } = ground;
         let local = &mut EngineLocal::new(engine, &mut self.copy, *now, out);
         let surroundings = Surroundings {
             now: *now,
@@ -658,16 +659,11 @@ impl Replicated {
                 );
                 self.outside.tell(News::Serves { epoch, failover });
             }
-            Effect::Forwarded {
-                by,
-                command,
-                registrant,
-                operation,
-            } => {
+            Effect::Forwarded { by, command } => {
                 if let Some(follow) = &mut self.follow {
                     follow.count(by);
                 }
-                self.forwarded((command, registrant), operation, ground);
+                self.forwarded(command, ground);
             }
             Effect::Isolated(is_so) => self.outside.tell(News::Isolated(is_so)),
             Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),
@@ -726,8 +722,8 @@ impl Replicated {
                 members,
                 size,
             } => {
-                self.measure((revision, size), ground.now);
-                self.seat((revision, members), ground);
+                self.measure(revision, size, ground.now);
+                self.seat(revision, members, ground);
             }
             Effect::Copied { to, extent } => {
                 let bytes = u64::from(extent.count()) * GRANULE_BYTES;

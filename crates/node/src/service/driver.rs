@@ -277,6 +277,13 @@ impl Shared {
     }
 }
 
+/// What other nodes must know of it.
+#[derive(Clone, Copy, Default)]
+struct Standing {
+    has_given_up: bool,
+    is_steady: bool,
+}
+
 /// What is under way for a service.
 #[derive(Default)]
 struct Errands {
@@ -295,9 +302,8 @@ struct Errands {
     is_let_in: bool,
     /// From before it is mounted until it is down.
     guard: Option<Guard>,
-    /// Both have been said.
-    has_given_up: bool,
-    is_steady: bool,
+    /// As was said last.
+    last: Standing,
 }
 
 fn watch(shared: &Arc<Shared>) {
@@ -368,9 +374,12 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         // Then it is any node's that has the volumes.
         (inner.wanted, inner.move_to) = (Wanted::Run, None);
     }
-    let (is_down, has_given_up) = (inner.machine.is_down(), inner.machine.has_given_up());
-    // Where none reaches it, it does not prove that the other nodes are worth another try.
-    let is_steady = inner.machine.runs_for(seen.now) >= STEADY_AFTER && dark.is_none();
+    let is_down = inner.machine.is_down();
+    let standing = Standing {
+        has_given_up: inner.machine.has_given_up(),
+        // Where none reaches it, it does not prove that the other nodes are worth another try.
+        is_steady: inner.machine.runs_for(seen.now) >= STEADY_AFTER && dark.is_none(),
+    };
     drop(inner);
     if is_down
         && action.is_none()
@@ -378,7 +387,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     {
         guard.dismiss();
     }
-    report(shared, errands, (has_given_up, is_steady));
+    report(shared, errands, standing);
     if has_changed && let Some(services) = shared.services.upgrade() {
         services.tell_now();
     }
@@ -431,19 +440,18 @@ impl Inner {
 }
 
 /// Where it has failed is remembered on all its nodes, and forgotten when it has run well.
-fn report(shared: &Shared, errands: &mut Errands, (has_given_up, is_steady): (bool, bool)) {
+fn report(shared: &Shared, errands: &mut Errands, standing: Standing) {
     let Some(services) = shared.services.upgrade() else {
         return;
     };
     let name = &shared.host.service.name;
-    if has_given_up && !errands.has_given_up && shared.host.is_replicated() {
+    let last = std::mem::replace(&mut errands.last, standing);
+    if standing.has_given_up && !last.has_given_up && shared.host.is_replicated() {
         services.failed_here(name);
     }
-    errands.has_given_up = has_given_up;
-    if is_steady && !errands.is_steady {
+    if standing.is_steady && !last.is_steady {
         services.runs_here(name);
     }
-    errands.is_steady = is_steady;
 }
 
 /// Volumes of one service are on one node: the one that has the first asks for the others.

@@ -97,7 +97,8 @@ impl ReservationDesk {
     /// `Denied`: another host has it, or our key is another. Otherwise as of [`register`](Self::register).
     pub fn acquire(
         &mut self,
-        (key, kind): (u64, ReservationType),
+        key: u64,
+        kind: ReservationType,
         how: Acquire,
     ) -> Result<(), IoError> {
         let (action, preempted) = match how {

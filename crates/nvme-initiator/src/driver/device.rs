@@ -2,16 +2,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ashlar_block::{BlockDevice, Completion, Description, Geometry, Moment, Request};
-use ashlar_reactor::Handle;
+use ashlar_reactor::{Handle, Opener};
 use tracing::{info, warn};
 
 use super::portals::Portals;
 use super::record::Record;
+use super::remote::Remote;
 use super::sockets::Sockets;
-use super::watch::{PathBoard, Watch};
-use crate::config::Config;
-use crate::controller::NamespaceFacts;
-use crate::reconnect::{PathInstance, Session, Unflushed};
+use super::watch::Watch;
+use crate::reconnect::{PathInstance, Session};
 use crate::streams::Streams;
 
 /// A remote namespace on one reactor thread: an association of its own, made when it is opened and
@@ -30,26 +29,22 @@ pub struct RemoteDevice {
 }
 
 impl RemoteDevice {
-    pub(super) fn open(
-        handle: &Handle,
-        config: Arc<Config>,
-        peers: Vec<SocketAddr>,
-        (facts, unflushed): (NamespaceFacts, Arc<Unflushed>),
-        (description, board): (Description, PathBoard),
-    ) -> Self {
+    pub(super) fn open(handle: &Handle, remote: &Remote) -> Self {
         let now = handle.now();
-        let watch = Watch::new(config.clone(), board);
+        let config = remote.config.clone();
+        let watch = Watch::new(config.clone(), remote.board.clone());
         let learns = config
             .discovers
             .then(|| Portals::learn(&config, handle.waker()));
         let portals = learns.flatten();
+        let (facts, unflushed) = (remote.facts.clone(), remote.unflushed.clone());
         let session = Session::new(now, config, facts, unflushed, handle.buffers());
-        let sockets = Sockets::new(handle.port(), peers, session.streams());
+        let sockets = Sockets::new(handle.port(), remote.peers.clone(), session.streams());
         Self {
             session,
             sockets: Some(sockets),
             handle: handle.clone(),
-            description,
+            description: remote.describe(),
             watch,
             record: None,
             named: Vec::new(),

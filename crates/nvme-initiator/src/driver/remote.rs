@@ -19,12 +19,12 @@ const GLANCE: Duration = Duration::from_secs(2);
 
 /// A remote namespace that every core opens for itself: each opened device has its own association.
 pub struct Remote {
-    config: Arc<Config>,
-    peers: Vec<SocketAddr>,
-    facts: NamespaceFacts,
-    unflushed: Arc<Unflushed>,
+    pub(super) config: Arc<Config>,
+    pub(super) peers: Vec<SocketAddr>,
+    pub(super) facts: NamespaceFacts,
+    pub(super) unflushed: Arc<Unflushed>,
     record: Option<Arc<Record>>,
-    board: PathBoard,
+    pub(super) board: PathBoard,
 }
 
 impl Remote {
@@ -83,11 +83,7 @@ impl Remote {
     /// Opens the namespace on the calling thread's reactor. The association is made while the
     /// device is polled; until then requests wait.
     pub fn open_device(&self, reactor: &Handle) -> RemoteDevice {
-        let shared = (self.facts.clone(), self.unflushed.clone());
-        let shown = (self.describe(), self.board.clone());
-        let config = self.config.clone();
-        RemoteDevice::open(reactor, config, self.peers.clone(), shared, shown)
-            .recorded_in(self.record.clone())
+        RemoteDevice::open(reactor, self).recorded_in(self.record.clone())
     }
 }
 

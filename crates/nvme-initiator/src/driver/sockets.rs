@@ -90,7 +90,7 @@ impl Sockets {
                 What::Received(result, frame, more) => {
                     socket.receiving = false;
                     socket.more = more;
-                    received(streams, at, socket, (result, frame));
+                    received(streams, at, socket, result, frame);
                 }
                 What::Sent(result, mut batch) => {
                     socket.sending = false;
@@ -276,7 +276,8 @@ fn received(
     streams: &mut impl Streams,
     at: usize,
     socket: &mut Socket,
-    (result, mut frame): (std::io::Result<usize>, Box<RecvFrame>),
+    result: std::io::Result<usize>,
+    mut frame: Box<RecvFrame>,
 ) {
     let bytes = *result.as_ref().unwrap_or(&0);
     let in_place = frame.direct_part(bytes);

@@ -7,7 +7,7 @@ use ashlar_nvme::pdu::{FatalStatus, Framing};
 use proptest::prelude::*;
 
 use super::*;
-use crate::scripted::{Peer, buffer};
+use crate::scripted::{Flags, Peer, buffer};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -143,8 +143,8 @@ fn a_read_arrives_in_pieces_split_anywhere() {
             read(&mut pair, 3, 12_288);
             peer.exchange(&mut pair);
             let cid = next_cid(&mut peer);
-            peer.send(cid, 0, &[1; 4096], (false, false));
-            peer.send(cid, 4096, &[2; 8192], (true, true));
+            peer.send(cid, 0, &[1; 4096], Flags::NONE);
+            peer.send(cid, 4096, &[2; 8192], Flags::SUCCESS);
             for piece in peer.take().chunks(cut) {
                 pair.receive(piece);
             }
@@ -162,7 +162,7 @@ fn a_payload_is_received_in_place() {
         read(&mut pair, 3, 65_536);
         peer.exchange(&mut pair);
         let cid = next_cid(&mut peer);
-        peer.send(cid, 0, &[6; 65_536], (true, false));
+        peer.send(cid, 0, &[6; 65_536], Flags::LAST);
         peer.complete(cid, Status::SUCCESS);
         let bytes = peer.take();
         pair.receive(&bytes[..1000]);
@@ -283,13 +283,13 @@ fn bad_data_ends_the_connection() {
         violates(&mut pair, &mut peer, word)
     };
     bad("beyond the request", |peer, cid| {
-        peer.send(cid, 0, &[0; 8196], (true, false))
+        peer.send(cid, 0, &[0; 8196], Flags::LAST)
     });
     bad("out of order", |peer, cid| {
-        peer.send(cid, 4096, &[0; 4096], (true, false))
+        peer.send(cid, 4096, &[0; 4096], Flags::LAST)
     });
     bad("no command", |peer, cid| {
-        peer.send(cid ^ 1, 0, &[0; 4096], (false, false))
+        peer.send(cid ^ 1, 0, &[0; 4096], Flags::NONE)
     });
     bad("no command", |peer, cid| {
         peer.complete(cid.wrapping_add(0x100), Status::SUCCESS)
@@ -298,19 +298,19 @@ fn bad_data_ends_the_connection() {
         peer.complete(cid, Status::SUCCESS)
     });
     bad("too little data", |peer, cid| {
-        peer.send(cid, 0, &[0; 4096], (true, true))
+        peer.send(cid, 0, &[0; 4096], Flags::SUCCESS)
     });
     bad("after the last data", |peer, cid| {
-        peer.send(cid, 0, &[0; 4096], (true, false));
-        peer.send(cid, 4096, &[0; 4096], (true, false));
+        peer.send(cid, 0, &[0; 4096], Flags::LAST);
+        peer.send(cid, 4096, &[0; 4096], Flags::LAST);
     });
     bad("no command", |peer, cid| {
-        peer.send(cid, 0, &[0; 8192], (true, true));
+        peer.send(cid, 0, &[0; 8192], Flags::SUCCESS);
         peer.complete(cid, Status::SUCCESS);
     });
     bad("malformed", |peer, cid| {
         // SUCCESS without LAST.
-        peer.send(cid, 0, &[0; 8192], (true, true));
+        peer.send(cid, 0, &[0; 8192], Flags::SUCCESS);
         let mut bytes = peer.take();
         bytes[1] = ashlar_nvme::pdu::flags::SUCCESS;
         peer.raw(&bytes);
@@ -352,7 +352,7 @@ fn a_bad_data_digest_fails_the_command_and_a_bad_header_digest_the_connection() 
     read(&mut pair, 1, 4096);
     peer.exchange(&mut pair);
     let cid = next_cid(&mut peer);
-    peer.send(cid, 0, &[3; 4096], (true, true));
+    peer.send(cid, 0, &[3; 4096], Flags::SUCCESS);
     let mut bytes = peer.take();
     *bytes.last_mut().expect("digest") ^= 1;
     pair.receive(&bytes);
@@ -363,7 +363,7 @@ fn a_bad_data_digest_fails_the_command_and_a_bad_header_digest_the_connection() 
     read(&mut pair, 2, 4096);
     peer.exchange(&mut pair);
     let cid = next_cid(&mut peer);
-    peer.send(cid, 0, &[3; 4096], (true, true));
+    peer.send(cid, 0, &[3; 4096], Flags::SUCCESS);
     let mut bytes = peer.take();
     bytes[12] ^= 1;
     peer.raw(&bytes);
@@ -487,12 +487,12 @@ proptest! {
         write(&mut pair, 2, 20_000);
         peer.exchange(&mut pair);
         let cids: Vec<u16> = peer.commands.drain(..).map(|(command, _)| command.cid.get()).collect();
-        for (kind, which, offset, length, flags) in steps {
+        for (kind, which, offset, length, (last, success)) in steps {
             let cid = cids.get(usize::from(which)).copied().unwrap_or(999);
             match kind {
                 0 => peer.r2t(cid, offset, length.max(1)),
-                1 => peer.send(cid, offset, &vec![1; length.max(1) as usize], flags),
-                _ => peer.complete(cid, if flags.0 { Status::SUCCESS } else { Status::INTERNAL_ERROR }),
+                1 => peer.send(cid, offset, &vec![1; length.max(1) as usize], Flags { last, success }),
+                _ => peer.complete(cid, if last { Status::SUCCESS } else { Status::INTERNAL_ERROR }),
             }
             peer.exchange(&mut pair);
         }

@@ -13,6 +13,29 @@ use ashlar_nvme::{Command, Completion, Status};
 
 use crate::queue_pair::QueuePair;
 
+/// Flags of a data PDU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flags {
+    pub last: bool,
+    pub success: bool,
+}
+
+impl Flags {
+    pub(crate) const NONE: Self = Self {
+        last: false,
+        success: false,
+    };
+    pub(crate) const LAST: Self = Self {
+        last: true,
+        ..Self::NONE
+    };
+    /// No completion follows.
+    pub(crate) const SUCCESS: Self = Self {
+        success: true,
+        ..Self::LAST
+    };
+}
+
 /// The controller's end of one stream.
 pub(crate) struct Peer {
     receiver: Receiver,
@@ -123,14 +146,14 @@ impl Peer {
         pdu::r2t(&mut self.out, self.framing, &request);
     }
 
-    /// A data PDU with flags LAST and SUCCESS as given.
-    pub(crate) fn send(&mut self, cid: u16, offset: u32, bytes: &[u8], flags: (bool, bool)) {
+    /// A data PDU.
+    pub(crate) fn send(&mut self, cid: u16, offset: u32, bytes: &[u8], flags: Flags) {
         let data = C2hData {
             cid,
             offset,
             length: bytes.len() as u32,
-            last: flags.0,
-            success: flags.1,
+            last: flags.last,
+            success: flags.success,
         };
         pdu::c2h_data(&mut self.out, self.framing, &data);
         self.out.extend_from_slice(bytes);

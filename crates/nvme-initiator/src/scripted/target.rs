@@ -11,7 +11,7 @@ use ashlar_nvme::identify::{
 use ashlar_nvme::log::{AnaGroup, AnaLog, AnaState, lid};
 use ashlar_nvme::{Command, Completion, Status};
 
-use super::Peer;
+use super::{Flags, Peer};
 use crate::failure::Failure;
 use crate::streams::{Streams, Wish};
 
@@ -197,7 +197,7 @@ impl Target {
         match command.opcode {
             opcode::admin::IDENTIFY => {
                 let page = self.identify(command);
-                peer.send(cid, 0, &page, (true, true));
+                peer.send(cid, 0, &page, Flags::SUCCESS);
             }
             opcode::admin::KEEP_ALIVE => {
                 self.keep_alives += 1;
@@ -216,7 +216,7 @@ impl Target {
                     false => Vec::new(),
                 };
                 page.resize(asked.bytes as usize, 0);
-                peer.send(cid, 0, &page, (true, true));
+                peer.send(cid, 0, &page, Flags::SUCCESS);
             }
             // Vendor specific ones are not known.
             opcode::admin::SET_FEATURES if command.feature_id() >= fid::HERE_ONLY => {
@@ -290,7 +290,7 @@ impl Target {
         match command.opcode {
             opcode::io::READ if !self.mute => {
                 let bytes = self.storage[from..to].to_vec();
-                return peer.send(cid, 0, &bytes, (true, true));
+                return peer.send(cid, 0, &bytes, Flags::SUCCESS);
             }
             opcode::io::WRITE => self.storage[from..to].copy_from_slice(data),
             opcode::io::WRITE_ZEROES => self.storage[from..to].fill(0),

@@ -361,13 +361,13 @@ fn what_is_reserved_is_the_host_s_until_it_gives_it_back() {
         let error = result.expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     };
-    denied(one.acquire((1, EXCLUSIVE), Acquire::IfFree));
+    denied(one.acquire(1, EXCLUSIVE, Acquire::IfFree));
     one.register(7).expect("registered");
     one.register(1).expect("the key is replaced");
-    one.acquire((1, EXCLUSIVE), Acquire::IfFree).expect("free");
-    one.acquire((1, EXCLUSIVE), Acquire::IfFree).expect("ours");
+    one.acquire(1, EXCLUSIVE, Acquire::IfFree).expect("free");
+    one.acquire(1, EXCLUSIVE, Acquire::IfFree).expect("ours");
     two.register(2).expect("registered");
-    denied(two.acquire((2, EXCLUSIVE), Acquire::IfFree));
+    denied(two.acquire(2, EXCLUSIVE, Acquire::IfFree));
     let holds = |desk: &mut ReservationDesk| {
         let status = desk.report().expect("a report");
         let holder = status.registrants.into_iter().find(|one| one.holds);
@@ -388,9 +388,9 @@ fn what_is_reserved_is_the_host_s_until_it_gives_it_back() {
     assert_eq!(holds(&mut two).0, Some(1));
     one.release(1, EXCLUSIVE).expect("given back");
     assert_eq!(holds(&mut two).0, None);
-    two.acquire((2, EXCLUSIVE), Acquire::IfFree).expect("free");
-    denied(one.acquire((1, EXCLUSIVE), Acquire::Preempt(9)));
-    one.acquire((1, EXCLUSIVE), Acquire::Preempt(2))
+    two.acquire(2, EXCLUSIVE, Acquire::IfFree).expect("free");
+    denied(one.acquire(1, EXCLUSIVE, Acquire::Preempt(9)));
+    one.acquire(1, EXCLUSIVE, Acquire::Preempt(2))
         .expect("taken over");
     denied(two.unregister());
     one.unregister().expect("registered");
@@ -405,11 +405,11 @@ fn a_host_that_was_preempted_fails_at_once_and_says_so_whether_it_writes_or_not(
         let hosts = Hosts::new(if writes { "writes" } else { "rests" });
         let (mut one, mut two) = (hosts.desk("one"), hosts.desk("two"));
         one.register(1).expect("registered");
-        one.acquire((1, EXCLUSIVE), Acquire::IfFree).expect("free");
+        one.acquire(1, EXCLUSIVE, Acquire::IfFree).expect("free");
         let (mut mine, board) = hosts.holder("one");
         assert_eq!(try_write(&mut mine), None);
         two.register(2).expect("registered");
-        two.acquire((2, EXCLUSIVE), Acquire::Preempt(1))
+        two.acquire(2, EXCLUSIVE, Acquire::Preempt(1))
             .expect("taken over");
         if writes {
             assert!(try_write(&mut mine).is_some());

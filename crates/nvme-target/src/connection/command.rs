@@ -245,7 +245,7 @@ impl Connection {
             return self.complete(index, status, 0);
         }
         let data = data.as_deref().unwrap_or_default();
-        match command::execute((&controller, subsystem), (&asked, label), data) {
+        match command::execute(&controller, subsystem, &asked, label, data) {
             command::Outcome::Done(status) => self.complete(index, status, 0),
             command::Outcome::Report(page) => {
                 self.slots.get_mut(index).buffer = working.map(|buffer| filled(buffer, &page));

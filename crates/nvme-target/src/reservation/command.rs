@@ -1,6 +1,6 @@
 //! Reservation commands of the NVM command set.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use ashlar_block::{Label, Provenance, Registrant};
 use ashlar_nvme::reservation::{Ask, ReservationStatus, data_bytes};
@@ -60,8 +60,10 @@ pub(crate) fn petition(controller: &Controller, label: Option<Label>, wants: Wan
 
 /// Executes a planned command whose data is there; `label` says how old it may be.
 pub(crate) fn execute(
-    (controller, subsystem): (&Arc<Controller>, &Subsystem),
-    (command, label): (&Command, Option<Label>),
+    controller: &Controller,
+    subsystem: &Subsystem,
+    command: &Command,
+    label: Option<Label>,
     data: &[u8],
 ) -> Outcome {
     let namespace = subsystem.namespace(command.nsid.get());

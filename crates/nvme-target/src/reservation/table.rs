@@ -168,7 +168,7 @@ impl Table {
                 match action {
                     AcquireAction::Acquire => self.acquire(host, kind)?,
                     AcquireAction::Preempt | AcquireAction::PreemptAndAbort => {
-                        self.preempt((host, kind), preempted, &mut news)?;
+                        self.preempt(host, kind, preempted, &mut news)?;
                         if action == AcquireAction::Preempt {
                             news.ended.clear();
                         }
@@ -255,7 +255,8 @@ impl Table {
 
     fn preempt(
         &mut self,
-        (host, kind): (HostId, ReservationType),
+        host: HostId,
+        kind: ReservationType,
         key: u64,
         news: &mut News,
     ) -> Result<(), Status> {

@@ -10,12 +10,20 @@ use super::table::{HostId, News, Rights, Table};
 const A: HostId = [1; 16];
 const B: HostId = [2; 16];
 const C: HostId = [3; 16];
+
+/// What a host asks for.
+#[derive(Clone, Copy)]
+struct Asked {
+    host: HostId,
+    ask: Ask,
+}
+
 /// Each host's key is its number.
 fn key(host: HostId) -> u64 {
     u64::from(host[0])
 }
 
-fn register(host: HostId) -> (HostId, Ask) {
+fn register(host: HostId) -> Asked {
     let ask = Ask::Register {
         action: RegisterAction::Register,
         ignores_key: false,
@@ -23,10 +31,10 @@ fn register(host: HostId) -> (HostId, Ask) {
         current: 0,
         new: key(host),
     };
-    (host, ask)
+    Asked { host, ask }
 }
 
-fn unregister(host: HostId) -> (HostId, Ask) {
+fn unregister(host: HostId) -> Asked {
     let ask = Ask::Register {
         action: RegisterAction::Unregister,
         ignores_key: false,
@@ -34,48 +42,43 @@ fn unregister(host: HostId) -> (HostId, Ask) {
         current: key(host),
         new: 0,
     };
-    (host, ask)
+    Asked { host, ask }
 }
 
-fn acquire(host: HostId, kind: ReservationType) -> (HostId, Ask) {
+fn acquire(host: HostId, kind: ReservationType) -> Asked {
     preempt(host, AcquireAction::Acquire, kind, 0)
 }
 
-fn preempt(
-    host: HostId,
-    action: AcquireAction,
-    kind: ReservationType,
-    preempted: u64,
-) -> (HostId, Ask) {
+fn preempt(host: HostId, action: AcquireAction, kind: ReservationType, preempted: u64) -> Asked {
     let ask = Ask::Acquire {
         action,
         kind,
         current: key(host),
         preempted,
     };
-    (host, ask)
+    Asked { host, ask }
 }
 
-fn release(host: HostId, action: ReleaseAction, kind: u8) -> (HostId, Ask) {
+fn release(host: HostId, action: ReleaseAction, kind: u8) -> Asked {
     let ask = Ask::Release {
         action,
         kind,
         current: key(host),
     };
-    (host, ask)
+    Asked { host, ask }
 }
 
 /// A and B are registered, A has a reservation.
 fn reserved(kind: ReservationType) -> Table {
     let mut table = Table::default();
-    for (host, ask) in [register(A), register(B), acquire(A, kind)] {
-        table.execute(host, ask).expect("allowed");
+    for asked in [register(A), register(B), acquire(A, kind)] {
+        run(&mut table, asked).expect("allowed");
     }
     table
 }
 
-fn run(table: &mut Table, (host, ask): (HostId, Ask)) -> Result<News, Status> {
-    table.execute(host, ask)
+fn run(table: &mut Table, asked: Asked) -> Result<News, Status> {
+    table.execute(asked.host, asked.ask)
 }
 
 fn holders(table: &Table) -> Vec<HostId> {

@@ -91,7 +91,7 @@ impl Default for Plan {
     }
 }
 
-fn namespace((index, disk): (usize, &Disk)) -> NamespaceConfig {
+fn namespace(index: usize, disk: &Disk) -> NamespaceConfig {
     let geometry: Geometry = disk.geometry();
     NamespaceConfig {
         geometry,
@@ -102,9 +102,12 @@ fn namespace((index, disk): (usize, &Disk)) -> NamespaceConfig {
 
 /// A subsystem over these disks.
 pub fn subsystem(nqn: &str, disks: &[Disk], access: &HostAccess) -> SubsystemConfig {
+    let numbered = disks.iter().enumerate();
     SubsystemConfig {
         nqn: nqn.into(),
-        namespaces: disks.iter().enumerate().map(namespace).collect(),
+        namespaces: numbered
+            .map(|(index, disk)| namespace(index, disk))
+            .collect(),
         access: access.clone(),
         advertise: None,
         shared: None,
@@ -359,7 +362,10 @@ impl World {
         let direct = self.cores[core].direct(id);
         let mut input = std::mem::take(&mut self.wires[wire].input);
         let limit = input.len().min(self.wires[wire].chunk);
-        let placed = direct.map_or(0, |direct| self.place(wire, direct, &input[..limit]));
+        let placed = match direct {
+            Some((buffer, range)) => self.place(wire, buffer, range, &input[..limit]),
+            None => 0,
+        };
         let taken = placed + self.receive(wire, &input[placed..limit]);
         input.drain(..taken);
         self.wires[wire].input = input;
@@ -370,7 +376,8 @@ impl World {
     fn place(
         &mut self,
         wire: usize,
-        (mut buffer, range): (IoBuffer, std::ops::Range<usize>),
+        mut buffer: IoBuffer,
+        range: std::ops::Range<usize>,
         input: &[u8],
     ) -> usize {
         let Wire {

@@ -71,11 +71,12 @@ fn conversation() -> impl Strategy<Value = (Role, Vec<Sent>)> {
 proptest! {
     #[test]
     fn any_cut_gives_the_same_steps(
-        (role, sent) in conversation(),
+        said in conversation(),
         framing in framing(),
         pieces in prop::collection::vec(1usize..400, 1..12),
         direct in any::<bool>(),
     ) {
+        let (role, sent) = said;
         let stream = bytes_of(&sent, framing);
         let whole = receive(opened(role, framing), &stream, &[usize::MAX], false);
         prop_assert_eq!(&whole, &expected(&sent));
@@ -87,12 +88,13 @@ proptest! {
 
     #[test]
     fn a_flipped_bit_is_detected_with_both_digests(
-        (role, sent) in conversation(),
+        said in conversation(),
         pda in 0u8..4,
         at in any::<prop::sample::Index>(),
         bit in 0u8..8,
         pieces in prop::collection::vec(1usize..400, 1..12),
     ) {
+        let (role, sent) = said;
         // Terminate requests carry no digest.
         let sent: Vec<Sent> =
             sent.into_iter().filter(|pdu| !matches!(pdu, Sent::TermReq(..))).collect();

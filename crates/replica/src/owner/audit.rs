@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-use super::line::Place;
+use super::line::{Locked, Place};
 use super::patience::is_late;
 use super::peer::Link;
 use super::resync::asked;
@@ -18,7 +18,6 @@ use super::walk::{AT_ONCE, Walk};
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, Difference, Effect, Proof, Turn};
-use crate::extent::Extent;
 use crate::ids::{CopyId, MAX_MEMBERS, Position, Positions};
 use crate::leaves::Leaves;
 use crate::message::Message;
@@ -220,14 +219,10 @@ impl Owner {
         self.start_work(turn);
     }
 
-    /// Leaves have their place: all compute the digest of `extent`, which is what the volume had of them when they were
+    /// Leaves have their place: all compute the digest of `range`, which is what the volume had of them when they were
     /// given it.
-    pub(super) fn audit_starts(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (leaves, extent): (Leaves, Extent),
-        place: Place,
-    ) {
+    pub(super) fn audit_starts(&mut self, turn: &mut Turn<'_>, leaves: Leaves, range: Locked) {
+        let Locked { place, extent } = range;
         let epoch = self.epoch;
         let Some(audit) = self.audit.as_mut() else {
             return self.line.leave(place);
@@ -261,7 +256,7 @@ impl Owner {
     }
 
     /// A digest has come.
-    pub(super) fn audited(&mut self, turn: &mut Turn<'_>, (copy, by): (CopyId, By), digest: u128) {
+    pub(super) fn audited(&mut self, turn: &mut Turn<'_>, copy: CopyId, by: By, digest: u128) {
         let Some(audit) = self.audit.as_mut() else {
             return;
         };

@@ -363,7 +363,7 @@ impl Owner {
         let removed = before.in_sync.minus(key.in_sync);
         let added = key.in_sync.minus(before.in_sync);
         self.added = self.added.union(added);
-        self.announce(turn, (added, removed));
+        self.announce(turn, added, removed);
         // One that was removed may have a session again, as if it were in sync.
         for position in removed.iter() {
             self.close(turn, position);
@@ -379,7 +379,7 @@ impl Owner {
     }
 
     /// Who is in sync by now hears who is absent, before anything is said that relies on it.
-    fn announce(&mut self, turn: &mut Turn<'_>, (added, removed): (Positions, Positions)) {
+    fn announce(&mut self, turn: &mut Turn<'_>, added: Positions, removed: Positions) {
         let (epoch, absent) = (self.epoch, self.stored.key.absent());
         let stay = |peer: &&mut Peer| !removed.has(peer.position);
         for peer in self.peers.iter_mut().flatten().filter(stay) {

@@ -2,7 +2,7 @@
 
 use super::Owner;
 use crate::canary::Canary;
-use crate::event::{Effect, HostOperation, Outcome, Turn};
+use crate::event::{Effect, HostCommand, HostOperation, Outcome, Turn};
 use crate::fence::Origin;
 use crate::forward::of_node;
 use crate::ids::{CommandId, ForwardId, Position, SessionId};
@@ -66,12 +66,12 @@ impl Owner {
                 origin,
             },
         );
-        turn.out.push(Effect::Forwarded {
-            by: from,
+        let command = HostCommand {
             command,
             registrant,
             operation,
-        });
+        };
+        turn.out.push(Effect::Forwarded { by: from, command });
     }
 
     /// Such a command has ended. Who has sent it hears of it if its session is still there.

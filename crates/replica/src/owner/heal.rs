@@ -6,14 +6,14 @@
 
 use ashlar_block::{ErrorKind, IoError, Moment};
 
-use super::line::Place;
-use super::peer::{Link, Peer};
+use super::line::{Locked, Place};
+use super::peer::{Link, Peer, Session};
 use super::reads::Stage;
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, At, Effect, Turn};
 use crate::extent::Extent;
-use crate::ids::{FetchId, Leaf, Position, Positions, SessionId};
+use crate::ids::{FetchId, Leaf, Position, Positions};
 use crate::message::{Content, Message};
 use crate::pace::STUCK_AFTER;
 
@@ -31,8 +31,7 @@ pub(super) enum HealOf {
 /// A granule that a learner is to be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    pub(super) to: Position,
-    pub(super) session: SessionId,
+    pub(super) session: Session,
     pub(super) extent: Extent,
     /// In the line: no session that ends gives it up meanwhile.
     pub(super) place: Option<Place>,
@@ -109,7 +108,8 @@ impl Owner {
     pub(super) fn fetch(
         &mut self,
         turn: &mut Turn<'_>,
-        (error, extent): (&IoError, Extent),
+        error: &IoError,
+        extent: Extent,
         of: HealOf,
     ) -> Option<FetchId> {
         if error.kind() != ErrorKind::Corrupt {
@@ -168,12 +168,8 @@ impl Owner {
     }
 
     /// The range is locked: what is at the others there is what was here.
-    pub(super) fn heal_starts(
-        &mut self,
-        turn: &mut Turn<'_>,
-        fetch: FetchId,
-        (place, extent): (Place, Extent),
-    ) {
+    pub(super) fn heal_starts(&mut self, turn: &mut Turn<'_>, fetch: FetchId, range: Locked) {
+        let Locked { place, extent } = range;
         let heal = Heal::new(extent, HealOf::Read(Some(place)));
         if self.ask_healer(turn, fetch, heal).is_err() {
             self.line.leave(place);
@@ -200,7 +196,7 @@ impl Owner {
         if let HealOf::Base(place) = of {
             self.heals.remove(&fetch);
             turn.out.push(Effect::Healed(extent));
-            return self.base_known(turn, (place, extent), (content, false));
+            return self.base_known(turn, Locked { place, extent }, content, false);
         }
         match turn.local.matches(extent, &content) {
             Some(true) => {}
@@ -237,7 +233,7 @@ impl Owner {
         if is_done {
             turn.out.push(Effect::Healed(heal.extent));
         }
-        self.heal_ends(turn, fetch, (&heal, is_done));
+        self.heal_ends(turn, fetch, &heal, is_done);
     }
 
     /// A copy could not help: another one is asked.
@@ -246,12 +242,12 @@ impl Owner {
             return;
         };
         if let Err(heal) = self.ask_healer(turn, fetch, heal) {
-            self.heal_ends(turn, fetch, (&heal, false));
+            self.heal_ends(turn, fetch, &heal, false);
         }
     }
 
     /// The read is tried again, whatever has come of it; without its base an owner cannot serve.
-    fn heal_ends(&mut self, turn: &mut Turn<'_>, fetch: FetchId, (heal, is_done): (&Heal, bool)) {
+    fn heal_ends(&mut self, turn: &mut Turn<'_>, fetch: FetchId, heal: &Heal, is_done: bool) {
         match heal.of {
             HealOf::Base(_) => self.local_failed(turn),
             HealOf::Read(place) => {

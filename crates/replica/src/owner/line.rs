@@ -6,11 +6,17 @@ use crate::extent::{Extent, ExtentSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place(u64);
 
+/// A range, locked by its place in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Locked {
+    pub(crate) place: Place,
+    pub(crate) extent: Extent,
+}
+
 /// What has come to its turn.
 #[derive(Debug)]
 pub(crate) struct Ready<T> {
-    pub(crate) place: Place,
-    pub(crate) extent: Extent,
+    pub(crate) range: Locked,
     pub(crate) what: T,
 }
 
@@ -67,11 +73,11 @@ impl<T> Line<T> {
         })?;
         let own = &mut self.standing[at];
         let what = own.waits.take()?;
-        Some(Ready {
+        let range = Locked {
             place: own.place,
             extent: own.extent,
-            what,
-        })
+        };
+        Some(Ready { range, what })
     }
 
     /// Leaves the line.
@@ -144,15 +150,18 @@ mod tests {
             next(&mut line).is_none(),
             "c waits for b, which waits for a"
         );
-        assert!(line.is_waited_for(a.place, |what| *what == 'b'));
-        assert!(line.is_waited_for(a.place, |what| *what == 'c'), "behind b");
-        assert!(!line.is_waited_for(a.place, |what| *what == 'd'));
-        assert!(!line.is_waited_for(d.place, |_| true));
-        line.leave(a.place);
+        assert!(line.is_waited_for(a.range.place, |what| *what == 'b'));
+        assert!(
+            line.is_waited_for(a.range.place, |what| *what == 'c'),
+            "behind b"
+        );
+        assert!(!line.is_waited_for(a.range.place, |what| *what == 'd'));
+        assert!(!line.is_waited_for(d.range.place, |_| true));
+        line.leave(a.range.place);
         let b = next(&mut line).expect("the next");
         assert_eq!(b.what, 'b');
         assert!(next(&mut line).is_none());
-        line.leave(b.place);
+        line.leave(b.range.place);
         assert_eq!(next(&mut line).expect("the last").what, 'c');
     }
 }

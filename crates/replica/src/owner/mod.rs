@@ -42,7 +42,7 @@ use crate::extent::{Extent, ExtentSet};
 use crate::fence::{Fence, Intent, Origin};
 use crate::ids::{
     Ask, CommandId, CopyId, Epoch, FetchId, Low, MAX_MEMBERS, Position, Positions, ReplicaSequence,
-    SessionId, Token,
+    Token,
 };
 use crate::lease::Held;
 use crate::leaves::Leaves;
@@ -55,11 +55,12 @@ use forwarded::Forwarded;
 pub(crate) use forwarded::is_forwarded;
 use giving::{Giving, Moving};
 use heal::{Heal, HealOf};
-use line::{Line, Place};
+use line::{Line, Locked};
 use ops::Ops;
 use pacing::Pacing;
-use peer::Peer;
+use peer::{Peer, Session};
 use reads::{Arrived, Reading, Whose};
+use resync::Digest;
 use unreadable::is_lost;
 
 /// A member that is silent for so long leaves the in-sync set: T_remove.
@@ -91,13 +92,9 @@ enum Work {
         content: Content,
     },
     Base,
-    Copy {
-        to: Position,
-        session: SessionId,
-    },
+    Copy(Session),
     Proof {
-        to: Position,
-        session: SessionId,
+        session: Session,
         leaves: Leaves,
     },
     Audit {
@@ -110,18 +107,10 @@ enum Work {
 #[derive(Clone, Copy, Debug)]
 enum Job {
     Apply(ReplicaSequence),
-    Base(Place, Extent),
+    Base(Locked),
     Restore(ReplicaSequence),
-    Copy {
-        to: Position,
-        session: SessionId,
-        copy: CopyId,
-    },
-    Digest {
-        to: Position,
-        session: SessionId,
-        copy: CopyId,
-    },
+    Copy { session: Session, copy: CopyId },
+    Digest { session: Session, copy: CopyId },
     Audit(CopyId),
     Heal(FetchId),
 }
@@ -268,8 +257,8 @@ impl Owner {
         let mut set = self.ops.extents();
         set.add(&self.uncertain);
         for job in self.jobs.values() {
-            if let Job::Base(_, extent) = job {
-                set.insert(*extent);
+            if let Job::Base(range) = job {
+                set.insert(range.extent);
             }
         }
         self.fetched_bases().for_each(|extent| set.insert(extent));
@@ -295,7 +284,7 @@ impl Owner {
         if !counts(RecordKind::Base) {
             return true;
         }
-        let reads_base = |job: &Job| matches!(job, Job::Base(_, base) if base.overlaps(extent));
+        let reads_base = |job: &Job| matches!(job, Job::Base(base) if base.extent.overlaps(extent));
         let is_fetched = self.fetched_bases().any(|base| base.overlaps(extent));
         !self.uncertain.overlaps(extent) && !self.jobs.values().any(reads_base) && !is_fetched
     }
@@ -474,12 +463,12 @@ impl Owner {
         if let Some(job) = self.jobs.remove(&token) {
             match (result, job) {
                 (Ok(data), job) => self.content_read(turn, job, data),
-                (Err(error), Job::Base(place, extent))
+                (Err(error), Job::Base(Locked { place, extent }))
                     if self
-                        .fetch(turn, (&error, extent), HealOf::Base(place))
+                        .fetch(turn, &error, extent, HealOf::Base(place))
                         .is_some() => {}
-                (Err(error), Job::Copy { to, session, copy }) if is_lost(&error) => {
-                    self.copy_unreadable(turn, (to, session), (copy, &error));
+                (Err(error), Job::Copy { session, copy }) if is_lost(&error) => {
+                    self.copy_unreadable(turn, session, copy, &error);
                 }
                 (Err(_), _) => self.local_failed(turn),
             }
@@ -524,9 +513,9 @@ impl Owner {
 
     fn content_read(&mut self, turn: &mut Turn<'_>, job: Job, data: Bytes) {
         match job {
-            Job::Base(place, extent) => self.base_read(turn, place, extent, data),
+            Job::Base(range) => self.base_known(turn, range, Content::of(data), true),
             Job::Restore(sequence) => self.restore_read(turn, sequence, data),
-            Job::Copy { to, session, copy } => self.copy_read(turn, (to, session), copy, data),
+            Job::Copy { session, copy } => self.copy_read(turn, session, copy, data),
             Job::Apply(_) | Job::Digest { .. } | Job::Audit(_) | Job::Heal(_) => {}
         }
     }
@@ -555,14 +544,14 @@ impl Owner {
         result: Result<u128, IoError>,
     ) {
         match (self.jobs.remove(&token), result) {
-            (Some(Job::Digest { to, session, copy }), Ok(digest)) => {
-                self.compare(turn, (to, session), copy, (Some(digest), None));
+            (Some(Job::Digest { session, copy }), Ok(digest)) => {
+                self.compare(turn, session, copy, Digest::Ours(digest));
             }
             (Some(Job::Audit(copy)), Ok(digest)) => {
-                self.audited(turn, (copy, By::Us), digest);
+                self.audited(turn, copy, By::Us, digest);
             }
-            (Some(Job::Digest { to, session, copy }), Err(error)) if is_lost(&error) => {
-                self.proof_unreadable(turn, (to, session), copy);
+            (Some(Job::Digest { session, copy }), Err(error)) if is_lost(&error) => {
+                self.proof_unreadable(turn, session, copy);
             }
             (Some(Job::Audit(copy)), Err(error)) if is_lost(&error) => {
                 self.audit_unreadable(turn, copy);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ashlar_block::Moment;
 
 use super::line::Place;
-use super::peer::{Link, Peer};
+use super::peer::{Link, Peer, Session};
 use super::{Job, Owner, REMOVE_AFTER, Stage, Work};
 use crate::canary::Canary;
 use crate::event::{At, Effect, Turn, Why};
@@ -80,15 +80,15 @@ impl Owner {
 
     /// What holds up others while the local store reads for a learner, or for a proof.
     fn place_of(&self, job: &Job) -> Option<Place> {
-        let learner = |to: Position, session| {
-            let peer = self.peers[to.index()].as_ref();
-            let peer = peer.filter(|peer| peer.session == session)?;
+        let learner = |session: Session| {
+            let peer = self.peers[session.to.index()].as_ref();
+            let peer = peer.filter(|peer| peer.session == session.id)?;
             peer.learner.as_ref()
         };
         match *job {
-            Job::Copy { to, session, copy } => learner(to, session)?.copies.get(&copy)?.place,
-            Job::Digest { to, session, copy } => {
-                let proving = learner(to, session)?.proving.get(&copy)?;
+            Job::Copy { session, copy } => learner(session)?.copies.get(&copy)?.place,
+            Job::Digest { session, copy } => {
+                let proving = learner(session)?.proving.get(&copy)?;
                 Some(proving.place)
             }
             Job::Audit(copy) => self.audit.as_ref()?.place_of(copy),

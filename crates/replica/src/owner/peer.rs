@@ -33,6 +33,13 @@ pub(crate) enum Link {
     Learning,
 }
 
+/// A session with a learner: what waits for it, or is read for it, ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) to: Position,
+    pub(crate) id: SessionId,
+}
+
 /// A copy that has attached.
 #[derive(Debug)]
 pub(crate) struct Attached {

@@ -6,19 +6,26 @@ use ashlar_block::Moment;
 use bytes::Bytes;
 
 use super::learner::{Copying, Learner, Proving};
-use super::line::Place;
-use super::peer::Link;
+use super::line::{Locked, Place};
+use super::peer::{Link, Session};
 use super::{Job, Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, Effect, Turn};
 use crate::extent::Extent;
-use crate::ids::{CopyId, Position, Positions, SessionId};
+use crate::ids::{CopyId, Position, Positions};
 use crate::key::Size;
 use crate::leaves::Leaves;
 use crate::message::{Content, Message};
 
 /// How long a learner without space is left alone.
 pub(super) const FULL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Whose digest of leaves has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Digest {
+    Ours(u128),
+    Theirs(u128),
+}
 
 impl Owner {
     /// Gives every learner what it may have now.
@@ -86,18 +93,18 @@ impl Owner {
         if begun.is_empty() {
             return;
         }
-        for (to, session, extent) in begun {
+        for (session, extent) in begun {
             if turn.sings(Canary::CopyUnlocked) {
-                self.copy_starts(turn, (to, session), extent, None);
+                self.copy_starts(turn, session, extent, None);
             } else {
-                self.line.join(extent, Work::Copy { to, session });
+                self.line.join(extent, Work::Copy(session));
             }
         }
         self.start_work(turn);
     }
 
     /// A piece for the learner whose turn it is, of those that miss something and may be given it.
-    fn next_piece(&mut self, turn: &Turn<'_>) -> Option<(Position, SessionId, Extent)> {
+    fn next_piece(&mut self, turn: &Turn<'_>) -> Option<(Session, Extent)> {
         let limits = turn.config.limits;
         let count = self.peers.len();
         for step in 0..count {
@@ -106,7 +113,7 @@ impl Owner {
             let Some((to, peer)) = to.zip(self.peers[index].as_mut()) else {
                 continue;
             };
-            let session = peer.session;
+            let id = peer.session;
             let learner = peer.learner.as_mut();
             let learner = learner.filter(|_| peer.link == Link::Learning);
             let learner = learner.filter(|learner| learner.under_way() < limits.copies);
@@ -115,7 +122,7 @@ impl Owner {
             {
                 learner.waiting_copies += 1;
                 self.copies_next = index + 1;
-                return Some((to, session, extent));
+                return Some((Session { to, id }, extent));
             }
         }
         None
@@ -125,14 +132,11 @@ impl Owner {
     pub(super) fn copy_starts(
         &mut self,
         turn: &mut Turn<'_>,
-        (to, session): (Position, SessionId),
+        session: Session,
         extent: Extent,
         place: Option<Place>,
     ) {
-        let peer = self.peers[to.index()]
-            .as_mut()
-            .filter(|peer| peer.session == session);
-        let Some(learner) = peer.and_then(|peer| peer.learner.as_mut()) else {
+        let Some(learner) = self.learner_of(session) else {
             // Its session has ended; what waited was withdrawn, so only a canary's has no place.
             if let Some(place) = place {
                 self.line.leave(place);
@@ -143,7 +147,7 @@ impl Owner {
         learner.waiting_copies -= 1;
         learner.copies.insert(copy, Copying::new(extent, place));
         let token = turn.patient_token();
-        self.jobs.insert(token, Job::Copy { to, session, copy });
+        self.jobs.insert(token, Job::Copy { session, copy });
         turn.local.read(token, extent);
     }
 
@@ -151,14 +155,12 @@ impl Owner {
     pub(super) fn copy_read(
         &mut self,
         turn: &mut Turn<'_>,
-        (to, session): (Position, SessionId),
+        session: Session,
         copy: CopyId,
         data: Bytes,
     ) {
         let epoch = self.epoch;
-        let peer = self.peers[to.index()]
-            .as_mut()
-            .filter(|peer| peer.session == session);
+        let peer = self.peer_of(session);
         let Some(peer) = peer.filter(|peer| peer.link == Link::Learning) else {
             return;
         };
@@ -213,7 +215,10 @@ impl Owner {
         let Some(peer) = self.peers[to.index()].as_mut() else {
             return;
         };
-        let session = peer.session;
+        let session = Session {
+            to,
+            id: peer.session,
+        };
         let Some(learner) = peer
             .learner
             .as_mut()
@@ -227,12 +232,7 @@ impl Owner {
             && let Some(extent) = shape.run(leaves)
         {
             learner.waiting_proofs += 1;
-            let work = Work::Proof {
-                to,
-                session,
-                leaves,
-            };
-            self.line.join(extent, work);
+            self.line.join(extent, Work::Proof { session, leaves });
             any = true;
         }
         if any {
@@ -240,18 +240,17 @@ impl Owner {
         }
     }
 
-    /// Leaves are locked: both sides compute the digest of `extent`, which is what the volume had of them then.
+    /// Leaves are locked: both sides compute the digest of `range`, which is what the volume had of them then.
     pub(super) fn proof_starts(
         &mut self,
         turn: &mut Turn<'_>,
-        (to, session): (Position, SessionId),
-        (leaves, extent): (Leaves, Extent),
-        place: Place,
+        session: Session,
+        leaves: Leaves,
+        range: Locked,
     ) {
+        let Locked { place, extent } = range;
         let (epoch, size) = (self.epoch, self.stored.key.size);
-        let peer = self.peers[to.index()]
-            .as_mut()
-            .filter(|peer| peer.session == session);
+        let peer = self.peer_of(session);
         let Some((peer, mut learner)) = peer.and_then(|peer| {
             let learner = peer.learner.take()?;
             Some((peer, learner))
@@ -277,30 +276,30 @@ impl Owner {
         };
         peer.send(turn, epoch, ask);
         let token = turn.patient_token();
-        self.jobs.insert(token, Job::Digest { to, session, copy });
+        self.jobs.insert(token, Job::Digest { session, copy });
         turn.local.digest(token, extent);
     }
 
-    /// One of the two digests has come: ours, theirs.
+    /// One of the two digests has come.
     pub(super) fn compare(
         &mut self,
         turn: &mut Turn<'_>,
-        (position, session): (Position, SessionId),
+        session: Session,
         copy: CopyId,
-        (ours, theirs): (Option<u128>, Option<u128>),
+        digest: Digest,
     ) {
+        let position = session.to;
         let shape = self.shape(turn.at());
-        let peer = self.peers[position.index()]
-            .as_mut()
-            .filter(|peer| peer.session == session);
-        let Some(learner) = peer.and_then(|peer| peer.learner.as_mut()) else {
+        let Some(learner) = self.learner_of(session) else {
             return;
         };
         let Some(proving) = learner.proving.get_mut(&copy) else {
             return;
         };
-        proving.ours = proving.ours.or(ours);
-        proving.theirs = proving.theirs.or(theirs);
+        match digest {
+            Digest::Ours(ours) => proving.ours.get_or_insert(ours),
+            Digest::Theirs(theirs) => proving.theirs.get_or_insert(theirs),
+        };
         let (Some(ours), Some(theirs)) = (proving.ours, proving.theirs) else {
             return;
         };

@@ -2,7 +2,8 @@
 
 use super::audit::{By, is_audits};
 use super::heal::Fetched;
-use super::peer::{Attached, Link, Taken};
+use super::peer::{Attached, Link, Session, Taken};
+use super::resync::Digest;
 use super::{Owner, Work};
 use crate::canary::Canary;
 use crate::event::{Alarm, Turn};
@@ -123,7 +124,7 @@ impl Owner {
             attached.left = learner.left();
         }
         self.line.withdraw(|_, work| match work {
-            Work::Copy { to, .. } | Work::Proof { to, .. } => *to == position,
+            Work::Copy(session) | Work::Proof { session, .. } => session.to == position,
             Work::Write { .. } | Work::Base | Work::Audit { .. } | Work::Heal(_) => false,
         });
         if let Some(learner) = learner {
@@ -172,8 +173,8 @@ impl Owner {
 
     /// A message of one of the others.
     pub(crate) fn receive(&mut self, turn: &mut Turn<'_>, from: Position, envelope: Envelope) {
-        if let Message::Refuse { promised, reason } = envelope.message {
-            return self.refused(turn, from, &envelope, (promised, reason));
+        if matches!(envelope.message, Message::Refuse { .. }) {
+            return self.refused(turn, from, &envelope);
         }
         let Some(peer) = self.peers[from.index()].as_mut() else {
             return;
@@ -215,13 +216,14 @@ impl Owner {
                 self.fetched(turn, from, fetched);
             }
             Message::Digest { copy, digest } if is_audits(copy) => {
-                self.audited(turn, (copy, By::Of(from)), digest);
+                self.audited(turn, copy, By::Of(from), digest);
             }
             Message::Digest { copy, digest } => {
-                let session = self.peers[from.index()].as_ref().map(|peer| peer.session);
-                if let Some(session) = session {
-                    self.compare(turn, (from, session), copy, (None, Some(digest)));
-                }
+                let session = Session {
+                    to: from,
+                    id: envelope.session,
+                };
+                self.compare(turn, session, copy, Digest::Theirs(digest));
             }
             Message::Forward(forward) => self.forwarded(turn, from, forward),
             Message::LabelAsk { origin } => self.label_asked(turn, from, origin),
@@ -230,13 +232,10 @@ impl Owner {
         }
     }
 
-    fn refused(
-        &mut self,
-        turn: &mut Turn<'_>,
-        from: Position,
-        envelope: &Envelope,
-        (promised, reason): (crate::ids::Epoch, Refusal),
-    ) {
+    fn refused(&mut self, turn: &mut Turn<'_>, from: Position, envelope: &Envelope) {
+        let Message::Refuse { promised, reason } = envelope.message else {
+            return;
+        };
         if envelope.epoch != self.epoch {
             return;
         }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use super::line::{Line, Place};
+use super::line::{Line, Locked};
 use super::ops::{Op, Ops, Recorded};
 use super::peer::Peer;
 use super::{Job, Owner, Stage, Work};
@@ -179,24 +177,15 @@ impl Owner {
         (!bases.is_empty()).then_some(bases)
     }
 
-    /// This copy's content of a piece of the base.
-    pub(super) fn base_read(
-        &mut self,
-        turn: &mut Turn<'_>,
-        place: Place,
-        extent: Extent,
-        data: Bytes,
-    ) {
-        self.base_known(turn, (place, extent), (Content::of(data), true));
-    }
-
     /// A piece of the base: it is here already, or another copy's.
     pub(super) fn base_known(
         &mut self,
         turn: &mut Turn<'_>,
-        (place, extent): (Place, Extent),
-        (content, is_local): (Content, bool),
+        range: Locked,
+        content: Content,
+        is_local: bool,
     ) {
+        let Locked { place, extent } = range;
         let op = Op {
             kind: RecordKind::Base,
             recorded: Recorded::Restoring,

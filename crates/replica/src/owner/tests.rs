@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use crate::canary::Cage;
 use crate::event::{
-    Alarm, Config, Effect, Event, Growth, HostOperation, Limits, Outcome, Proof, ReadMode, Shape,
-    Wish,
+    Alarm, Config, Effect, Event, Growth, HostCommand, HostOperation, Limits, Outcome, Proof,
+    ReadMode, Shape, Wish,
 };
 use crate::extent::{Extent, ExtentSet};
 use crate::fence::Origin;
@@ -22,7 +22,7 @@ use crate::key::{Key, MemberId, Members, OwnerId, Size};
 use crate::leaves::Leaves;
 use crate::local::{Entry, EntryChange, Imported, Local, Tag};
 use crate::message::{Attach, Content, Envelope, Join, Message, RecordKind, Refusal};
-use crate::quorum::{Held, MemoryQuorum, Question, Reply, Weather};
+use crate::quorum::{Asked, Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
 mod backup;
@@ -399,8 +399,13 @@ impl Rig {
                             continue;
                         }
                         let fair = Weather::fair(Duration::from_micros(1));
-                        let (client, question) = ((0, ask), (VOLUME, question));
-                        self.quorum.ask(self.now, client, question, fair);
+                        let asked = Asked {
+                            client: 0,
+                            ask,
+                            volume: VOLUME,
+                            question,
+                        };
+                        self.quorum.ask(self.now, asked, fair);
                     }
                     _ => {}
                 }
@@ -470,11 +475,11 @@ impl Rig {
             origin,
             label,
         };
-        self.handle(Event::Host {
+        self.handle(Event::Host(HostCommand {
             command: CommandId(extent.first() + 1),
             registrant: Registrant::default(),
             operation,
-        });
+        }));
     }
 }
 

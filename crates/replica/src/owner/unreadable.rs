@@ -10,9 +10,10 @@ use super::Owner;
 use super::heal::{HealOf, Piece};
 use super::learner::{Copying, Learner};
 use super::line::Place;
+use super::peer::{Peer, Session};
 use crate::event::{Alarm, Turn};
 use crate::extent::{Extent, ExtentSet};
-use crate::ids::{CopyId, Position, SessionId};
+use crate::ids::CopyId;
 
 /// When it is read again, at first and at the most.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -132,11 +133,12 @@ impl Owner {
     pub(super) fn copy_unreadable(
         &mut self,
         turn: &mut Turn<'_>,
-        (to, session): (Position, SessionId),
-        (copy, error): (CopyId, &IoError),
+        session: Session,
+        copy: CopyId,
+        error: &IoError,
     ) {
         let now = turn.now;
-        let learner = self.learner_of(to, session);
+        let learner = self.learner_of(session);
         let Some(copying) = learner.and_then(|learner| learner.unread(copy, now)) else {
             return;
         };
@@ -145,25 +147,24 @@ impl Owner {
             return self.leave_piece(turn, place);
         }
         let piece = Piece {
-            to,
             session,
             extent,
             place,
         };
         if self
-            .fetch(turn, (error, extent), HealOf::Copy(piece))
+            .fetch(turn, error, extent, HealOf::Copy(piece))
             .is_none()
         {
             self.tell_unreadable(turn, piece);
             return self.leave_piece(turn, place);
         }
-        let learner = self.learner_of(to, session);
+        let learner = self.learner_of(session);
         learner.into_iter().for_each(|learner| learner.healing += 1);
     }
 
     /// Another copy has given what a learner lacks, or none could.
     pub(super) fn copy_healed(&mut self, turn: &mut Turn<'_>, piece: Piece, is_done: bool) {
-        if let Some(learner) = self.learner_of(piece.to, piece.session) {
+        if let Some(learner) = self.learner_of(piece.session) {
             learner.healing -= 1;
             if is_done {
                 learner.healed(piece.extent);
@@ -182,15 +183,19 @@ impl Owner {
         self.resync(turn);
     }
 
-    fn learner_of(&mut self, to: Position, session: SessionId) -> Option<&mut Learner> {
-        let peer = self.peers[to.index()].as_mut();
-        let peer = peer.filter(|peer| peer.session == session);
-        peer.and_then(|peer| peer.learner.as_mut())
+    /// Who a session is with, while it lasts.
+    pub(super) fn peer_of(&mut self, session: Session) -> Option<&mut Peer> {
+        let peer = self.peers[session.to.index()].as_mut();
+        peer.filter(|peer| peer.session == session.id)
+    }
+
+    pub(super) fn learner_of(&mut self, session: Session) -> Option<&mut Learner> {
+        self.peer_of(session)?.learner.as_mut()
     }
 
     fn tell_unreadable(&mut self, turn: &mut Turn<'_>, piece: Piece) {
-        let (position, extent) = (piece.to, piece.extent);
-        let learner = self.learner_of(position, piece.session);
+        let (position, extent) = (piece.session.to, piece.extent);
+        let learner = self.learner_of(piece.session);
         let Some(learner) = learner else { return };
         if learner.unreadable.tells(extent) {
             let hosts = self.shape(turn.at()).seen(extent);
@@ -200,14 +205,9 @@ impl Owner {
 
     /// What leaves hold could not be told here. Of several, each is asked for; one is given to the learner as what differs
     /// is: all that can be read, and what cannot as soon as it can.
-    pub(super) fn proof_unreadable(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (to, session): (Position, SessionId),
-        copy: CopyId,
-    ) {
+    pub(super) fn proof_unreadable(&mut self, turn: &mut Turn<'_>, session: Session, copy: CopyId) {
         let shape = self.shape(turn.at());
-        let Some(learner) = self.learner_of(to, session) else {
+        let Some(learner) = self.learner_of(session) else {
             return;
         };
         let Some(proving) = learner.proving.remove(&copy) else {
@@ -218,7 +218,7 @@ impl Owner {
             && let Some(extent) = shape.leaf(leaf)
         {
             learner.differs(extent);
-            turn.local.mark(to, extent);
+            turn.local.mark(session.to, extent);
         }
         self.line.leave(proving.place);
         self.start_work(turn);

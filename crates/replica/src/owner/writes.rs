@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::line::Ready;
+use super::line::{Locked, Ready};
 use super::ops::{Op, Recorded};
 use super::peer::Link;
 use super::{Job, Owner, Work};
@@ -31,7 +31,7 @@ impl Owner {
             let may = |work: &Work, extent: Extent| match work {
                 Work::Write { .. } => !pauses,
                 Work::Base => bases_left > 0 && wanted.as_ref().is_none_or(|w| w.overlaps(extent)),
-                Work::Copy { .. } | Work::Proof { .. } | Work::Heal(_) => true,
+                Work::Copy(_) | Work::Proof { .. } | Work::Heal(_) => true,
                 Work::Audit { .. } => !pauses,
             };
             let skips = |work: &Work| ignores_locks && matches!(work, Work::Write { .. });
@@ -44,11 +44,8 @@ impl Owner {
     }
 
     fn start(&mut self, turn: &mut Turn<'_>, ready: Ready<Work>) {
-        let Ready {
-            place,
-            extent,
-            what,
-        } = ready;
+        let Ready { range, what } = ready;
+        let Locked { place, extent } = range;
         match what {
             Work::Write { command, content } => {
                 let op = Op {
@@ -67,19 +64,13 @@ impl Owner {
             Work::Base => {
                 self.uncertain.remove(extent);
                 let token = turn.token();
-                self.jobs.insert(token, Job::Base(place, extent));
+                self.jobs.insert(token, Job::Base(range));
                 turn.local.read(token, extent);
             }
-            Work::Copy { to, session } => {
-                self.copy_starts(turn, (to, session), extent, Some(place))
-            }
-            Work::Proof {
-                to,
-                session,
-                leaves,
-            } => self.proof_starts(turn, (to, session), (leaves, extent), place),
-            Work::Heal(fetch) => self.heal_starts(turn, fetch, (place, extent)),
-            Work::Audit { leaves } => self.audit_starts(turn, (leaves, extent), place),
+            Work::Copy(session) => self.copy_starts(turn, session, extent, Some(place)),
+            Work::Proof { session, leaves } => self.proof_starts(turn, session, leaves, range),
+            Work::Heal(fetch) => self.heal_starts(turn, fetch, range),
+            Work::Audit { leaves } => self.audit_starts(turn, leaves, range),
         }
     }
 

@@ -47,14 +47,20 @@ pub struct MemoryQuorum {
     answers: Vec<Due>,
 }
 
+/// What a client asks.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub client: usize,
+    pub ask: Ask,
+    pub volume: VolumeId,
+    pub question: Question,
+}
+
 #[derive(Debug)]
 struct Travelling {
     arrives: Moment,
     back: Option<Duration>,
-    client: usize,
-    ask: Ask,
-    volume: VolumeId,
-    question: Question,
+    asked: Asked,
 }
 
 #[derive(Debug)]
@@ -107,20 +113,14 @@ impl MemoryQuorum {
     }
 
     /// A client asks.
-    pub fn ask(
-        &mut self,
-        now: Moment,
-        (client, ask): (usize, Ask),
-        (volume, question): (VolumeId, Question),
-        weather: Weather,
-    ) {
+    pub fn ask(&mut self, now: Moment, asked: Asked, weather: Weather) {
         let timeout = Answer {
-            ask,
+            ask: asked.ask,
             reply: Reply::Unknown,
         };
         self.answers.push(Due {
             at: now + ANSWER_TIMEOUT,
-            client,
+            client: asked.client,
             answer: timeout,
         });
         if weather.is_question_lost {
@@ -129,17 +129,14 @@ impl MemoryQuorum {
         self.travelling.push(Travelling {
             arrives: now + weather.there,
             back: (!weather.is_answer_lost).then_some(weather.back),
-            client,
-            ask,
-            volume,
-            question,
+            asked,
         });
     }
 
     /// A client is cut off: what it has asked may still arrive, and it hears no answer.
     pub fn silence_client(&mut self, client: usize) {
         for travelling in &mut self.travelling {
-            if travelling.client == client {
+            if travelling.asked.client == client {
                 travelling.back = None;
             }
         }
@@ -149,7 +146,7 @@ impl MemoryQuorum {
     pub fn forget_client(&mut self, client: usize) {
         self.answers.retain(|due| due.client != client);
         for travelling in &mut self.travelling {
-            if travelling.client == client {
+            if travelling.asked.client == client {
                 travelling.back = None;
             }
         }
@@ -171,10 +168,15 @@ impl MemoryQuorum {
             if !self.has_majority() {
                 continue;
             }
-            let reply = self.carry_out(travelling.volume, travelling.question);
+            let Asked {
+                client,
+                ask,
+                volume,
+                question,
+            } = travelling.asked;
+            let reply = self.carry_out(volume, question);
             if let Some(back) = travelling.back {
                 let at = travelling.arrives + back;
-                let (client, ask) = (travelling.client, travelling.ask);
                 // One that takes longer than its client waits comes after the client has given up.
                 let waiting = |due: &Due| due.client == client && due.answer.ask == ask;
                 if let Some(due) = self.answers.iter_mut().find(|due| waiting(due))
@@ -218,9 +220,14 @@ mod tests {
 
     const VOLUME: VolumeId = VolumeId(1);
 
-    fn swap(revision: Revision, value: &[u8]) -> (VolumeId, Question) {
+    fn swap(client: usize, ask: Ask, revision: Revision, value: &[u8]) -> Asked {
         let value = value.to_vec();
-        (VOLUME, Question::Swap { revision, value })
+        Asked {
+            client,
+            ask,
+            volume: VOLUME,
+            question: Question::Swap { revision, value },
+        }
     }
 
     fn after(quorum: &mut MemoryQuorum, at: Duration) -> Vec<(usize, Answer)> {
@@ -234,18 +241,10 @@ mod tests {
         let mut quorum = MemoryQuorum::new(3);
         let fair = Weather::fair(Duration::from_millis(1));
         let slow = Weather::fair(Duration::from_millis(5));
-        quorum.ask(
-            Moment::ORIGIN,
-            (0, Ask(1)),
-            swap(Revision(0), b"slow"),
-            slow,
-        );
-        quorum.ask(
-            Moment::ORIGIN,
-            (1, Ask(1)),
-            swap(Revision(0), b"fast"),
-            fair,
-        );
+        let late = swap(0, Ask(1), Revision(0), b"slow");
+        quorum.ask(Moment::ORIGIN, late, slow);
+        let first = swap(1, Ask(1), Revision(0), b"fast");
+        quorum.ask(Moment::ORIGIN, first, fair);
         let answers = after(&mut quorum, Duration::from_millis(20));
         assert_eq!(answers[0].1.reply, Reply::Swapped(Revision(1)));
         let held = Held {
@@ -262,12 +261,8 @@ mod tests {
             is_answer_lost: true,
             ..Weather::fair(Duration::from_millis(1))
         };
-        quorum.ask(
-            Moment::ORIGIN,
-            (0, Ask(1)),
-            swap(Revision(0), b"made"),
-            lost,
-        );
+        let asked = swap(0, Ask(1), Revision(0), b"made");
+        quorum.ask(Moment::ORIGIN, asked, lost);
         let answers = after(&mut quorum, Duration::from_secs(1));
         assert_eq!(answers[0].1.reply, Reply::Unknown);
         assert_eq!(quorum.look(VOLUME).expect("made").value, b"made");
@@ -278,13 +273,15 @@ mod tests {
         let mut quorum = MemoryQuorum::new(3);
         let fair = Weather::fair(Duration::from_millis(1));
         quorum.set_members_down(1);
-        quorum.ask(Moment::ORIGIN, (0, Ask(1)), swap(Revision(0), b"one"), fair);
+        let one = swap(0, Ask(1), Revision(0), b"one");
+        quorum.ask(Moment::ORIGIN, one, fair);
         assert_eq!(
             after(&mut quorum, Duration::from_secs(1))[0].1.reply,
             Reply::Swapped(Revision(1))
         );
         quorum.set_members_down(2);
-        quorum.ask(Moment::ORIGIN, (0, Ask(2)), swap(Revision(1), b"two"), fair);
+        let two = swap(0, Ask(2), Revision(1), b"two");
+        quorum.ask(Moment::ORIGIN, two, fair);
         assert_eq!(
             after(&mut quorum, Duration::from_secs(2))[0].1.reply,
             Reply::Unknown

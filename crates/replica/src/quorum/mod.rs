@@ -3,7 +3,7 @@
 
 mod memory;
 
-pub use memory::{MemoryQuorum, Weather};
+pub use memory::{Asked, MemoryQuorum, Weather};
 
 use ashlar_block::Moment;
 

@@ -166,7 +166,7 @@ fn body(message: &Message, to: &mut Vec<u8>) -> (u8, Bytes) {
         Message::Forward(command) => forward::forward(to, command, &mut data),
         Message::LabelAsk { origin } => forward::label_ask(to, *origin),
         Message::Labelled { origin, writes } => forward::labelled(to, *origin, *writes),
-        Message::Done { forward, outcome } => forward::done(to, (*forward, outcome), &mut data),
+        Message::Done { forward, outcome } => forward::done(to, *forward, outcome, &mut data),
     };
     (kind, data)
 }

@@ -101,11 +101,7 @@ pub(super) fn labelled(to: &mut Vec<u8>, origin: Origin, writes: u64) -> u8 {
     put(to, &body, kind::LABELLED)
 }
 
-pub(super) fn done(
-    to: &mut Vec<u8>,
-    (forward, ended): (ForwardId, &Outcome),
-    data: &mut Bytes,
-) -> u8 {
+pub(super) fn done(to: &mut Vec<u8>, forward: ForwardId, ended: &Outcome, data: &mut Bytes) -> u8 {
     let outcome = match ended {
         Outcome::Written => outcome::WRITTEN,
         Outcome::Read(bytes) => {

@@ -119,7 +119,8 @@ pub(crate) fn reader(node: &Node, model: &mut Model, now: Moment) -> Result<(), 
 pub(crate) fn copies(
     nodes: &[Node],
     model: &Model,
-    (key, flip): (&Key, Option<Flip>),
+    key: &Key,
+    flip: Option<Flip>,
 ) -> Result<(), String> {
     let is_flipped = |node, granule| flip == Some(Flip { node, granule });
     let in_sync: Positions = key.in_sync;

@@ -22,8 +22,8 @@ use super::model::Value;
 use super::store::GRANULE_BYTES;
 use crate::chance::Chance;
 use crate::engine::{
-    Drive, Handle, Pace, PoolShape, Rig, Running, SMALL, Shared, Subject, Wait, Wish, memory,
-    used_up,
+    Drive, DriveSize, Handle, Pace, PoolShape, Rig, Running, SMALL, Shared, Subject, Wait, Wish,
+    memory, used_up,
 };
 
 const GRANULE: usize = 4096;
@@ -114,7 +114,10 @@ impl PoolStore {
             slow_per_mille: chance.pick(&[0, 10, 50]),
             pieces: chance.happens(700),
         };
-        let size = (BlockSize::B4096, DRIVE);
+        let size = DriveSize {
+            block_size: BlockSize::B4096,
+            bytes: DRIVE,
+        };
         let drive = |index| Drive::new(&rig, index, size, pace, chance.fork());
         let drives: Vec<Shared> = (0..count).map(drive).collect();
         let devices = drives.iter().map(Handle::open).collect();
@@ -552,7 +555,7 @@ impl Local for PoolStore {
             Content::Zeroes => Content::Zeroes,
             Content::Data(words) => Content::Data(expanded(words)),
         };
-        ashlar_copy::matches(&self.engine, self.volume, (extent, &content))
+        ashlar_copy::matches(&self.engine, self.volume, extent, &content)
     }
 
     fn unwritten(&self, leaf: Leaf, most: u32) -> u32 {

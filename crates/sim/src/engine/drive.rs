@@ -119,6 +119,13 @@ pub(crate) enum Hang {
     Forever,
 }
 
+/// How large a drive is, and its blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DriveSize {
+    pub(crate) block_size: BlockSize,
+    pub(crate) bytes: u64,
+}
+
 /// A drive that its handles and the world share.
 pub(crate) type Shared = Rc<RefCell<Drive>>;
 
@@ -126,10 +133,11 @@ impl Drive {
     pub(crate) fn new(
         rig: &Rc<Rig>,
         index: usize,
-        (block_size, bytes): (BlockSize, u64),
+        size: DriveSize,
         pace: Pace,
         mut chance: Chance,
     ) -> Shared {
+        let DriveSize { block_size, bytes } = size;
         let mut geometry = Geometry::plain(block_size, bytes >> block_size.shift());
         geometry.volatile_cache = true;
         geometry.deallocates = chance.happens(500);

@@ -15,7 +15,7 @@ use ashlar_store::format::{DriveClass, Reserve};
 use ashlar_store::{Grain, HotTier, Layout, Share};
 use uuid::Uuid;
 
-use super::drive::Pace;
+use super::drive::{DriveSize, Pace};
 use super::layouts::Facts;
 use super::load::Habits;
 use super::plan::{Fate, Plan, SMALL, Spread, Step, Wish};
@@ -379,7 +379,10 @@ fn promote() -> Vec<Step> {
 }
 
 /// Blocks and bytes of a drive.
-const SIZE: (BlockSize, u64) = (BlockSize::B4096, 16 << 20);
+const SIZE: DriveSize = DriveSize {
+    block_size: BlockSize::B4096,
+    bytes: 16 << 20,
+};
 
 /// Drives of a case.
 fn drives(work: Work, layout: Layout, spare: usize) -> usize {

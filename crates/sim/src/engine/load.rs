@@ -140,8 +140,19 @@ pub(crate) struct Load {
     pub(crate) excuses: Excuses,
 }
 
+/// A command that is to be drawn up.
+#[derive(Clone, Copy)]
+pub(crate) struct Command {
+    pub(crate) volume: usize,
+    pub(crate) op: Operation,
+    pub(crate) range: BlockRange,
+}
+
 /// A command for a volume.
-pub(crate) type Asked = (usize, Request);
+pub(crate) struct Asked {
+    pub(crate) volume: usize,
+    pub(crate) request: Request,
+}
 
 impl Load {
     pub(crate) fn new(habits: Habits, mut chance: Chance, model: &Model, wishes: &[Wish]) -> Self {
@@ -249,7 +260,11 @@ impl Load {
             return None;
         }
         let command = match self.next_check(model) {
-            Some((volume, range)) => (volume, Operation::Read, range),
+            Some((volume, range)) => Command {
+                volume,
+                op: Operation::Read,
+                range,
+            },
             None if self.open.is_empty() => {
                 self.left = 0;
                 return None;
@@ -284,7 +299,7 @@ impl Load {
         };
     }
 
-    fn draw(&mut self, model: &Model) -> (usize, Operation, BlockRange) {
+    fn draw(&mut self, model: &Model) -> Command {
         let open: Vec<usize> = self.open.iter().copied().collect();
         let volume = self.chance.pick(&open);
         let Habits {
@@ -295,7 +310,11 @@ impl Load {
         } = self.habits;
         let dice = self.chance.below(1000) as u32;
         if dice < flushes {
-            return (volume, Operation::Flush, BlockRange::default());
+            return Command {
+                volume,
+                op: Operation::Flush,
+                range: BlockRange::default(),
+            };
         }
         let durability = self.chance.pick(&[Durability::Cached, Durability::Durable]);
         let op = if dice < flushes + reads {
@@ -312,7 +331,8 @@ impl Load {
             Operation::Write(durability)
         };
         let place = self.place(volume, model.granules(volume));
-        (volume, op, self.spreads[volume].cut(place))
+        let range = self.spreads[volume].cut(place);
+        Command { volume, op, range }
     }
 
     fn place(&mut self, volume: usize, granules: u64) -> BlockRange {
@@ -352,11 +372,12 @@ impl Load {
 
     fn submit(
         &mut self,
-        (volume, op, range): (usize, Operation, BlockRange),
+        command: Command,
         mut buffer: Option<IoBuffer>,
         now: Moment,
         model: &mut Model,
     ) -> Asked {
+        let Command { volume, op, range } = command;
         let tag = self.next_tag;
         self.next_tag += 1;
         let write = effect(op).map(|effect| model.submit(volume, range, effect));
@@ -386,18 +407,18 @@ impl Load {
             range,
             buffer,
         };
-        (volume, request)
+        Asked { volume, request }
     }
 
     /// Asks for this command now.
     pub(crate) fn command(
         &mut self,
-        (volume, op, range): (usize, Operation, BlockRange),
+        command: Command,
         now: Moment,
         model: &mut Model,
     ) -> Option<Asked> {
-        let buffer = self.buffer(op, range)?;
-        Some(self.submit((volume, op, range), buffer, now, model))
+        let buffer = self.buffer(command.op, command.range)?;
+        Some(self.submit(command, buffer, now, model))
     }
 
     /// A command was answered.
@@ -587,7 +608,8 @@ fn check_granule(
 /// # Errors
 /// What is wrong with it.
 pub(crate) fn check_found(
-    (volume, granule): (usize, u64),
+    volume: usize,
+    granule: u64,
     bytes: &[u8],
     model: &mut Model,
 ) -> Result<(), String> {

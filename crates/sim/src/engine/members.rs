@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ashlar_block::{BlockSize, ErrorKind, IoError};
+use ashlar_block::{ErrorKind, IoError};
 use ashlar_store::format::{DriveClass, MemberState, Reserve};
 use ashlar_store::{Comeback, Drives};
 
 use super::audit::{Found, Media, Pool, check_order};
-use super::drive::{Drive, Handle, Shared};
+use super::drive::{Drive, DriveSize, Handle, Shared};
 use super::layouts::Facts;
 use super::plan::Plan;
 use super::seam::{Manage, Seat, Subject, identity, memory};
@@ -65,7 +65,7 @@ impl<S: Subject> World<'_, S> {
     }
 
     /// Adds a drive: a new one, or one that the pool has left out for good.
-    pub(crate) fn add_drive(&mut self, size: (BlockSize, u64)) -> Result<(), String> {
+    pub(crate) fn add_drive(&mut self, size: DriveSize) -> Result<(), String> {
         let awaited = self.volumes.awaits_drive();
         if awaited || self.seats().is_empty() || self.has_stopped() {
             return Ok(());

@@ -48,7 +48,7 @@ mod world;
 
 pub use ashlar_cache::Defect;
 pub use ashlar_store::{Canary, Grain, Layout};
-pub(crate) use drive::{Drive, Handle, Pace, Shared};
+pub(crate) use drive::{Drive, DriveSize, Handle, Pace, Shared};
 pub use enumerate::{Case, Counts, Sweep, Work};
 pub(crate) use plan::SMALL;
 pub use profile::Profile;

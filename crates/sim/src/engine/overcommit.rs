@@ -3,7 +3,7 @@
 use ashlar_block::{BlockRange, Operation};
 
 use super::layouts::SLOT;
-use super::load::Asked;
+use super::load::Command;
 use super::seam::Subject;
 use super::volumes::Order;
 use super::world::World;
@@ -81,8 +81,8 @@ impl<S: Subject> World<'_, S> {
         range: BlockRange,
     ) -> Result<(), String> {
         let now = self.rig.now();
-        let command = (volume, op, range);
-        let asked: Option<Asked> = self.load.command(command, now, &mut self.model);
+        let command = Command { volume, op, range };
+        let asked = self.load.command(command, now, &mut self.model);
         self.pass_on(asked.ok_or("no memory for a command")?);
         Ok(())
     }

@@ -9,7 +9,7 @@ use ashlar_store::{Canary, Grain, Layout, Sizes};
 use uuid::Uuid;
 
 use super::cached::CacheFate;
-use super::drive::Pace;
+use super::drive::{DriveSize, Pace};
 use super::layouts::{self, Facts, Need};
 use super::load::Habits;
 use super::profile::Profile;
@@ -79,7 +79,7 @@ pub(crate) enum Fate {
     /// A sector cannot be read any more.
     Spoil { drive: usize },
     /// An operator adds a drive: a new one, or one that was taken out.
-    Add { size: (BlockSize, u64) },
+    Add { size: DriveSize },
     /// An operator takes a drive out: what it holds moves elsewhere.
     Remove { pick: u64 },
     /// An operator wants another amount kept for repair.
@@ -136,8 +136,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) shape: Shape,
-    /// Block size and bytes of each drive.
-    pub(crate) drives: Vec<(BlockSize, u64)>,
+    pub(crate) drives: Vec<DriveSize>,
     pub(crate) pace: Pace,
     pub(crate) wishes: Vec<Wish>,
     /// How many of them are there from the beginning.
@@ -181,11 +180,7 @@ impl Plan {
         let kind = Kind::draw(&mut aside, profile, count);
         let count = if kind == Kind::Alone { 1 } else { count };
         let overcommitted = chance.happens(profile.overcommits);
-        let size = |chance: &mut Chance| match drive(chance) {
-            (block_size, _) if overcommitted => (block_size, SMALLEST),
-            drawn => drawn,
-        };
-        let drives = (0..count).map(|_| size(chance)).collect();
+        let drives = (0..count).map(|_| drive(chance, overcommitted)).collect();
         let least = match kind {
             Kind::Alone => 1,
             Kind::Twice => 3,
@@ -336,7 +331,7 @@ impl Plan {
     fn draw_repair(&mut self) {
         let mut chance = Chance::new((self.shape.pool.as_u128() >> 64) as u64);
         let count = self.drives.len() as u64;
-        let sizes = self.drives.iter().map(|(_, bytes)| *bytes);
+        let sizes = self.drives.iter().map(|drive| drive.bytes);
         let (all, largest) = sizes.fold((0, 0), |(all, most), size| (all + size, size.max(most)));
         let eighth = Reserve::Extents((all >> SMALL.extent_shift) as u32 / 8);
         let kept = match (self.overcommitted, count) {
@@ -360,8 +355,8 @@ impl Plan {
     pub(crate) fn make_room_for(&mut self, share: u64) {
         let column = self.shape.sizes.segment_bytes();
         let more = (share + 4 * column).next_multiple_of(1 << 20);
-        for (_, bytes) in &mut self.drives {
-            *bytes += more;
+        for drive in &mut self.drives {
+            drive.bytes += more;
         }
     }
 
@@ -440,10 +435,7 @@ impl Plan {
         let commands = self.habits.commands;
         let mut orders = Vec::new();
         for _ in 0..chance.between(1, 3) {
-            let size = match drive(chance) {
-                (block_size, _) if self.overcommitted => (block_size, SMALLEST),
-                drawn => drawn,
-            };
+            let size = drive(chance, self.overcommitted);
             let (at, pick) = (chance.below(commands), chance.below(1 << 20));
             // To replace one is to add one and to take one out.
             let (adds, removes) =
@@ -453,8 +445,7 @@ impl Plan {
             orders.extend(removes.then_some((at + pause, Fate::Remove { pick })));
         }
         if chance.happens(400) {
-            let (_, bytes) = self.drives[0];
-            let eighth = Reserve::Extents((bytes >> SMALL.extent_shift) as u32 / 8);
+            let eighth = Reserve::Extents((self.drives[0].bytes >> SMALL.extent_shift) as u32 / 8);
             let kept = [Reserve::None, Reserve::Auto, Reserve::Drives(1), eighth];
             orders.push((chance.below(commands), Fate::Reserve(chance.pick(&kept))));
         }
@@ -634,9 +625,16 @@ impl Plan {
     }
 }
 
-fn drive(chance: &mut Chance) -> (BlockSize, u64) {
-    let size = chance.pick(&[BlockSize::B512, BlockSize::B4096, BlockSize::B4096]);
-    (size, chance.pick(&[0, 1, 8, 40]) * (1 << 20) + SMALLEST)
+fn drive(chance: &mut Chance, overcommitted: bool) -> DriveSize {
+    let block_size = chance.pick(&[BlockSize::B512, BlockSize::B4096, BlockSize::B4096]);
+    let more = chance.pick(&[0, 1, 8, 40]) * (1 << 20);
+    DriveSize {
+        block_size,
+        bytes: match overcommitted {
+            true => SMALLEST,
+            false => SMALLEST + more,
+        },
+    }
 }
 
 fn sizes(chance: &mut Chance) -> Sizes {

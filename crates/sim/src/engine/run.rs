@@ -40,11 +40,11 @@ pub fn run_traced(
 /// The first case that broke a promise, and what it broke.
 pub fn run_every_crash(
     work: Work,
-    homes: (Layout, Option<Grain>),
+    layout: Layout,
+    grain: Option<Grain>,
     seed: u64,
     stride: u64,
 ) -> Result<Counts, (Case, String)> {
-    let (layout, grain) = homes;
     run_crashes(&Sweep {
         grain,
         stride,

@@ -431,7 +431,8 @@ impl<'a, S: Subject> World<'a, S> {
         }
     }
 
-    pub(crate) fn pass_on(&mut self, (volume, request): Asked) {
+    pub(crate) fn pass_on(&mut self, asked: Asked) {
+        let Asked { volume, request } = asked;
         self.rig.note(|| {
             let (tag, op, range) = (request.tag, request.op, request.range);
             format!("command {tag}: {op:?} of volume {volume} {range}")

@@ -191,7 +191,7 @@ impl Exchange {
                 offset,
                 length,
                 deallocate,
-            } => self.zero(unique, (offset, length), deallocate),
+            } => self.zero(unique, offset, length, deallocate),
         }
         Some(message)
     }
@@ -349,7 +349,7 @@ impl Exchange {
 
     /// A punched hole must read as zeroes, which a deallocated range need not: it is zeroed, and the
     /// device may give the space back.
-    fn zero(&mut self, unique: u64, (offset, length): (u64, u64), deallocate: bool) {
+    fn zero(&mut self, unique: u64, offset: u64, length: u64, deallocate: bool) {
         self.note(Kind::Zero, offset, length);
         let Some(blocks) = self.blocks(offset, length) else {
             return self.answer(unique, EINVAL, &[]);

@@ -1,8 +1,10 @@
 //! What becomes of a piece for which the fast device has no room, or that it refuses; and of what that has taken there.
 
-use ashlar_block::{Durability, IoBuffer, IoError};
+use ashlar_block::{IoBuffer, IoError};
 
 use super::{Piece, Step};
+use crate::cache::io::Target;
+use crate::cache::pages::State;
 use crate::cache::space::is_about_room;
 use crate::cache::{BLOCK, Cache, News, Owner, Side};
 use crate::layout::GRANULE;
@@ -29,7 +31,7 @@ impl Cache {
         let mut changed = false;
         for granule in range {
             if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
-                changed |= self.record(granule, (false, false));
+                changed |= self.record(granule, State::Absent);
             }
         }
         if !changed {
@@ -68,8 +70,7 @@ impl Cache {
         for (&granule, mut buffer) in newer.iter().zip(buffers) {
             let from = (granule - first) as usize * GRANULE;
             buffer.copy_from_slice(&data[from..from + GRANULE]);
-            let how = (Side::Fast, Durability::Durable);
-            self.write_buffer(how, Owner::Op(op), granule, buffer);
+            self.write_buffer(Target::FAST, Owner::Op(op), granule, buffer);
         }
     }
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::orders::{Order, ShowReply};
 use super::reseat::Read;
-use super::{CopyPlace, CopyVolume, Replication};
+use super::{AsServed, CopyPlace, CopyVolume, Replication};
 use crate::manager::pools::engine;
 use crate::manager::{Kept, PoolManager};
 use crate::model::{
@@ -43,7 +43,7 @@ impl PoolManager {
         })?;
         let newest = replication.may_run_alone(&place, &view)?;
         if !request.force {
-            replication.none_has_more(&place, (&view, &newest.key))?;
+            replication.none_has_more(&place, &view, &newest.key)?;
         }
         if !request.accept_data_loss {
             return Err(ControlError::refused(format!(
@@ -60,7 +60,7 @@ impl PoolManager {
         let text = "this copy is to go on alone: what it lacks is lost for good".to_owned();
         let name_here = Some(place.name.clone());
         replication.events.add("run_alone", name_here, text);
-        self.restart_alone(replication, &place, (&view, newest))?;
+        self.restart_alone(replication, &place, &view, newest)?;
         self.await_owner(name, |owner| owner.is_some())
     }
 
@@ -68,7 +68,8 @@ impl PoolManager {
         &self,
         replication: &Replication,
         place: &CopyPlace,
-        (view, newest): (&ReplicaView, Read),
+        view: &ReplicaView,
+        newest: Read,
     ) -> Result<(), ControlError> {
         let mut pools = self.lock();
         let Some(Kept::Live(pool)) = pools.get_mut(&place.pool_name) else {
@@ -81,8 +82,8 @@ impl PoolManager {
         pool.link.ask_replica(place.number, stop).map_err(engine)?;
         // As the key says that is changed: what this copy was told of others may be old.
         let others = newest.key.members.positions().without(view.position);
-        let marked = mark_all(&pool.link, place.number, (view, others));
-        let named = marked.and_then(|()| replication.name_only(place, (view.position, newest)));
+        let marked = mark_all(&pool.link, place.number, view, others);
+        let named = marked.and_then(|()| replication.name_only(place, view.position, newest));
         let named =
             named.and_then(|()| self.forgive_image(replication, place.pool_id, place.volume));
         let seen = pool.link.view().map_err(engine)?;
@@ -93,9 +94,11 @@ impl PoolManager {
             .ok_or_else(|| ControlError::internal("the copy is gone"))?;
         // Whatever became of it, the copy is in service again, or will be.
         let copy = CopyVolume::of(found, &place.pool_name);
-        let reservations = place.reservations.clone();
-        let place = (&*pool, &place.pool_name[..]);
-        let started = self.start_replica(place, &copy, identity, (reservations, size));
+        let as_served = AsServed {
+            reservations: place.reservations.clone(),
+            size,
+        };
+        let started = self.start_replica(pool, &copy, identity, as_served);
         if let Err(error) = &started {
             self.put_off(pool, &copy, error)?;
         }
@@ -107,7 +110,8 @@ impl PoolManager {
 fn mark_all(
     link: &PoolLink,
     volume: u32,
-    (view, others): (&ReplicaView, Positions),
+    view: &ReplicaView,
+    others: Positions,
 ) -> Result<(), ControlError> {
     let change = |absent: Positions| ReplicaChange {
         promise: ReplicaPromise {
@@ -175,7 +179,8 @@ impl Replication {
     pub(super) fn none_has_more(
         &self,
         place: &CopyPlace,
-        (view, key): (&ReplicaView, &Key),
+        view: &ReplicaView,
+        key: &Key,
     ) -> Result<(), ControlError> {
         let in_sync = key.in_sync.without(view.position).iter();
         let in_sync = in_sync.filter_map(|at| Some((at, key.members.get(at)?.node)));
@@ -221,11 +226,8 @@ impl Replication {
     }
 
     /// The key names this process's copy as the only one.
-    fn name_only(
-        &self,
-        place: &CopyPlace,
-        (me, Read { revision, key }): (Position, Read),
-    ) -> Result<(), ControlError> {
+    fn name_only(&self, place: &CopyPlace, me: Position, newest: Read) -> Result<(), ControlError> {
+        let Read { revision, key } = newest;
         let epoch = key
             .epoch
             .next()

@@ -63,7 +63,7 @@ impl PoolManager {
             Some(parts) => parts,
             None => return Err(ControlError::internal("no copies")),
         };
-        self.make_others(replication, others, (status.uuid, &key))?;
+        self.make_others(replication, others, status.uuid, &key)?;
         if let Err(NotMade { why, may_come }) = self.become_copy(name, status.uuid, ours) {
             if !may_come && self.one_volume(name)?.replication.is_none() {
                 self.unmake(replication, others, &key);
@@ -82,7 +82,8 @@ impl PoolManager {
         &self,
         replication: &Replication,
         others: &[NewCopy],
-        (volume, key): (Uuid, &Key),
+        volume: Uuid,
+        key: &Key,
     ) -> Result<(), ControlError> {
         let mut asked = 0;
         let mut result = others.iter().try_for_each(|copy| {
@@ -140,8 +141,8 @@ impl PoolManager {
             let identity = copy.identity();
             let of_copy = CopyVolume::of(found, &name.pool);
             match make_first(&pool.link, found.number, copy) {
-                Ok(()) => Ok(self.take_up_copy(pool, &name.pool, &of_copy, identity)?),
-                Err(error) => Err(self.not_made(pool, &of_copy, (found.granules, error))),
+                Ok(()) => Ok(self.take_up_copy(pool, &of_copy, identity)?),
+                Err(error) => Err(self.not_made(pool, &of_copy, found.granules, error)),
             }
         });
         self.target.target().expect_no_more(&away);
@@ -154,7 +155,8 @@ impl PoolManager {
         &self,
         pool: &mut LivePool,
         volume: &CopyVolume,
-        (granules, error): (u64, IoError),
+        granules: u64,
+        error: IoError,
     ) -> NotMade {
         if error.kind() != IoErrorKind::Timeout {
             return self

@@ -217,7 +217,7 @@ impl PoolManager {
             if self.is_of_no_volume(replication, volume)? {
                 info!(%volume, "volume {name}: it has one copy, on another node: the key that was never used is deleted");
             } else {
-                let gone = self.drop_others(replication, name, (volume, request))?;
+                let gone = self.drop_others(replication, name, volume, request)?;
                 // As at the others: a host may have come meanwhile.
                 let hosts = self.connected(&nqn(volume));
                 request
@@ -267,7 +267,8 @@ impl PoolManager {
         &self,
         replication: &Replication,
         name: &VolumeName,
-        (volume, request): (Uuid, &DeleteVolume),
+        volume: Uuid,
+        request: &DeleteVolume,
     ) -> Result<Vec<String>, ControlError> {
         let (mut done, mut gone) = (BTreeSet::new(), Vec::new());
         let me = replication.cluster.me();

@@ -154,7 +154,8 @@ impl PoolManager {
     pub(in crate::manager) fn change_stops_of_copies(
         &self,
         name: &VolumeName,
-        (volume, stops): (Uuid, bool),
+        volume: Uuid,
+        stops: bool,
     ) -> Result<VolumeStatus, ControlError> {
         self.order_others(volume, &Order::SetStops { volume, stops })?;
         self.set_stops_here(volume, stops)?;

@@ -43,14 +43,18 @@ const SILENT_FOR: Duration = Duration::from_secs(2);
 pub(super) struct Hosts(Mutex<Inner>);
 
 /// A volume's copy on another node.
-type Seat = (Uuid, NodeId);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RemoteCopy {
+    volume: Uuid,
+    node: NodeId,
+}
 
 #[derive(Default)]
 struct Inner {
     /// As it was there when it answered last.
-    there: BTreeMap<Seat, Admission>,
+    there: BTreeMap<RemoteCopy, Admission>,
     /// A change was made here that it has not heard of.
-    behind: BTreeSet<Seat>,
+    behind: BTreeSet<RemoteCopy>,
     silent: BTreeMap<NodeId, Instant>,
 }
 
@@ -76,12 +80,12 @@ impl Hosts {
     }
 
     /// What a node has answered, which is in `there` if it is known.
-    fn answered(&self, seat: Seat, there: Option<&Admission>) {
+    fn answered(&self, copy: RemoteCopy, there: Option<&Admission>) {
         let mut inner = self.lock();
-        inner.silent.remove(&seat.1);
+        inner.silent.remove(&copy.node);
         if let Some(there) = there {
-            inner.there.insert(seat, there.clone());
-            inner.behind.remove(&seat);
+            inner.there.insert(copy, there.clone());
+            inner.behind.remove(&copy);
         }
     }
 
@@ -91,8 +95,8 @@ impl Hosts {
         }
     }
 
-    fn agrees(&self, seat: Seat, ours: &Admission) -> bool {
-        self.lock().there.get(&seat) == Some(ours)
+    fn agrees(&self, copy: RemoteCopy, ours: &Admission) -> bool {
+        self.lock().there.get(&copy) == Some(ours)
     }
 }
 
@@ -115,10 +119,11 @@ impl Replication {
     /// Tells a node; what it knows then.
     fn tell_hosts(
         &self,
-        (volume, node): Seat,
+        copy: RemoteCopy,
         admission: &Admission,
         limit: Duration,
     ) -> Result<Admission, ControlError> {
+        let RemoteCopy { volume, node } = copy;
         let order = Order::HearHosts {
             volume,
             admission: admission.clone(),
@@ -127,14 +132,15 @@ impl Replication {
         let answer = answer.inspect_err(|error| self.hosts.failed(node, error))?;
         let there = serde_json::from_value(answer);
         let there = there.map_err(|error| ControlError::internal(error.to_string()))?;
-        self.hosts.answered((volume, node), Some(&there));
+        self.hosts.answered(copy, Some(&there));
         Ok(there)
     }
 
-    fn ask_hosts(&self, (volume, node): Seat, limit: Duration) -> Result<Account, ControlError> {
+    fn ask_hosts(&self, copy: RemoteCopy, limit: Duration) -> Result<Account, ControlError> {
+        let RemoteCopy { volume, node } = copy;
         let answer = self.order_within(limit, node, &Order::SayHosts { volume });
         let answer = answer.inspect_err(|error| self.hosts.failed(node, error))?;
-        self.hosts.answered((volume, node), None);
+        self.hosts.answered(copy, None);
         serde_json::from_value(answer).map_err(|error| ControlError::internal(error.to_string()))
     }
 
@@ -191,16 +197,16 @@ impl PoolManager {
         self.set_hosts(&pools, name, list)?;
         drop(pools);
         for node in replication.remembered_others(volume) {
-            let seat = (volume, node);
+            let copy = RemoteCopy { volume, node };
             if replication.hosts.is_silent(node) {
-                replication.hosts.lock().behind.insert(seat);
-            } else if let Err(error) = self.agree_with(seat) {
+                replication.hosts.lock().behind.insert(copy);
+            } else if let Err(error) = self.agree_with(copy) {
                 let text = format!(
                     "volume {name}: who may connect is told again: {}",
                     error.message
                 );
                 warn!(%volume, "{text}");
-                replication.hosts.lock().behind.insert(seat);
+                replication.hosts.lock().behind.insert(copy);
             }
         }
         Ok(())
@@ -216,7 +222,7 @@ impl PoolManager {
         let replication = self.replication()?;
         let mut connected = Vec::new();
         for node in self.others_with_copy(volume)? {
-            let account = replication.ask_hosts((volume, node), TURNS_AWAY_WITHIN);
+            let account = replication.ask_hosts(RemoteCopy { volume, node }, TURNS_AWAY_WITHIN);
             let account = account.map_err(|mut error| {
                 error.message = format!(
                     "{}. Nothing was changed: hosts are turned away where all nodes with copies are reached",
@@ -240,7 +246,8 @@ impl PoolManager {
             to.lock().unwrap_or_else(PoisonError::into_inner).push(text);
         };
         let told = self.each_other(volume, |node| {
-            match replication.tell_hosts((volume, node), &next, TURNS_AWAY_WITHIN) {
+            let copy = RemoteCopy { volume, node };
+            match replication.tell_hosts(copy, &next, TURNS_AWAY_WITHIN) {
                 Ok(_) => push(&done, replication.node_name(node)),
                 Err(error) => push(&failed, error.message),
             }
@@ -264,18 +271,19 @@ impl PoolManager {
     }
 
     /// Tells a node what is known here, and hears what is known there.
-    fn agree_with(&self, (volume, node): Seat) -> Result<(), ControlError> {
+    fn agree_with(&self, copy: RemoteCopy) -> Result<(), ControlError> {
+        let volume = copy.volume;
         let replication = self.replication()?;
         let ours = replication
             .access_to(volume)
             .ok_or_else(|| not_here(volume))?
             .admission();
-        match replication.tell_hosts((volume, node), &ours, HEARS_WITHIN) {
+        match replication.tell_hosts(copy, &ours, HEARS_WITHIN) {
             Ok(there) if there == ours => Ok(()),
             Ok(there) => self.hear_hosts(volume, &there).map(drop),
             // It has no copy yet, or none any more: one that it gets hears of it first.
             Err(error) if error.kind == ErrorKind::NotFound => {
-                replication.hosts.answered((volume, node), Some(&ours));
+                replication.hosts.answered(copy, Some(&ours));
                 Ok(())
             }
             Err(error) => Err(error),
@@ -297,10 +305,11 @@ impl PoolManager {
             };
             let ours = access.admission();
             for node in replication.remembered_others(volume) {
+                let copy = RemoteCopy { volume, node };
                 let is_idle = self.stopping.load(Ordering::Relaxed)
                     || replication.hosts.is_silent(node)
-                    || replication.hosts.agrees((volume, node), &ours);
-                if !is_idle && let Err(error) = self.agree_with((volume, node)) {
+                    || replication.hosts.agrees(copy, &ours);
+                if !is_idle && let Err(error) = self.agree_with(copy) {
                     debug!(%volume, "who may connect: {}", error.message);
                 }
             }
@@ -310,7 +319,7 @@ impl PoolManager {
     /// A node is to know who may connect to the copy that it gets. Where there is none here any more, it asks the others.
     pub(super) fn tell_hosts_of(&self, volume: Uuid, node: NodeId) -> Result<(), ControlError> {
         match self.replication()?.access_to(volume) {
-            Some(_) => self.agree_with((volume, node)),
+            Some(_) => self.agree_with(RemoteCopy { volume, node }),
             None => Ok(()),
         }
     }
@@ -319,7 +328,8 @@ impl PoolManager {
     /// not waited for.
     pub(super) fn catch_up_on_hosts(
         &self,
-        (pool, volume): (Uuid, Uuid),
+        pool: Uuid,
+        volume: Uuid,
         members: &Seats<NodeId>,
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
@@ -327,7 +337,7 @@ impl PoolManager {
             if node == replication.cluster.me() || replication.hosts.is_silent(node) {
                 continue;
             }
-            if let Ok(account) = replication.ask_hosts((volume, node), SAYS_WITHIN) {
+            if let Ok(account) = replication.ask_hosts(RemoteCopy { volume, node }, SAYS_WITHIN) {
                 self.state.update(|state| {
                     let new = || VolumeAccess::new(pool, volume, HostList::default());
                     let known = state.access(pool, volume).cloned();
@@ -354,7 +364,7 @@ impl PoolManager {
             Ok(nodes.unwrap_or_default())
         })?;
         for node in connected {
-            let account = replication.ask_hosts((volume, node), SAYS_WITHIN)?;
+            let account = replication.ask_hosts(RemoteCopy { volume, node }, SAYS_WITHIN)?;
             self.hear_hosts(volume, &account.admission)?;
         }
         Ok(())
@@ -398,7 +408,7 @@ impl PoolManager {
             let mut volumes = view.status.volumes.iter();
             if let Some(found) = volumes.find(|one| one.uuid == volume && !one.deleting) {
                 let name = VolumeName::new(pool_name, &found.name)?;
-                self.admit_by(pool, (&name, found.number), &access)?;
+                self.admit_by(pool, &name, found.number, &access)?;
             }
         }
         Ok(now)
@@ -413,8 +423,8 @@ impl PoolManager {
             inner
                 .behind
                 .iter()
-                .filter(|(of, _)| *of == volume)
-                .map(|(_, node)| *node),
+                .filter(|copy| copy.volume == volume)
+                .map(|copy| copy.node),
         );
         drop(inner);
         if !behind.is_empty() {

@@ -120,7 +120,8 @@ impl PoolManager {
     /// hosts are put off is in sync yet.
     pub(super) fn let_leave(
         &self,
-        (node, incarnation): (NodeId, Incarnation),
+        node: NodeId,
+        incarnation: Incarnation,
         volumes: &[Uuid],
     ) -> Result<(), ControlError> {
         if self.is_stopping() {

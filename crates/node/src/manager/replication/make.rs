@@ -35,6 +35,13 @@ pub(super) const MADE_WITHIN: Duration = Duration::from_secs(60);
 /// That of a key which no process has owned.
 pub(super) const FIRST_EPOCH: Epoch = Epoch(1);
 
+/// A node, and its place among those that have copies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    pub(super) place: Position,
+    pub(super) node: NodeId,
+}
+
 /// A copy of a volume that holds nothing yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +73,7 @@ impl NewCopy {
         nodes: &[NodeId],
     ) -> Result<Vec<Self>, ControlError> {
         let members = Seats::first(nodes.iter().copied()).map_err(ControlError::usage)?;
-        let one = |(at, node)| Self::at(wanted, volume, (at, node), members);
+        let one = |(place, node)| Self::at(wanted, volume, Seat { place, node }, members);
         Ok(members.iter().map(one).collect())
     }
 
@@ -74,15 +81,15 @@ impl NewCopy {
     pub(super) fn at(
         wanted: &CreateVolume,
         volume: Uuid,
-        (position, node): (Position, NodeId),
+        seat: Seat,
         members: Seats<NodeId>,
     ) -> Self {
         Self {
             wanted: wanted.clone(),
             volume,
-            position: position.index() as u8,
+            position: seat.place.index() as u8,
             replica: Uuid::new_v4(),
-            node,
+            node: seat.node,
             members,
             used_bytes: 0,
         }
@@ -375,7 +382,7 @@ impl PoolManager {
                 )));
             };
             let copy = CopyVolume::of(found, name);
-            return self.take_up_copy(pool, name, &copy, identity);
+            return self.take_up_copy(pool, &copy, identity);
         }
         Err(not_here(volume))
     }

@@ -58,6 +58,7 @@ use self::link::Link;
 use self::news::{Item, Known, Shown};
 use self::remembered::Remembered;
 use super::pools::engine;
+use super::serve::SharedCopy;
 use super::{LivePool, PoolManager};
 use crate::model::{ControlError, ErrorKind, Reads};
 use crate::pool::{CopyDecider, PoolLink, ReplicaMail};
@@ -118,6 +119,14 @@ pub(super) struct CopyVolume {
     pub(super) number: u32,
     pub(super) uuid: Uuid,
     pub(super) name: String,
+}
+
+/// What hosts were let in to a copy with.
+struct AsServed {
+    /// What is reserved of it.
+    reservations: DecidedReservations,
+    /// How large the volume is, if its key says so.
+    size: Option<Size>,
 }
 
 impl CopyVolume {
@@ -209,7 +218,8 @@ impl PoolManager {
     pub(super) fn join_cluster(
         manager: &Weak<Self>,
         cluster: Cluster,
-        (state, reads): (Arc<StateFile>, Reads),
+        state: Arc<StateFile>,
+        reads: Reads,
         events: Arc<Events>,
     ) -> Result<Replication, ControlError> {
         let remembered = Remembered::open(&state.beside("copies.toml"));
@@ -278,7 +288,6 @@ impl PoolManager {
     pub(super) fn take_up_copy(
         &self,
         pool: &mut LivePool,
-        pool_name: &str,
         volume: &CopyVolume,
         identity: ReplicaIdentity,
     ) -> Result<(), ControlError> {
@@ -286,7 +295,7 @@ impl PoolManager {
             let why = format!("volume {} has copies on other nodes. {error}", volume.name);
             ControlError::environment(why)
         })?;
-        let taken = self.try_copy(replication, (pool, pool_name), volume, identity);
+        let taken = self.try_copy(replication, pool, volume, identity);
         if let Err(error) = &taken {
             self.put_off(pool, volume, error)?;
         }
@@ -296,22 +305,26 @@ impl PoolManager {
     fn try_copy(
         &self,
         replication: &Replication,
-        (pool, pool_name): (&mut LivePool, &str),
+        pool: &mut LivePool,
         volume: &CopyVolume,
         identity: ReplicaIdentity,
     ) -> Result<(), ControlError> {
         let members = self.members_of(replication, pool.id, volume)?;
-        let shared = self.shared_of(replication, &members, (volume, identity))?;
-        self.catch_up_on_hosts((pool.id, volume.uuid), &members)?;
+        let shared = self.shared_of(replication, &members, volume, identity)?;
+        self.catch_up_on_hosts(pool.id, volume.uuid, &members)?;
         let size = self.catch_up_size(replication, pool, volume)?;
         let access = self.state.read().access(pool.id, volume.uuid).cloned();
         let reservations = DecidedReservations::new(Arc::new(CopyDecider {
             pool: pool.link.clone(),
             volume: volume.number,
         }));
-        let shared = (shared, reservations.clone());
+        let shared = SharedCopy {
+            shared,
+            decided: reservations.clone(),
+        };
         self.serve_shared(pool, volume, access.as_ref(), shared)?;
-        let started = self.start_replica((pool, pool_name), volume, identity, (reservations, size));
+        let as_served = AsServed { reservations, size };
+        let started = self.start_replica(pool, volume, identity, as_served);
         if started.is_ok() && size.is_some() {
             // Who has connected meanwhile has seen what the pool has.
             self.show_in(pool, volume.number, volume.uuid)?;
@@ -336,7 +349,8 @@ impl PoolManager {
         &self,
         replication: &Replication,
         members: &Seats<NodeId>,
-        (volume, identity): (&CopyVolume, ReplicaIdentity),
+        volume: &CopyVolume,
+        identity: ReplicaIdentity,
     ) -> Result<Shared, ControlError> {
         let place = Position::new(identity.position.into());
         let place = place.filter(|&place| members.get(place).is_some());
@@ -352,11 +366,12 @@ impl PoolManager {
     /// Brings a copy that is served into service.
     fn start_replica(
         &self,
-        (pool, pool_name): (&LivePool, &str),
+        pool: &LivePool,
         volume: &CopyVolume,
         identity: ReplicaIdentity,
-        (reservations, size): (DecidedReservations, Option<Size>),
+        as_served: AsServed,
     ) -> Result<(), ControlError> {
+        let AsServed { reservations, size } = as_served;
         let replication = self.replication()?;
         let members = self.members_of(replication, pool.id, volume)?;
         replication.look_at_agreement();
@@ -396,7 +411,7 @@ impl PoolManager {
             CopyPlace {
                 volume: volume.uuid,
                 name: volume.name.clone(),
-                pool_name: pool_name.to_owned(),
+                pool_name: volume.pool().to_owned(),
                 pool_id: pool.id,
                 pool: pool.link.clone(),
                 number: volume.number,

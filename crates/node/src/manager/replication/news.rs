@@ -70,14 +70,14 @@ pub(super) fn start(
     events: Arc<Events>,
 ) -> io::Result<Sender<Item>> {
     let (sender, receiver) = channel();
-    let follow = move || follow(&manager, &receiver, (known, &events));
+    let follow = move || follow(&manager, &receiver, known, &events);
     std::thread::Builder::new()
         .name("replication".into())
         .spawn(follow)?;
     Ok(sender)
 }
 
-fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, (known, events): (Known, &Events)) {
+fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, known: Known, events: &Events) {
     let Known {
         shown,
         mut remembered,

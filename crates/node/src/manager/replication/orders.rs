@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::CopyPlace;
 use super::delete::Doomed;
 use super::make::NewCopy;
+use super::replace::Replacement;
 use crate::PoolManager;
 use crate::access::Admission;
 use crate::manager::{LivePool, live};
@@ -265,7 +266,9 @@ impl PoolManager {
                 self.look_at_seats(volume)?;
                 done()
             }
-            Order::Replace { volume, old, new } => json(&self.replace_copy(volume, (old, new))?),
+            Order::Replace { volume, old, new } => {
+                json(&self.replace_copy(volume, Replacement { old, new })?)
+            }
             Order::SetFollow { volume, follow } => {
                 self.set_follow_here(volume, follow)?;
                 done()
@@ -291,7 +294,7 @@ impl PoolManager {
                 incarnation,
                 volumes,
             } => {
-                self.let_leave((from, incarnation), &volumes)?;
+                self.let_leave(from, incarnation, &volumes)?;
                 done()
             }
             Order::IsDrained => json(&self.replication()?.is_drained()),

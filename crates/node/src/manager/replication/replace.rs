@@ -14,6 +14,13 @@ use crate::model::{
     ControlError, ErrorKind, ReplaceNode, ReplaceReply, ReplaceState, ReplacedVolume, VolumeName,
 };
 
+/// Which node takes the place of which.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replacement {
+    pub(super) old: NodeId,
+    pub(super) new: NodeId,
+}
+
 impl Replication {
     /// Why nothing can be done about a volume whose owner does not do it.
     fn no_owner(&self, volume: Uuid, old: NodeId, error: ControlError) -> ControlError {
@@ -63,7 +70,8 @@ impl PoolManager {
             return Err(ControlError::environment(why));
         }
         let volumes = replication.cluster.volumes_on(old).map_err(told)?;
-        let one = |volume: Uuid| match self.replace_at_owner(volume, (old, new)) {
+        let nodes = Replacement { old, new };
+        let one = |volume: Uuid| match self.replace_at_owner(volume, nodes) {
             // A key may be left of a volume that is nowhere.
             Err(error)
                 if error.kind == ErrorKind::NotFound
@@ -88,13 +96,14 @@ impl PoolManager {
     fn replace_at_owner(
         &self,
         volume: Uuid,
-        (old, new): (NodeId, NodeId),
+        nodes: Replacement,
     ) -> Result<ReplacedVolume, ControlError> {
         let replication = self.replication()?;
         let owner = replication.read_newest(volume)?.key.owner.node;
         if owner == replication.cluster.me() {
-            return self.replace_copy(volume, (old, new));
+            return self.replace_copy(volume, nodes);
         }
+        let Replacement { old, new } = nodes;
         let answer = replication.order(owner, &Order::Replace { volume, old, new })?;
         serde_json::from_value(answer).map_err(|error| ControlError::internal(error.to_string()))
     }
@@ -103,8 +112,9 @@ impl PoolManager {
     pub(super) fn replace_copy(
         &self,
         volume: Uuid,
-        (old, new): (NodeId, NodeId),
+        nodes: Replacement,
     ) -> Result<ReplacedVolume, ControlError> {
+        let Replacement { old, new } = nodes;
         let replication = self.replication()?;
         let place = self.place_of(volume)?;
         let name: VolumeName = place.name.parse()?;
@@ -134,8 +144,8 @@ impl PoolManager {
             }
             None => {
                 match key.members.free() {
-                    Some(_) => self.give_seat(&name, (&status, new))?,
-                    None => self.swap_seat(&name, (&status, new), old_at)?,
+                    Some(_) => self.give_seat(&name, &status, new)?,
+                    None => self.swap_seat(&name, &status, new, old_at)?,
                 }
                 Ok(reply(ReplaceState::Copying, status.bytes))
             }

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::convert::wanted;
 use super::delete::Doomed;
-use super::make::NewCopy;
+use super::make::{NewCopy, Seat};
 use super::orders::Order;
 use super::{LOOK_EVERY, Replication};
 use crate::manager::PoolManager;
@@ -255,7 +255,7 @@ impl PoolManager {
         }
         for step in steps {
             match step {
-                Step::Give(node) => self.give_seat(name, (status, node))?,
+                Step::Give(node) => self.give_seat(name, status, node)?,
                 Step::Take(at) => self.take_seat(name, status.uuid, at)?,
             }
         }
@@ -266,7 +266,8 @@ impl PoolManager {
     pub(super) fn give_seat(
         &self,
         name: &VolumeName,
-        (status, node): (&VolumeStatus, NodeId),
+        status: &VolumeStatus,
+        node: NodeId,
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let volume = status.uuid;
@@ -277,7 +278,7 @@ impl PoolManager {
                 replication.names(&key.members).join(", ")
             ))
         })?;
-        let copy = self.make_for(name, (status, node), (&key.members, place))?;
+        let copy = self.make_for(name, status, &key.members, Seat { place, node })?;
         self.seat(name, status, &copy)
     }
 
@@ -286,13 +287,15 @@ impl PoolManager {
     pub(super) fn swap_seat(
         &self,
         name: &VolumeName,
-        (status, node): (&VolumeStatus, NodeId),
+        status: &VolumeStatus,
+        node: NodeId,
         old: Position,
     ) -> Result<(), ControlError> {
         let replication = self.replication()?;
         let key = replication.read_newest(status.uuid)?.key;
         replication.may_go(name, &key, old)?;
-        let copy = self.make_for(name, (status, node), (&key.members, old))?;
+        let seat = Seat { place: old, node };
+        let copy = self.make_for(name, status, &key.members, seat)?;
         if let Err(error) = self.take_seat(name, status.uuid, old) {
             let _ = self.order_of(replication, node, copy.drop_order());
             return Err(error);
@@ -304,9 +307,11 @@ impl PoolManager {
     fn make_for(
         &self,
         name: &VolumeName,
-        (status, node): (&VolumeStatus, NodeId),
-        (members, place): (&Members, Position),
+        status: &VolumeStatus,
+        members: &Members,
+        seat: Seat,
     ) -> Result<NewCopy, ControlError> {
+        let Seat { place, node } = seat;
         let replication = self.replication()?;
         let replica = ReplicaUuid::NEW;
         let members = members.with(place, MemberId { node, replica });
@@ -315,7 +320,7 @@ impl PoolManager {
             ..wanted(name, status)
         };
         let nodes = members.map(|member| member.node);
-        let copy = NewCopy::at(&wanted, status.uuid, (place, node), nodes);
+        let copy = NewCopy::at(&wanted, status.uuid, seat, nodes);
         let copy = copy.holding(status.used_bytes);
         let order = Order::MakeCopy(Box::new(copy.clone()));
         let node = replication.node_name(node);
@@ -465,7 +470,7 @@ impl PoolManager {
                     revision,
                     members: Vec::from(members),
                 };
-                trouble = self.wish(replication, (owner, left), order)?;
+                trouble = self.wish(replication, owner, left, order)?;
             }
             std::thread::sleep(LOOK_EVERY * 10);
         }
@@ -475,7 +480,8 @@ impl PoolManager {
     fn wish(
         &self,
         replication: &Replication,
-        (owner, limit): (NodeId, Duration),
+        owner: NodeId,
+        limit: Duration,
         order: Order,
     ) -> Result<Option<String>, ControlError> {
         let asked = match owner == replication.cluster.me() {

@@ -287,7 +287,7 @@ fn a_copy_goes_on_alone_while_another_serves_only_by_force() {
     let replication = manager.replication().expect("in a cluster");
     let asked = || {
         let key = replication.read_newest(place.volume).expect("read").key;
-        let none = replication.none_has_more(&place, (&cut, &key));
+        let none = replication.none_has_more(&place, &cut, &key);
         none.map_err(|error| (error.kind, error.message))
     };
     let drives = nodes.export(1);

@@ -1,6 +1,7 @@
 //! Copies of replicated volumes in a pool's turn: commands of hosts go to them, and not to the engine.
 
 use ashlar_block::{ErrorKind, IoError, Label, Provenance, Request};
+use ashlar_copy::Copy;
 use ashlar_replica::Origin;
 
 use super::EngineDriver;
@@ -58,12 +59,14 @@ impl EngineDriver {
             engine,
             out,
             now,
+            reactor,
             ..
         } = self;
         let replica = replicas.get_mut(&volume)?;
         let mut ground = Ground {
             engine,
             out,
+            reactor,
             now: *now,
         };
         Some(act(replica, &mut ground))
@@ -71,11 +74,16 @@ impl EngineDriver {
 
     fn with_ground(&mut self, act: impl FnOnce(&mut Ground<'_>)) {
         let Self {
-            engine, out, now, ..
+            engine,
+            out,
+            now,
+            reactor,
+            ..
         } = self;
         act(&mut Ground {
             engine,
             out,
+            reactor,
             now: *now,
         });
     }
@@ -87,6 +95,7 @@ impl EngineDriver {
             engine,
             out,
             now,
+            reactor,
             posted,
             ..
         } = self;
@@ -94,6 +103,7 @@ impl EngineDriver {
             let mut ground = Ground {
                 engine,
                 out,
+                reactor,
                 now: *now,
             };
             *posted |= replica.turn(&mut ground);
@@ -108,15 +118,17 @@ impl EngineDriver {
     }
 
     pub(super) fn replica_mail(&mut self, volume: u32, mail: ReplicaMail) {
-        let reactor = self.reactor.clone();
         match mail {
             ReplicaMail::Start {
                 plan,
                 outside,
                 reply,
             } => {
-                let pool = (&self.engine, &self.names);
-                let made = Replicated::new(plan, volume, &reactor, pool, outside);
+                let buffers = self.reactor.buffers();
+                let copy = Copy::new(&self.engine, volume, buffers, &self.names);
+                let made = copy
+                    .ok_or_else(|| format!("volume {} is no copy", plan.name))
+                    .and_then(|copy| Replicated::new(plan, copy, &self.reactor, outside));
                 let made = made.map(|replica| drop(self.replicas.insert(volume, replica)));
                 // Who asked may have gone.
                 let _ = reply.send(made);
@@ -130,12 +142,12 @@ impl EngineDriver {
             }
             ReplicaMail::Dialled { peer, to, stream } => {
                 self.with_replica(volume, |one, ground| {
-                    one.dialled((peer, to), stream, (&reactor, ground));
+                    one.dialled(peer, to, stream, ground);
                 });
             }
             ReplicaMail::Accepted { from, stream } => {
                 self.with_replica(volume, |one, ground| {
-                    one.accepted(from, stream, (&reactor, ground));
+                    one.accepted(from, stream, ground);
                 });
             }
             ReplicaMail::Dead { node, incarnation } => {
@@ -164,8 +176,8 @@ impl EngineDriver {
                 size,
             } => {
                 self.with_replica(volume, |one, ground| {
-                    one.measure((revision, size), ground.now);
-                    one.seat((revision, members), ground);
+                    one.measure(revision, size, ground.now);
+                    one.seat(revision, members, ground);
                 });
             }
             ReplicaMail::Grown { reply } => {

@@ -7,6 +7,7 @@ use ashlar_reactor::{Options, Reactor, Spin};
 use ashlar_store::format::Label;
 use ashlar_store::format::{DriveClass, Reserve, Salt};
 use ashlar_store::{DrivePlan, Drives, ImportOptions, PoolPlan, Sizes, enlist, format, import};
+use uuid::Uuid;
 
 use super::*;
 use crate::pool::{OpenDrive, readmit};
@@ -64,17 +65,19 @@ fn settled(reactor: &Handle, link: &PoolLink) -> Rc<RefCell<EngineDriver>> {
 /// What an order to add a drive is answered.
 fn add(
     driver: &Rc<RefCell<EngineDriver>>,
-    (drive, opener): (Uuid, Arc<dyn Opener>),
+    uuid: Uuid,
+    opener: Arc<dyn Opener>,
 ) -> Result<Managed, IoError> {
     let (reply, answer) = channel();
     let member = driver.borrow().engine.next_member().expect("a number");
-    driver.borrow_mut().mail.post(Mail::AddDrive {
-        uuid: drive,
+    let drive = NewDrive {
+        uuid,
         member,
         class: DriveClass::Nvme,
         opener,
-        reply,
-    });
+    };
+    let order = Mail::AddDrive { drive, reply };
+    driver.borrow_mut().mail.post(order);
     for _ in 0..10_000 {
         let now = driver.borrow().reactor.now();
         driver.borrow_mut().turn(now);
@@ -97,9 +100,9 @@ fn a_drive_that_is_refused_takes_no_members_place() {
     let reactor = reactor.expect("reactor");
     let link = EngineDriver::link(reactor.handle());
     let driver = settled(reactor.handle(), &link);
-    let error = add(&driver, (member(1), memory(4 * BYTES))).expect_err("a member twice");
+    let error = add(&driver, member(1), memory(4 * BYTES)).expect_err("a member twice");
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    add(&driver, (member(2), memory(2 * BYTES))).expect("add");
+    add(&driver, member(2), memory(2 * BYTES)).expect("add");
     let mut driver = driver.borrow_mut();
     let drives = &mut driver.drives;
     let bytes = |member| Some(drives.device(member)?.geometry().bytes());
@@ -143,7 +146,7 @@ fn a_drive_that_is_not_readmitted_keeps_its_name() {
         ..driver.borrow().engine.label().clone()
     };
     enlist(&mut drives_of(&third, handle), 0, &label).expect("enlist");
-    add(&driver, (member(2), third.clone())).expect("add");
+    add(&driver, member(2), third.clone()).expect("add");
     let (reply, answer) = channel();
     let what = Manage::RemoveDrive { member: 2 };
     link.mail.post(Mail::Manage { what, reply });

@@ -69,9 +69,9 @@ impl Pair {
                 .take(petition(host, wants), Asker::Here(answer))
                 .is_none()
         );
-        let Some(Event::Host {
+        let Some(Event::Host(HostCommand {
             command, operation, ..
-        }) = owner.next(|_| Some(LABEL))
+        })) = owner.next(|_| Some(LABEL))
         else {
             panic!("the replica is asked");
         };
@@ -204,7 +204,7 @@ fn what_was_not_committed_is_not_granted_and_does_not_count() {
                 .take(petition(1, wants), Asker::Here(answer))
                 .is_none()
         );
-        let Some(Event::Host { command, .. }) = owner.next(|_| Some(LABEL)) else {
+        let Some(Event::Host(HostCommand { command, .. })) = owner.next(|_| Some(LABEL)) else {
             panic!("the replica is asked");
         };
         owner.answered(command, &outcome);
@@ -231,11 +231,11 @@ fn a_node_that_does_not_own_the_volume_asks_the_one_that_does() {
     for (host, wants) in script(ReservationType::WriteExclusiveRegistrants, 5) {
         let (answer, taken) = ashlar_nvme_target::answer_to();
         let event = asks.take(petition(host, wants), Asker::Here(answer));
-        let Some(Event::Host {
+        let Some(Event::Host(HostCommand {
             command,
             registrant,
             operation: HostOperation::Consult { question, .. },
-        }) = event
+        })) = event
         else {
             panic!("it is sent");
         };
@@ -249,7 +249,7 @@ fn a_node_that_does_not_own_the_volume_asks_the_one_that_does() {
     // Without an answer it is not known what has become of it.
     let (answer, taken) = ashlar_nvme_target::answer_to();
     let event = asks.take(petition(1, Wants::Report), Asker::Here(answer));
-    let Some(Event::Host { command, .. }) = event else {
+    let Some(Event::Host(HostCommand { command, .. })) = event else {
         panic!("it is sent");
     };
     asks.answered(command, &Outcome::PathGone);
@@ -262,7 +262,7 @@ fn an_owner_that_does_not_know_of_resets_stops_none() {
         let mut asks = node();
         let (answer, taken) = ashlar_nvme_target::answer_to();
         let event = asks.take(petition(1, wants), Asker::Here(answer));
-        let Some(Event::Host { command, .. }) = event else {
+        let Some(Event::Host(HostCommand { command, .. })) = event else {
             panic!("it is sent");
         };
         asks.answered(command, &Outcome::Failed);
@@ -316,22 +316,22 @@ fn who_succeeds_an_association_has_written_by_another() {
     let mut other = node();
     let (answer, taken) = ashlar_nvme_target::answer_to();
     let event = other.take(petition(1, Wants::Succeed), Asker::Here(answer));
-    let Some(Event::Host {
+    let Some(Event::Host(HostCommand {
         command: sent,
         operation: HostOperation::Consult { question, .. },
         ..
-    }) = event
+    })) = event
     else {
         panic!("it is sent, with a label or without one");
     };
     let wants = words::to_wants(&question).expect("what was said");
     let (answer, decided) = ashlar_nvme_target::answer_to();
     owner.take(petition(1, wants), Asker::Here(answer));
-    let Some(Event::Host {
+    let Some(Event::Host(HostCommand {
         command,
         operation: HostOperation::SetRegister { label, .. },
         ..
-    }) = owner.next(|_| Some(LABEL))
+    })) = owner.next(|_| Some(LABEL))
     else {
         panic!("it is written");
     };
@@ -356,9 +356,9 @@ fn what_succeeds_without_a_change_is_written_all_the_same() {
         let owner = &mut pair.nodes[pair.owner];
         let (answer, taken) = ashlar_nvme_target::answer_to();
         owner.take(petition(1, wants), Asker::Here(answer));
-        let Some(Event::Host {
+        let Some(Event::Host(HostCommand {
             command, operation, ..
-        }) = owner.next(|_| Some(LABEL))
+        })) = owner.next(|_| Some(LABEL))
         else {
             panic!("the replica is asked");
         };

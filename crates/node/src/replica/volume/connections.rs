@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_cluster::{PeerSocket, Versions};
-use ashlar_reactor::Handle;
 use ashlar_replica::{
     Codec, Event, Incarnation, Members, NodeId, Position, Positions, ReplicaUuid, Revision,
     WIRE_VERSION,
@@ -51,9 +50,10 @@ impl Replicated {
     /// A connection that this node has asked for, or why there is none.
     pub(crate) fn dialled(
         &mut self,
-        (peer, to): (Position, NodeId),
+        peer: Position,
+        to: NodeId,
         stream: Result<PeerSocket, String>,
-        (reactor, ground): (&Handle, &mut Ground<'_>),
+        ground: &mut Ground<'_>,
     ) {
         if self.plan.members.get(peer) != Some(to) {
             return;
@@ -61,7 +61,7 @@ impl Replicated {
         let known = &mut self.peers[peer.index()];
         known.dialling = false;
         match stream {
-            Ok(socket) => self.connected(peer, socket, (reactor, ground)),
+            Ok(socket) => self.connected(peer, socket, ground),
             Err(why) => {
                 known.rest(ground.now);
                 if known.trouble.as_ref() != Some(&why) {
@@ -77,14 +77,9 @@ impl Replicated {
     }
 
     /// A peer has connected.
-    pub(crate) fn accepted(
-        &mut self,
-        from: NodeId,
-        socket: PeerSocket,
-        (reactor, ground): (&Handle, &mut Ground<'_>),
-    ) {
+    pub(crate) fn accepted(&mut self, from: NodeId, socket: PeerSocket, ground: &mut Ground<'_>) {
         match self.plan.members.find(|node| node == from) {
-            Some(peer) if peer != self.me => self.connected(peer, socket, (reactor, ground)),
+            Some(peer) if peer != self.me => self.connected(peer, socket, ground),
             _ => warn!(
                 volume = self.plan.name,
                 "volume {}: {from} has no copy of it, and is not heard", self.plan.name
@@ -92,12 +87,7 @@ impl Replicated {
         }
     }
 
-    fn connected(
-        &mut self,
-        peer: Position,
-        socket: PeerSocket,
-        (reactor, ground): (&Handle, &mut Ground<'_>),
-    ) {
+    fn connected(&mut self, peer: Position, socket: PeerSocket, ground: &mut Ground<'_>) {
         self.lost(peer, "it has connected anew".into(), ground);
         self.next_key += 1;
         let codec = Codec {
@@ -105,7 +95,7 @@ impl Replicated {
             version: u8::try_from(socket.version).unwrap_or(u8::MAX),
         };
         let process = socket.incarnation;
-        let stream = Stream::new(socket, self.next_key, codec, reactor);
+        let stream = Stream::new(socket, self.next_key, codec, ground.reactor);
         let known = &mut self.peers[peer.index()];
         known.process = Some(process);
         let mut early = Vec::new();
@@ -202,11 +192,7 @@ impl Replicated {
     }
 
     /// Who has copies, as the volume's key says.
-    pub(crate) fn seat(
-        &mut self,
-        (revision, members): (Revision, Members),
-        ground: &mut Ground<'_>,
-    ) {
+    pub(crate) fn seat(&mut self, revision: Revision, members: Members, ground: &mut Ground<'_>) {
         if revision <= self.seated {
             return;
         }

@@ -2,7 +2,7 @@
 
 use ashlar_block::Provenance;
 use ashlar_nvme_target::{Answer, Petition};
-use ashlar_replica::{CommandId, Event, HostOperation, Outcome, Registrant};
+use ashlar_replica::{Event, HostCommand, HostOperation, Outcome};
 
 use super::{Ground, News, Replicated};
 use crate::replica::reserve::Asker;
@@ -26,12 +26,12 @@ impl Replicated {
     }
 
     /// A host's command has come from another node: whether it may is judged here, by what is reserved now.
-    pub(super) fn forwarded(
-        &mut self,
-        (command, registrant): (CommandId, Registrant),
-        operation: HostOperation,
-        ground: &mut Ground<'_>,
-    ) {
+    pub(super) fn forwarded(&mut self, of_host: HostCommand, ground: &mut Ground<'_>) {
+        let HostCommand {
+            command,
+            registrant,
+            operation,
+        } = of_host;
         if let HostOperation::Consult {
             question,
             origin,
@@ -54,11 +54,11 @@ impl Replicated {
         }
         let writes = !matches!(operation, HostOperation::Read { .. });
         let event = match self.reserve.lets(registrant, writes) {
-            true => Event::Host {
+            true => Event::Host(HostCommand {
                 command,
                 registrant,
                 operation,
-            },
+            }),
             false => Event::Decided {
                 command,
                 outcome: Outcome::Reserved,

@@ -12,7 +12,7 @@ impl Replicated {
     }
 
     /// As the volume's key says. An owner goes by what it serves, which follows the key.
-    pub(crate) fn measure(&mut self, (revision, size): (Revision, Option<Size>), now: Moment) {
+    pub(crate) fn measure(&mut self, revision: Revision, size: Option<Size>, now: Moment) {
         let Some(size) = size.filter(|_| revision > self.sized) else {
             return self.measure_own(now);
         };

@@ -14,11 +14,11 @@ impl Rig {
         rig.local.is_bad = true;
         rig.said.clear();
         rig.answers.clear();
-        rig.handle(Event::Host {
+        rig.handle(Event::Host(HostCommand {
             command: CommandId(77),
             registrant: Registrant::default(),
             operation: HostOperation::Read { extent: granule() },
-        });
+        }));
         let fetch = rig.fetches().pop().expect("it asks");
         (rig, fetch)
     }

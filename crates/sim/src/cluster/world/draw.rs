@@ -87,7 +87,7 @@ impl<'a> World<'a> {
                 cage,
             };
             let store = match is_engine {
-                true => Self::pool(position(n), (shape, entry), profile, &mut aside),
+                true => Self::pool(position(n), shape, entry, profile, &mut aside),
                 false => Ok(Backing::Simulated(Box::new(Store::new(
                     position(n),
                     shape,
@@ -167,7 +167,8 @@ impl<'a> World<'a> {
 
     fn pool(
         seat: Position,
-        (shape, entry): (Shape, Entry),
+        shape: Shape,
+        entry: Entry,
         profile: &Profile,
         chance: &mut Chance,
     ) -> Result<Backing, String> {

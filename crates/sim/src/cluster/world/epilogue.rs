@@ -178,11 +178,11 @@ impl World<'_> {
             return Ok(());
         };
         self.nodes[owner].store.spoil(granule, &mut self.chance);
-        let read = Event::Host {
+        let read = Event::Host(HostCommand {
             command: self.hosts.attempt(),
             registrant: Registrant::default(),
             operation: HostOperation::Read { extent },
-        };
+        });
         self.handle(owner, read)
     }
 

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_copy::LEAF_GRANULES;
-use ashlar_replica::quorum::{MemoryQuorum, Question, Weather};
+use ashlar_replica::quorum::{Asked, MemoryQuorum, Question, Weather};
 use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
-    HostOperation, Incarnation, Key, Label, Limits, MemberId, Members, NodeId, Origin, Outcome,
-    POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
+    HostCommand, HostOperation, Incarnation, Key, Label, Limits, MemberId, Members, NodeId, Origin,
+    Outcome, POWER_LOSS_WAIT, Position, Positions, REMOVE_AFTER, ReadMode, Registrant, ReplicaUuid,
     SessionId, Shape, ShardId, TICK, Token, VolumeId, WIRE_VERSION, Wish,
 };
 use bytes::Bytes;
@@ -328,11 +328,11 @@ impl World<'_> {
                 operation,
             } => self.handle(
                 node,
-                Event::Host {
+                Event::Host(HostCommand {
                     command,
                     registrant: Registrant::default(),
                     operation,
-                },
+                }),
             ),
             Happening::Answer { attempt, outcome } => self.answered(attempt, outcome),
             Happening::Timeout(attempt) => {
@@ -459,8 +459,13 @@ impl World<'_> {
                     is_answer_lost: self.chance.happens(silent),
                     ..Weather::fair(each_way)
                 };
-                self.quorum
-                    .ask(self.now, (node, ask), (VOLUME, question), weather);
+                let asked = Asked {
+                    client: node,
+                    ask,
+                    volume: VOLUME,
+                    question,
+                };
+                self.quorum.ask(self.now, asked, weather);
                 self.schedule_quorum();
             }
             Effect::Answer { command, outcome } => {
@@ -481,19 +486,9 @@ impl World<'_> {
                 self.summary.epochs += 1;
                 self.say(|| format!("node {node} serves {epoch}"));
             }
-            Effect::Forwarded {
-                command,
-                registrant,
-                operation,
-                ..
-            } => {
+            Effect::Forwarded { command, .. } => {
                 self.summary.forwarded += 1;
-                let event = Event::Host {
-                    command,
-                    registrant,
-                    operation,
-                };
-                self.handle(node, event)?;
+                self.handle(node, Event::Host(command))?;
             }
             Effect::Isolated(is_so) => self.say(|| format!("node {node} is isolated: {is_so}")),
             Effect::Forwards(is_open) => self.say(|| format!("node {node} forwards: {is_open}")),
@@ -712,7 +707,7 @@ impl World<'_> {
         check::ownership(&self.nodes, self.now)?;
         if self.seen.is_stale(&self.nodes, &self.model) {
             let flip = self.flip();
-            check::copies(&self.nodes, &self.model, (&self.seen.key, flip))?;
+            check::copies(&self.nodes, &self.model, &self.seen.key, flip)?;
         }
         Ok(())
     }

@@ -8,6 +8,16 @@ use super::{Found, Media, Trust};
 /// The polynomial of the field of 256 elements that the second column of parity is made in.
 const POLYNOMIAL: u8 = 0x1D;
 
+/// A slot's home.
+struct Home<'a> {
+    segment: &'a SegmentEntry,
+    slot: u32,
+    /// Of its granules.
+    crcs: &'a [u32],
+    /// The volume has one copy.
+    is_alone: bool,
+}
+
 impl Found {
     /// Every granule with a checksum verifies on every copy that does not lie; every stripe whose
     /// columns can all be read satisfies its parity.
@@ -22,20 +32,26 @@ impl Found {
                 // Its hot home may have more copies than the home that a granule was lost in.
                 let volume = self.volumes.get(&id.node);
                 let is_alone = volume.is_some_and(|entry| entry.layout.survives() == 0);
-                self.check_home(media, (segment, is_alone), location & 0xFFF, crcs)
+                let home = Home {
+                    segment,
+                    slot: location & 0xFFF,
+                    crcs,
+                    is_alone,
+                };
+                self.check_home(media, &home)
                     .map_err(|why| format!("{id:?}, slot {slot} at {location:#x}: {why}"))?;
             }
         }
         Ok(())
     }
 
-    fn check_home(
-        &self,
-        media: &Media<'_>,
-        (segment, is_alone): (&SegmentEntry, bool),
-        slot: u32,
-        crcs: &[u32],
-    ) -> Result<(), String> {
+    fn check_home(&self, media: &Media<'_>, home: &Home<'_>) -> Result<(), String> {
+        let &Home {
+            segment,
+            slot,
+            crcs,
+            is_alone,
+        } = home;
         let rows = Self::rows(segment);
         let bytes = rows * GRANULE;
         let data = Self::data_columns(segment);

@@ -18,11 +18,19 @@ struct Link {
     first_sequence: u64,
 }
 
+/// Where a log's next batch is.
+#[derive(Clone, Copy)]
+struct Head {
+    at: u64,
+    number: u64,
+    /// Its predecessor's checksum.
+    previous: u32,
+}
+
 /// A log as it lies there.
 struct Chain {
     links: Vec<Link>,
-    /// Position and number of the next batch, and its predecessor's checksum.
-    head: (u64, u64, u32),
+    head: Head,
 }
 
 impl Pool {
@@ -68,9 +76,14 @@ impl Pool {
         &self,
         media: &Media<'_>,
         log: LogId,
-        (at, number, previous): (u64, u64, u32),
+        head: Head,
         decode: Decode,
     ) -> Option<(Batch, u32)> {
+        let Head {
+            at,
+            number,
+            previous,
+        } = head;
         let (salt, limit) = (self.label.salt, self.label.sizes.batch_bytes as usize);
         let is_next = |batch: &Batch| {
             batch.number == number
@@ -98,19 +111,27 @@ impl Pool {
         let state = self.log(log);
         let mut chain = Chain {
             links: Vec::new(),
-            head: (state.tail_at, state.tail_number, state.tail_previous),
+            head: Head {
+                at: state.tail_at,
+                number: state.tail_number,
+                previous: state.tail_previous,
+            },
         };
         let most = self.label.sizes.chunk_bytes() / GRANULE as u64 * state.chunks.len() as u64;
         while (chain.links.len() as u64) < most
             && let Some((batch, crc)) = self.batch_at(media, log, chain.head, decode)
         {
-            let (at, number, _) = chain.head;
+            let Head { at, number, .. } = chain.head;
             chain.links.push(Link {
                 at,
                 bytes: batch.bytes() as u64,
                 first_sequence: batch.first_sequence,
             });
-            chain.head = (self.after(at, batch.bytes() as u64), number + 1, crc);
+            chain.head = Head {
+                at: self.after(at, batch.bytes() as u64),
+                number: number + 1,
+                previous: crc,
+            };
         }
         chain
     }
@@ -168,7 +189,7 @@ impl Found {
     /// Nothing behind the log's end was written in this term, or in one that the root does not know.
     fn check_behind(&self, media: &Media<'_>, log: LogId, chain: &Chain) -> Result<(), String> {
         let pool = &self.pool;
-        let (_, head, _) = chain.head;
+        let head = chain.head.number;
         let now = pool.term_of(log, head);
         let (salt, sizes) = (pool.label.salt, pool.label.sizes);
         let limit = sizes.batch_bytes as usize;

@@ -144,7 +144,7 @@ impl Found {
                 if entry.grain != grain || grain.first(slot) >= entry.granules {
                     return Err(format!("{whose} has a home, but is not of {entry:?}"));
                 }
-                self.check_location(location, (volume, entry))
+                self.check_location(location, volume, entry)
                     .map_err(|why| format!("{whose}: {why}"))?;
                 if let Some(other) = mapped.insert(location, whose.clone()) {
                     return Err(format!("{whose} and {other} share location {location:#x}"));
@@ -163,11 +163,7 @@ impl Found {
     }
 
     /// A home is in a segment of its volume's kind, or in one of its hot home.
-    fn check_location(
-        &self,
-        location: u32,
-        (id, volume): (u32, &VolumeEntry),
-    ) -> Result<(), String> {
+    fn check_location(&self, location: u32, id: u32, volume: &VolumeEntry) -> Result<(), String> {
         let (number, slot) = (location >> 12, location & 0xFFF);
         let segment = self.segments.get(&number);
         let segment = segment.ok_or_else(|| format!("there is no segment {number}"))?;

@@ -118,7 +118,8 @@ impl Caches {
     pub(super) fn was_flushed(
         &mut self,
         volume: usize,
-        (id, result): (u64, Result<(), IoError>),
+        id: u64,
+        result: Result<(), IoError>,
         now: Moment,
     ) -> Result<(), String> {
         let Some(one) = self.all.get_mut(&volume) else {
@@ -176,7 +177,7 @@ impl Cached {
             {
                 continue;
             }
-            check_found((volume, granule), &self.granule(granule), model)?;
+            check_found(volume, granule, &self.granule(granule), model)?;
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use ashlar_cache::{
 };
 use uuid::Uuid;
 
-use super::drive::{Drive, Handle, Loss, Shared};
+use super::drive::{Drive, DriveSize, Handle, Loss, Shared};
 use super::plan::Plan;
 use super::rig::Rig;
 use crate::chance::Chance;
@@ -125,11 +125,14 @@ impl Caches {
         let wishes = plan.wishes.iter().enumerate();
         let cached = wishes.filter_map(|(volume, wish)| Some((volume, wish.cache?, wish.granules)));
         let cached = cached.map(|(volume, wish, granules)| {
-            let size = (wish.sectors, granules * GRANULE as u64);
+            let size = DriveSize {
+                block_size: wish.sectors,
+                bytes: granules * GRANULE as u64,
+            };
             let device = Drive::new(rig, 100 + volume, size, plan.pace, chance.fork());
             device.borrow_mut().loses_at_flush = true;
             device.borrow_mut().late_per_mille = wish.late;
-            (volume, Cached::new(volume, wish, (granules, device)))
+            (volume, Cached::new(volume, wish, granules, device))
         });
         Self {
             all: cached.collect(),
@@ -306,7 +309,7 @@ impl Tally {
 }
 
 impl Cached {
-    fn new(volume: usize, wish: CacheWish, (granules, device): (u64, Shared)) -> Self {
+    fn new(volume: usize, wish: CacheWish, granules: u64, device: Shared) -> Self {
         Self {
             wish,
             granules,
@@ -347,7 +350,7 @@ impl Cached {
         let identity = self.identity(volume);
         let layout = Layout::of_granules(self.granules);
         let cache = match self.is_finished {
-            true => Cache::open(self.id, (layout, geometry), &name, now)
+            true => Cache::open(self.id, layout, geometry, &name, now)
                 .map(|cache| cache.over(identity, Other::Refused)),
             false => {
                 let header = Header {

@@ -103,7 +103,7 @@ impl<S: Subject> World<'_, S> {
             for (id, result) in turned.answers {
                 self.rig
                     .note(|| format!("flush {id} of cache {volume}: {result:?}"));
-                self.caches.was_flushed(volume, (id, result), now)?;
+                self.caches.was_flushed(volume, id, result, now)?;
             }
             busy |= self.go_on_leaving(volume, now)?;
             self.make_anew(volume);

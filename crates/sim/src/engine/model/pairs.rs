@@ -4,6 +4,13 @@
 
 use super::{Effect, Model, Reading, WriteId, ZERO, holds, is_atomic};
 
+/// What a granule was read to hold.
+#[derive(Clone, Copy)]
+struct Seen {
+    granule: usize,
+    value: u64,
+}
+
 impl Model {
     /// A read returned these contents, granule by granule, each of which was possible.
     ///
@@ -15,7 +22,7 @@ impl Model {
         }
         for (index, &value) in values.iter().enumerate() {
             if self.is_atomic_data(value) {
-                self.observe_beside(reading, (index, value), values)?;
+                self.observe_beside(reading, index, value, values)?;
             }
         }
         Ok(())
@@ -25,7 +32,8 @@ impl Model {
     fn observe_beside(
         &self,
         reading: &Reading,
-        (index, value): (usize, WriteId),
+        index: usize,
+        value: WriteId,
         values: &[u64],
     ) -> Result<(), String> {
         let first = reading.range.start.0 as usize;
@@ -33,7 +41,15 @@ impl Model {
         for (other, &beside) in values.iter().enumerate() {
             let granule = first + other;
             let covers = holds(range, granule) && beside != value;
-            if covers && self.is_older(reading, granule, beside, (value, first + index)) {
+            let seen = Seen {
+                granule,
+                value: beside,
+            };
+            let whole = Seen {
+                granule: first + index,
+                value,
+            };
+            if covers && self.is_older(reading, seen, whole) {
                 return Err(format!(
                     "torn: one read of volume {} returned granule {} of {}, but granule {granule} \
                      as it was before: {}",
@@ -47,16 +63,15 @@ impl Model {
         Ok(())
     }
 
-    /// Whether what `granule` holds can only be older than an atomic write whose content `at` holds.
-    fn is_older(
-        &self,
-        reading: &Reading,
-        granule: usize,
-        content: u64,
-        (write, at): (WriteId, usize),
-    ) -> bool {
-        let submitted = self.writes[write as usize].submitted;
-        if self.is_atomic_data(content) && holds(self.writes[content as usize].range, at) {
+    /// Whether what one granule holds can only be older than an atomic write whose content another holds.
+    fn is_older(&self, reading: &Reading, seen: Seen, whole: Seen) -> bool {
+        let Seen {
+            granule,
+            value: content,
+        } = seen;
+        let submitted = self.writes[whole.value as usize].submitted;
+        let is_atomic = self.is_atomic_data(content);
+        if is_atomic && holds(self.writes[content as usize].range, whole.granule) {
             // Each covers both granules, and each is the last at one of them.
             return true;
         }

@@ -120,7 +120,7 @@ impl Disk {
         wait: &mut Wait,
         trust: bool,
     ) -> Result<Option<Record>, String> {
-        let header = read(device, pool, wait, (self.end, GRANULE as usize))?;
+        let header = read(device, pool, wait, self.end, GRANULE as usize)?;
         if word(&header, 0) != MAGIC || word(&header, 2) != self.number {
             return Ok(None);
         }
@@ -130,7 +130,7 @@ impl Disk {
         } else {
             0
         };
-        let mut bytes = read(device, pool, wait, (self.end, (GRANULE + len) as usize))?;
+        let mut bytes = read(device, pool, wait, self.end, (GRANULE + len) as usize)?;
         let sum = word(&bytes, 1);
         bytes[8..16].fill(0);
         if check(&bytes) != sum && !trust {
@@ -175,7 +175,8 @@ fn read(
     device: &mut dyn BlockDevice,
     pool: &BufferPool,
     wait: &mut Wait,
-    (at, bytes): (u64, usize),
+    at: u64,
+    bytes: usize,
 ) -> Result<Vec<u8>, String> {
     let buffer = pool.get(bytes).ok_or("no memory")?;
     let range = range(device.geometry(), at, bytes);
@@ -202,6 +203,6 @@ pub(super) fn read_label(
     pool: &BufferPool,
     wait: &mut Wait,
 ) -> Result<usize, String> {
-    let label = read(device, pool, wait, (0, GRANULE as usize))?;
+    let label = read(device, pool, wait, 0, GRANULE as usize)?;
     Ok(usize::from(label[0]))
 }

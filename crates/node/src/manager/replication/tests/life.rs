@@ -4,6 +4,7 @@ use ashlar_block::{ErrorKind as IoErrorKind, IoError};
 use ashlar_store::Managed;
 
 use super::super::convert::{make_first, wanted};
+use super::super::make::Seat;
 use super::super::orders::Order;
 use super::*;
 use crate::manager::PoolManager;
@@ -179,7 +180,7 @@ fn a_volume_that_becomes_a_copy_late_comes_into_service_as_one() {
     served.expect("served until then");
     pool.volumes.remove(&of_copy.number);
     let late = IoError::new(IoErrorKind::Timeout, "no answer");
-    let said = manager.not_made(pool, &of_copy, (granules, late));
+    let said = manager.not_made(pool, &of_copy, granules, late);
     assert!(said.may_come, "{}", said.why);
     assert!(said.why.message.contains("comes by itself"), "{}", said.why);
     make_first(&pool.link, of_copy.number, &copies[0]).expect("made");
@@ -351,7 +352,9 @@ fn a_copy_whose_order_to_start_was_lost_is_started() {
     let members = newest.key.members.with(place, member);
     let asked = wanted(&name, &status);
     let seats = members.map(|member| member.node);
-    let copy = NewCopy::at(&asked, status.uuid, (place, NodeId(3)), seats);
+    let node = NodeId(3);
+    let seat = Seat { place, node };
+    let copy = NewCopy::at(&asked, status.uuid, seat, seats);
     nodes.manager(2).make_copy(&copy).expect("made");
     // Without a place it is none of the volume's; and who may connect changes meanwhile.
     nodes.manager(2).take_up_waiting();
