@@ -79,7 +79,7 @@ impl Own {
 
     /// All that its node has started, wherever it works.
     pub(super) fn world(&self) -> Vec<u32> {
-        let node = self.node().map(|node| Seat::node(node));
+        let node = self.node().map(Seat::node);
         let folder = node.and_then(|node| Ok(self.nodes()?.folder(&node)));
         folder.map_or_else(|_| Vec::new(), |folder| processes::in_worlds_of(&[folder]))
     }

@@ -74,7 +74,7 @@ impl Nodes {
             names: ON_HOSTS.map(str::to_owned).into(),
             network: Network::Hosts {
                 here,
-                sites,
+                sites: Box::new(sites),
                 mounts,
             },
             drives: DRIVES,

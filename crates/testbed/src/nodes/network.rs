@@ -82,7 +82,7 @@ pub enum Network {
         /// Which one.
         here: usize,
         /// What each listens at: both nodes with a member of etcd, and the witness.
-        sites: [Site; 3],
+        sites: Box<[Site; 3]>,
         /// What a node here finds at [`OWN_MOUNTS`].
         mounts: PathBuf,
     },
