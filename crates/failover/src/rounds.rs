@@ -71,7 +71,7 @@ impl FaultsRun {
         for &topology in &self.topologies {
             let (faults, hold) = (&self.plan.faults, self.plan.hold);
             match topology {
-                Topology::Fci => hosts.check_instance((&self.set, faults), hold)?,
+                Topology::Fci => hosts.check_instance(&self.set, faults, hold)?,
                 _ => hosts.check((&self.hosted(topology), faults), hold)?,
             }
         }

@@ -57,10 +57,11 @@ impl GroupHosts {
     /// A usage error, or that of a host that cannot.
     pub fn check_instance(
         &self,
-        of: (&[String], &[Fault]),
+        set: &[String],
+        faults: &[Fault],
         hold: Duration,
     ) -> Result<(), LabError> {
-        instance::check(&self.clients, of, hold)
+        instance::check(&self.clients, set, faults, hold)
     }
 
     /// The nodes of an instance.
@@ -73,7 +74,7 @@ impl GroupHosts {
         progress: &Progress,
     ) -> Result<HostedNodes, LabError> {
         let secret = draw_secret(&self.agents)?;
-        HostedNodes::start(&self.clients, (plan, secret), progress)
+        HostedNodes::start(&self.clients, plan, secret, progress)
     }
 
     /// Has a group, until this is to end.

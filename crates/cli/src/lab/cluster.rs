@@ -117,8 +117,10 @@ fn hold(arguments: &GroupArguments) -> Result<(), Failure> {
     };
     let hosts = GroupHosts::greet(&arguments.hosts.agents())?;
     if arguments.action == GroupAction::Fci {
-        let place = (dir, &fci_plan(arguments)?);
-        return Ok(FciSystem::hold_there(&hosts, place, &progress, &mut tell)?);
+        let plan = fci_plan(arguments)?;
+        return Ok(FciSystem::hold_there(
+            &hosts, dir, &plan, &progress, &mut tell,
+        )?);
     }
     let plan = HostedPlan {
         tuning: arguments.tuning.into(),

@@ -46,17 +46,18 @@ impl FciSystem<There> {
     /// The directory is taken, an agent refuses, it is not ready in time, or something stays.
     pub fn hold_there(
         hosts: &GroupHosts,
-        (dir, plan): (&Path, &FciPlan<'_>),
+        dir: &Path,
+        plan: &FciPlan<'_>,
         progress: &Progress,
         tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        hosts.check_instance((plan.set, &[]), Duration::ZERO)?;
+        hosts.check_instance(plan.set, &[], Duration::ZERO)?;
         let start = || -> Result<Box<dyn Held>, LabError> {
             let system = Self::make_there(hosts, plan, progress)?;
             system.ground.0.make_owner()?;
             Ok(Box::new(system))
         };
-        hold((dir, &start), progress, tell)
+        hold(dir, &start, progress, tell)
     }
 }
 

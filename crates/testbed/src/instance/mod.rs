@@ -68,7 +68,8 @@ pub struct HostedNodes {
 /// Names what is wrong: of a fault, also the host that cannot do it.
 pub(crate) fn check(
     clients: &Clients,
-    (set, faults): (&[String], &[Fault]),
+    set: &[String],
+    faults: &[Fault],
     hold: Duration,
 ) -> Result<(), LabError> {
     check_settings(set)?;
@@ -100,7 +101,8 @@ impl HostedNodes {
     /// An agent refuses, or does not get it done: what was started is ended again.
     pub(crate) fn start(
         clients: &Arc<Clients>,
-        (plan, secret): (HostedNodesPlan, Secret),
+        plan: HostedNodesPlan,
+        secret: Secret,
         progress: &Progress,
     ) -> Result<Self, LabError> {
         let started = claim(clients, &secret.drawn).and_then(|(sites, programs)| {

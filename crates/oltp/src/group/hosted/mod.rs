@@ -125,7 +125,7 @@ pub fn hold_hosted(
         let group = HostedGroup::start(clients, (plan, keys), progress)?;
         Ok(Box::new(group))
     };
-    hold((dir, &start), progress, tell)
+    hold(dir, &start, progress, tell)
 }
 
 /// What is on given hosts for as long as it is held.
@@ -146,7 +146,8 @@ pub type StartHeld<'a> = &'a dyn Fn() -> Result<Box<dyn Held>, LabError>;
 /// # Errors
 /// The directory is taken, or what starting or ending says.
 pub fn hold(
-    (dir, start): (&Path, StartHeld<'_>),
+    dir: &Path,
+    start: StartHeld<'_>,
     progress: &Progress,
     tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
