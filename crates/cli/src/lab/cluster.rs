@@ -83,10 +83,8 @@ fn end(arguments: &GroupArguments) -> Result<(), Failure> {
         GroupAction::Down => Nodes::at(dir)?.down()?,
         _ => GroupPlaces::of(dir).stop()?,
     }
-    print(&format!(
-        "{}: ended, and nothing of it is left\n",
-        dir.display()
-    ))
+    let dir = dir.display();
+    print(&format!("{dir}: ended, and nothing of it is left\n"))
 }
 
 fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
