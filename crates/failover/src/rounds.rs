@@ -28,7 +28,7 @@ pub struct FaultsRun {
     pub set: Vec<String>,
     /// What is done.
     pub plan: FaultsPlan,
-    /// Whose hosts a group is on; this machine if there are none.
+    /// Whose hosts a group or an instance is on; this machine if there are none.
     #[serde(default)]
     pub hosts: Agents,
 }
@@ -57,11 +57,10 @@ impl FaultsRun {
     }
 
     fn greet(&self) -> Result<GroupHosts, LabError> {
-        let is_group = |one: &&Topology| !matches!(one, Topology::Group | Topology::GroupFast);
-        if let Some(other) = self.topologies.iter().find(is_group) {
-            return Err(LabError::usage(format!(
-                "--host: --topology {other} is made on this machine; only a group is made on given hosts"
-            )));
+        if self.topologies.contains(&Topology::Standalone) {
+            return Err(LabError::usage(
+                "--host: --topology standalone is made on this machine; a group or an instance is made on given hosts",
+            ));
         }
         if self.standby.is_some() {
             return Err(LabError::usage(
@@ -70,8 +69,11 @@ impl FaultsRun {
         }
         let hosts = GroupHosts::greet(&self.hosts)?;
         for &topology in &self.topologies {
-            let plan = self.hosted(topology);
-            hosts.check((&plan, &self.plan.faults), self.plan.hold)?;
+            let (faults, hold) = (&self.plan.faults, self.plan.hold);
+            match topology {
+                Topology::Fci => hosts.check_instance(&self.set, faults, hold)?,
+                _ => hosts.check((&self.hosted(topology), faults), hold)?,
+            }
         }
         Ok(hosts)
     }
@@ -137,6 +139,10 @@ impl ReadyRun<'_> {
         Box::new(move || {
             progress.say(&format!("{topology} is made"));
             match &self.hosts {
+                Some(hosts) if topology == Topology::Fci => {
+                    let plan = FciPlan::of(&self.asked.plan.faults, &self.asked.set);
+                    Ok(Box::new(FciSystem::make_there(hosts, &plan, progress)?))
+                }
                 Some(hosts) => {
                     let plan = self.asked.hosted(topology);
                     Ok(Box::new(hosts.system(&plan, progress)?))

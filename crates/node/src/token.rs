@@ -51,15 +51,10 @@ impl Token {
         let text = files::read(path)?.ok_or_else(|| {
             ControlError::environment(format!("{}: there is no such file", path.display()))
         })?;
-        let token = text.trim();
-        let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
-        if !plain || !(SHORTEST..=LONGEST).contains(&token.len()) {
-            return Err(ControlError::environment(format!(
-                "{} holds no token: {SHORTEST} to {LONGEST} printable characters on one line",
-                path.display()
-            )));
-        }
-        Ok(Self(token.into()))
+        let token: Result<Self, ControlError> = text.trim().parse();
+        token.map_err(|error| {
+            ControlError::environment(format!("{} holds no token: {error}", path.display()))
+        })
     }
 
     /// Whether a client has sent this token. Takes the same time wherever they differ.
@@ -90,6 +85,21 @@ impl Token {
     /// The value of the header that says it.
     pub fn header(&self) -> String {
         format!("Bearer {}", self.0)
+    }
+}
+
+impl std::str::FromStr for Token {
+    type Err = ControlError;
+
+    /// The token itself.
+    fn from_str(token: &str) -> Result<Self, ControlError> {
+        let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
+        match plain && (SHORTEST..=LONGEST).contains(&token.len()) {
+            true => Ok(Self(token.into())),
+            false => Err(ControlError::usage(format!(
+                "{SHORTEST} to {LONGEST} printable characters on one line"
+            ))),
+        }
     }
 }
 

@@ -13,6 +13,17 @@ const PROGRAMS: [&str; 10] = [
     "etcd", "haproxy", "python", "postgres", "pg_", "initdb", "nsenter", "setpriv", "unshare",
     "ashlar",
 ];
+/// Words before a program: the kernel ends it when the thread is gone that has started it.
+pub const TIED: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
+/// The same of all that it starts: it is the first process in a world of its own.
+pub const ALONE: [&str; 6] = [
+    "unshare",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+    "--",
+];
 /// A process that was killed is gone after so long.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
@@ -101,6 +112,25 @@ pub(crate) fn in_network(namespace: &Path) -> Vec<u32> {
     others(|pid| {
         let its = number(Path::new(&format!("/proc/{pid}/ns/net")));
         its == Some(wanted) && state(pid) != Some('Z')
+    })
+}
+
+/// Whether a process is what has begun a world of its own ([`ALONE`]) and waits for its end.
+pub fn has_begun_world(pid: u32) -> bool {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    program.ends_with(ALONE[0])
+}
+
+/// Processes in worlds of their own ([`ALONE`]) that what works in one of these folders has begun, wherever they work.
+pub fn in_worlds_of(folders: &[PathBuf]) -> Vec<u32> {
+    let of = |pid: &str, what: &str| std::fs::read_link(format!("/proc/{pid}/ns/{what}")).ok();
+    let own = of("self", "pid");
+    let begun = working_in(folders).into_iter();
+    let begun = begun.filter_map(|pid| of(&pid.to_string(), "pid_for_children"));
+    let begun: Vec<PathBuf> = begun.filter(|one| own.as_ref() != Some(one)).collect();
+    others(|pid| {
+        let its = of(&pid.to_string(), "pid");
+        its.is_some_and(|its| begun.contains(&its)) && state(pid) != Some('Z')
     })
 }
 

@@ -1,4 +1,4 @@
-//! An agent: makes load for a run of another machine, and runs the programs of a group for it.
+//! An agent: makes load for a run of another machine, and runs the programs of a group or an instance for it.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use ashlar_node::Token;
 use ashlar_oltp::UserLoad;
 use ashlar_oltp::group::GroupSeats;
 
+use super::instance::AllSeats;
 use super::link::{TcpLink, database_password};
 use super::stacks::{LocalStacks, Open};
 
@@ -88,7 +89,8 @@ impl Agent {
         let busy = link.let_in(&self.token, || self.claim())?;
         run.progress.say(&format!("{from}: a run begins"));
         let password = |drawn: &str| database_password(&self.token, drawn);
-        let seats = GroupSeats::new(&self.dir, own.ip().to_canonical(), &password);
+        let group = GroupSeats::new(&self.dir, own.ip().to_canonical(), &password);
+        let seats = AllSeats::new(group);
         let users = UserLoad::new(&password);
         let makes = Makes {
             stacks: &LocalStacks::new(run.open),

@@ -1,4 +1,4 @@
-//! Hosts of agents that have a group of databases.
+//! Hosts of agents that have a group of databases, or the nodes of an instance.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use ashlar_oltp::faults::Fault;
 use ashlar_oltp::group::{HostedPlan, HostedStatus, HostedSystem, Keys, check_hosted, hold_hosted};
 use uuid::Uuid;
 
+use super::instance::{self, HostedNodes, HostedNodesPlan};
 use super::link::{draw_secret, greet_as};
 
 /// Hosts whose agents have let us in.
@@ -48,6 +49,32 @@ impl GroupHosts {
     /// As [`HostedSystem::make`]'s.
     pub fn system(&self, plan: &HostedPlan, progress: &Progress) -> Result<HostedSystem, LabError> {
         HostedSystem::make(&self.clients, (plan, &self.draw_keys()?), progress)
+    }
+
+    /// Whether an instance could be had there, and these faults done to it.
+    ///
+    /// # Errors
+    /// A usage error, or that of a host that cannot.
+    pub fn check_instance(
+        &self,
+        set: &[String],
+        faults: &[Fault],
+        hold: Duration,
+    ) -> Result<(), LabError> {
+        instance::check(&self.clients, set, faults, hold)
+    }
+
+    /// The nodes of an instance.
+    ///
+    /// # Errors
+    /// A host refuses, or does not get it done: what was started is ended again.
+    pub fn nodes(
+        &self,
+        plan: HostedNodesPlan,
+        progress: &Progress,
+    ) -> Result<HostedNodes, LabError> {
+        let secret = draw_secret(&self.agents)?;
+        HostedNodes::start(&self.clients, plan, secret, progress)
     }
 
     /// Has a group, until this is to end.

@@ -4,7 +4,7 @@
 //!
 //! The lab measures whatever it is handed ([`Stacks`](ashlar_lab::Stacks), [`Services`](ashlar_lab::Services)), and a
 //! procedure says what is to fail. This room has the things themselves: [`stacks`] that are opened, [`service`]s and
-//! [`pools`] that are served, agents over TCP ([`agent`], [`link`], [`own_agents`]) and their [`hosts`], this program's
+//! [`pools`] that are served, agents over TCP ([`agent`], [`link`], [`own_agents`]) and their [`hosts`], also with an [`instance`], this program's
 //! own commands as processes ([`process`]), mounted [`image`]s, and whole clusters in network namespaces ([`nodes`]),
 //! also as what a volume of a scenario has its copies on ([`replicated`]).
 //!
@@ -35,6 +35,7 @@ pub mod agent;
 mod capacity;
 pub mod hosts;
 pub mod image;
+pub mod instance;
 pub mod link;
 pub mod nodes;
 pub mod own_agents;

@@ -20,7 +20,7 @@ pub(crate) enum GroupAction {
     /// With --host it is on these hosts, and ends with this command, whatever ends that; --dir has what it is at
     Start,
     /// A failover cluster instance: a PostgreSQL as a service on a replicated volume of two nodes of Ashlar, in an empty
-    /// directory; print the listener's URL. `status`, `move` and `stop` are of it, too. Needs root
+    /// directory; print the listener's URL. `status`, `move` and `stop` are of it, too. Needs root. With --host as `start`
     Fci,
     /// End all processes of a group or an instance, and remove all that was made
     Stop,
@@ -46,12 +46,13 @@ impl From<TuningWord> for Tuning {
     }
 }
 
-/// On whose hosts a group is.
+/// On whose hosts a group or an instance is.
 #[derive(Args)]
 pub(crate) struct HostArguments {
-    /// Address of an agent (`ashlar lab agent`) on a host that has a part of a group, instead of a network namespace of
-    /// this machine; three times: two databases with a member of etcd each, then etcd's third and the listener. Each host
-    /// needs etcd, Patroni, PostgreSQL and HAProxy; the hosts reach each other by these addresses
+    /// Address of an agent (`ashlar lab agent`) on a host that has a part of a group or an instance, instead of a network
+    /// namespace of this machine; three times: two databases or nodes with a member of etcd each, then etcd's third and the
+    /// listener. Each host needs etcd, PostgreSQL and HAProxy, of a group Patroni, of an instance root's agents; the hosts
+    /// reach each other by these addresses
     #[arg(
         long = "host",
         value_name = "ADDR",
@@ -91,6 +92,7 @@ impl HostArguments {
   ashlar lab cluster stop --dir /tmp/group
   ashlar lab cluster start --dir /tmp/group --host 10.0.0.1:7420,10.0.0.2:7420,10.0.0.3:7420 --token-file lab.token
   ashlar lab cluster fci --dir /tmp/fci
+  ashlar lab cluster fci --dir /tmp/fci --host 10.0.0.1:7420,10.0.0.2:7420,10.0.0.3:7420 --token-file lab.token
   ashlar lab cluster stop --dir /tmp/fci")]
 pub(crate) struct GroupArguments {
     /// What to do
@@ -154,7 +156,10 @@ impl GroupArguments {
         let of_nodes = (self.nodes, self.etcd) != (None, None);
         for (is_wrong, why) in [
             (!starts && of_group, "--place-a and --place-b are for start"),
-            (!starts && is_hosted, "--host is for start"),
+            (
+                !starts && !is_fci && is_hosted,
+                "--host is for start and fci",
+            ),
             (
                 is_hosted && (of_group || self.loopback),
                 "--host: each agent has its own place and address: without --place-a, --place-b and --loopback",

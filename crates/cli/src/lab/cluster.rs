@@ -21,13 +21,9 @@ const DRIVE_SIZE: &str = "2GiB";
 
 pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
     arguments.check().map_err(Failure::usage)?;
-    let dir = arguments.dir.display();
     match arguments.action {
-        GroupAction::Start if arguments.hosts.are_given() => hold(arguments),
-        GroupAction::Stop | GroupAction::Down if is_hosted(&arguments.dir) => {
-            end_hosted(&arguments.dir)?;
-            print(&format!("{dir}: ended, and nothing of it is left\n"))
-        }
+        GroupAction::Start | GroupAction::Fci if arguments.hosts.are_given() => hold(arguments),
+        GroupAction::Stop | GroupAction::Down => end(arguments),
         GroupAction::Status if is_hosted(&arguments.dir) => {
             show(arguments, &hosted_status(&arguments.dir)?)
         }
@@ -46,18 +42,10 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             show(arguments, &group.status())
         }
         GroupAction::Fci => {
-            let mut plan = FciPlan::new(&arguments.set);
-            if let Some(size) = &arguments.drive_size {
-                plan.drive_bytes = parse_size(size)?;
-            }
-            let progress = interruptible()?;
+            let (plan, progress) = (fci_plan(arguments)?, interruptible()?);
             let fci = FciSystem::up(&arguments.dir, &plan, &progress)?;
             progress.finish();
             show(arguments, &fci.status())
-        }
-        GroupAction::Stop | GroupAction::Down if FciSystem::is_in(&arguments.dir) => {
-            FciSystem::down(&arguments.dir)?;
-            print(&format!("{dir}: ended, and nothing of it is left\n"))
         }
         GroupAction::Status if FciSystem::is_in(&arguments.dir) => {
             show(arguments, &FciSystem::at(&arguments.dir)?.status())
@@ -67,20 +55,12 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             fci.switch_over()?;
             show(arguments, &fci.status())
         }
-        GroupAction::Stop => {
-            GroupPlaces::of(&arguments.dir).stop()?;
-            print(&format!("{dir}: ended, and nothing of it is left\n"))
-        }
         GroupAction::Up => {
             let plan = nodes_plan(arguments)?;
             let progress = interruptible()?;
             let nodes = Nodes::up(&arguments.dir, &plan, &progress)?;
             progress.finish();
             show(arguments, &nodes.status())
-        }
-        GroupAction::Down => {
-            Nodes::at(&arguments.dir)?.down()?;
-            print(&format!("{dir}: ended, and nothing of it is left\n"))
         }
         GroupAction::Status if Nodes::is_in(&arguments.dir) => {
             show(arguments, &Nodes::at(&arguments.dir)?.status())
@@ -92,6 +72,19 @@ pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
             show(arguments, &group.status())
         }
     }
+}
+
+/// Ends what is there.
+fn end(arguments: &GroupArguments) -> Result<(), Failure> {
+    let dir = &arguments.dir;
+    match arguments.action {
+        _ if is_hosted(dir) => end_hosted(dir)?,
+        _ if FciSystem::is_in(dir) => FciSystem::down(dir)?,
+        GroupAction::Down => Nodes::at(dir)?.down()?,
+        _ => GroupPlaces::of(dir).stop()?,
+    }
+    let dir = dir.display();
+    print(&format!("{dir}: ended, and nothing of it is left\n"))
 }
 
 fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
@@ -108,20 +101,30 @@ fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
     Ok(plan)
 }
 
-/// A group on given hosts, which ends with this command.
+fn fci_plan(arguments: &GroupArguments) -> Result<FciPlan<'_>, Failure> {
+    let size = arguments.drive_size.as_deref().map(parse_size);
+    Ok(FciPlan::sized(&arguments.set, size.transpose()?))
+}
+
+/// A group or an instance on given hosts, which ends with this command.
 fn hold(arguments: &GroupArguments) -> Result<(), Failure> {
-    let plan = HostedPlan {
-        tuning: arguments.tuning.into(),
-        set: arguments.set.clone(),
-    };
-    let progress = interruptible()?;
+    let (dir, progress) = (arguments.dir.as_path(), interruptible()?);
     let mut tell = |status: &HostedStatus| {
         progress.finish();
         show(arguments, status).map_err(|why| LabError::environment(why.message()))
     };
     let hosts = GroupHosts::greet(&arguments.hosts.agents())?;
-    let place = (arguments.dir.as_path(), &plan);
-    Ok(hosts.hold(place, &progress, &mut tell)?)
+    if arguments.action == GroupAction::Fci {
+        let plan = fci_plan(arguments)?;
+        return Ok(FciSystem::hold_there(
+            &hosts, dir, &plan, &progress, &mut tell,
+        )?);
+    }
+    let plan = HostedPlan {
+        tuning: arguments.tuning.into(),
+        set: arguments.set.clone(),
+    };
+    Ok(hosts.hold((dir, &plan), &progress, &mut tell)?)
 }
 
 /// Prints what something is at, for people or as JSON.

@@ -101,7 +101,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         ),
         (
             2,
-            "--host is for start",
+            "--host is for start and fci",
             "cluster status --dir nothing --host 127.0.0.1:1 --token-file t",
         ),
         (

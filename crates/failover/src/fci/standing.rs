@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Instant;
 
 use ashlar_lab::{LabError, Progress, check_length, remove_left};
@@ -13,9 +12,9 @@ use ashlar_oltp::server::DATABASE;
 use ashlar_testbed::nodes::Nodes;
 use serde::Serialize;
 
-use super::listener::Listener;
+use super::here::check;
 use super::service::SERVICE;
-use super::{FciPlan, FciSystem, LONGEST_DIR, LOOK_EVERY, READY_WITHIN, check, volume, wrong};
+use super::{FciPlan, FciSystem, Ground, Here, LONGEST_DIR, LOOK_EVERY, READY_WITHIN, wrong};
 
 /// Our mark: a directory with this is an instance's.
 const MARK: &str = "fci.json";
@@ -89,7 +88,7 @@ impl FciSystem {
         let mark = dir.join(MARK);
         // First, so that what is made from here on is found again.
         ashlar_lab::write_whole(&mark, "{}\n")?;
-        let made = Self::below(&dir, plan, progress);
+        let made = Here::up(&dir, plan, progress).and_then(Self::on);
         let filled = made.and_then(|system| match system.fill(plan, progress) {
             Ok(()) => Ok(system),
             Err(error) => {
@@ -124,16 +123,9 @@ impl FciSystem {
     fn open(dir: &Path) -> Result<Self, LabError> {
         let dir =
             std::fs::canonicalize(dir).map_err(|error| LabError::caused(dir.display(), error))?;
-        Ok(Self {
-            nodes: Nodes::at(&dir.join(NODES))?,
-            volume: volume()?,
-            run: dir.join(RUN),
-            listener: Listener::at(&dir.join(LISTENER)),
-            silent: Mutex::default(),
-            copied: Mutex::default(),
-            has_ended: true,
-            _folder: None,
-        })
+        let mut system = Self::on(Here::of(&dir, Nodes::at(&dir.join(NODES))?))?;
+        system.has_ended = true;
+        Ok(system)
     }
 
     /// Whether a directory has one.
@@ -173,7 +165,7 @@ impl FciSystem {
     /// No node runs it, or it is refused.
     pub fn switch_over(&self) -> Result<(), LabError> {
         let primary = self.primary().ok_or_else(|| wrong("no node runs it"))?;
-        let client = self.nodes.client(&primary)?;
+        let client = self.ground.client(&primary)?;
         let moved = client.move_service(SERVICE, &MoveService::default());
         moved.map_err(wrong)?;
         // It is ordered, and not done yet.
@@ -192,17 +184,22 @@ impl FciSystem {
         let servers = self.servers(DATABASE);
         let nodes = servers.into_iter().map(|(node, url)| FciNode {
             service: self.service_at(&node).map(|status| status.state),
-            api: self.nodes.api(&node),
+            api: self.ground.nodes.api(&node),
             node,
             url,
         });
         FciStatus {
             kind: "fci",
-            dir: self.run.parent().map(Path::to_owned).unwrap_or_default(),
+            dir: self
+                .ground
+                .run
+                .parent()
+                .map(Path::to_owned)
+                .unwrap_or_default(),
             url: self.url(DATABASE),
             primary: self.primary(),
             in_sync: self.is_redundant(),
-            namespaces: self.nodes.network.names(),
+            namespaces: self.ground.nodes.network.names(),
             nodes: nodes.collect(),
         }
     }

@@ -24,8 +24,9 @@ use crate::processes;
 use crate::server::{Door, OWNER, Programs};
 pub(crate) use adopt::Adopted;
 pub use hosted::{
-    GroupSeats, HostStatus, HostedPlan, HostedStatus, HostedSystem, Keys, check_hosted, end_hosted,
-    hold_hosted, hosted_status, is_hosted,
+    GroupSeats, Held, HostStatus, HostedPlan, HostedStatus, HostedSystem, Keys, OVER_AFTER_S, USER,
+    check_faults, check_hosted, check_settings, end_hosted, hold, hold_hosted, hosted_status,
+    is_hosted, make_user,
 };
 pub use network::Network;
 pub use node::{Member, NodeName};

@@ -14,13 +14,16 @@ const MOST_TRIES: usize = 1000;
 
 /// Those that a run has drawn.
 #[derive(Debug, Default)]
-pub(crate) struct Ports {
+pub struct Ports {
     drawn: Vec<u16>,
 }
 
 impl Ports {
     /// Draws another that is free.
-    pub(crate) fn draw(&mut self, ip: IpAddr) -> std::io::Result<SocketAddr> {
+    ///
+    /// # Errors
+    /// There is none, or this is no address of ours.
+    pub fn draw(&mut self, ip: IpAddr) -> std::io::Result<SocketAddr> {
         let own = own(&given());
         let mut tried = Ok(());
         for _ in 0..MOST_TRIES {

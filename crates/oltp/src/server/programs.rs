@@ -21,7 +21,10 @@ pub struct Programs {
 
 impl Programs {
     /// The newest version's.
-    pub(crate) fn find() -> Result<Self, LabError> {
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find() -> Result<Self, LabError> {
         let versions = std::fs::read_dir(VERSIONS).into_iter().flatten().flatten();
         let number = |path: &PathBuf| {
             let name = path.file_name()?.to_str()?;
@@ -46,7 +49,7 @@ impl Programs {
     }
 
     /// Where they are.
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
@@ -61,7 +64,10 @@ impl Programs {
     }
 
     /// Makes a file or directory theirs.
-    pub(crate) fn give(&self, path: &Path) -> Result<(), LabError> {
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub fn give(&self, path: &Path) -> Result<(), LabError> {
         give(path, self.user)
     }
 

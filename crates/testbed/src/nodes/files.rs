@@ -10,10 +10,21 @@ use ashlar_oltp::namespaces::Namespaces;
 use ashlar_oltp::processes;
 use uuid::Uuid;
 
-use super::network::{Network, Port, Seat};
-use super::{LONGEST_DIR, MARK, Nodes, NodesPlan};
+use super::network::{MOST_ETCD, Network, ON_HOSTS, Port, Seat, Site};
+use super::{DRIVES, LONGEST_DIR, MARK, Nodes, NodesPlan};
 
 const ETCD: &str = "/usr/bin/etcd";
+/// In the directory of a part: what its node finds at [`OWN_MOUNTS`](super::OWN_MOUNTS).
+pub(crate) const MOUNTS: &str = "mounts";
+
+/// What a host has of nodes over three of them.
+pub(crate) struct Part<'a> {
+    pub(crate) here: usize,
+    pub(crate) sites: [Site; 3],
+    pub(crate) drive_bytes: u64,
+    pub(crate) has_switches: bool,
+    pub(crate) secret: &'a str,
+}
 
 impl Nodes {
     pub(super) fn make(dir: &Path, plan: &NodesPlan) -> Result<Self, LabError> {
@@ -40,12 +51,45 @@ impl Nodes {
             etcd: plan.etcd,
             has_switches: plan.has_switches,
         };
-        let made = nodes.keep_and_bring().and_then(|()| nodes.fill());
+        // One token for all: a load balancer asks each node with the same.
+        let secrets = [secret(), secret()];
+        let made = nodes.keep_and_bring();
+        let made = made.and_then(|()| nodes.fill([&secrets[0], &secrets[1]]));
         if let Err(error) = made {
             nodes.down()?;
             return Err(error);
         }
         Ok(nodes)
+    }
+
+    /// Of nodes over three hosts, what one of these has, in a new directory. Who has the secret is a peer and an operator.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn part(dir: &Path, part: &Part<'_>) -> Result<Self, LabError> {
+        let Part { here, sites, .. } = *part;
+        let mounts = dir.join(MOUNTS);
+        let nodes = Self {
+            dir: dir.to_owned(),
+            names: ON_HOSTS.map(str::to_owned).into(),
+            network: Network::Hosts {
+                here,
+                sites: Box::new(sites),
+                mounts,
+            },
+            drives: DRIVES,
+            drive_bytes: part.drive_bytes,
+            etcd: MOST_ETCD,
+            has_switches: part.has_switches,
+        };
+        nodes.fill([part.secret; 2])?;
+        Ok(nodes)
+    }
+
+    /// Names of its nodes that are on this machine.
+    pub(crate) fn names_here(&self) -> impl Iterator<Item = &String> {
+        let is_here = |name: &&String| self.network.has(&Seat::node(name));
+        self.names.iter().filter(is_here)
     }
 
     /// The mark first, so that what is made from here on is found again.
@@ -61,7 +105,8 @@ impl Nodes {
         ashlar_lab::write_whole(&mark, &text)
     }
 
-    fn fill(&self) -> Result<(), LabError> {
+    /// With the key of peers, and the token of callers.
+    fn fill(&self, [key, token]: [&str; 2]) -> Result<(), LabError> {
         for folder in self.folders() {
             std::fs::create_dir_all(&folder)
                 .map_err(|error| LabError::caused(folder.display(), error))?;
@@ -69,21 +114,19 @@ impl Nodes {
             std::fs::set_permissions(&folder, Permissions::from_mode(0o700))
                 .map_err(|error| LabError::caused(folder.display(), error))?;
         }
-        for name in &self.names {
+        for name in self.names_here() {
             for number in 0..self.drives {
                 let path = self.drive(name, number);
                 let made = File::create_new(&path).and_then(|file| file.set_len(self.drive_bytes));
                 made.map_err(|error| LabError::caused(path.display(), error))?;
             }
         }
-        write_secret(&self.key_file(), &secret())?;
-        // One for all: a load balancer asks each node with the same.
-        let token = secret();
-        for name in &self.names {
+        write_secret(&self.key_file(), key)?;
+        for name in self.names_here() {
             let state = self.state(name);
             let made = DirBuilder::new().mode(0o700).create(&state);
             made.map_err(|error| LabError::caused(state.display(), error))?;
-            write_secret(&self.token(name), &token)?;
+            write_secret(&self.token(name), token)?;
         }
         ashlar_lab::write_whole(&self.cluster_file(), &self.cluster_text())
     }

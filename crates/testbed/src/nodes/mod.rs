@@ -20,13 +20,18 @@ use ashlar_oltp::processes::{self, Sign};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-pub use network::{MOST_ETCD, Network, Port, Ports, Seat};
+pub(crate) use files::{MOUNTS, Part};
+pub(crate) use network::ON_HOSTS;
+pub use network::{MOST_ETCD, Network, OWN_MOUNTS, Port, Ports, Seat, Site};
 pub use status::{EtcdStatus, NodeLine, NodesStatus};
 
 /// The pool that a node with drives has.
 pub const POOL: &str = "tank";
 /// What a node's processes find in their environment: its name.
 pub const NODE: &str = "ASHLAR_LAB_NODE";
+/// The same, on a host: where a service listens.
+pub const DOOR_IP: &str = "ASHLAR_LAB_IP";
+pub const DOOR_PORT: &str = "ASHLAR_LAB_PORT";
 /// Drives of each node, unless a plan says otherwise.
 pub const DRIVES: u32 = 2;
 /// How many members an etcd may have.
@@ -156,7 +161,7 @@ impl Nodes {
         Ok(())
     }
 
-    fn make_pool(&self, name: &str) -> Result<(), LabError> {
+    pub(crate) fn make_pool(&self, name: &str) -> Result<(), LabError> {
         let spec = |number| {
             let file = format!("file:{}", self.drive(name, number).display());
             match self.has_switches {
@@ -224,7 +229,8 @@ impl Nodes {
     fn folders(&self) -> Vec<PathBuf> {
         let nodes = self.names.iter().map(|name| Seat::node(name));
         let seats = self.etcd_seats().into_iter().chain(nodes);
-        seats.map(|seat| self.folder(&seat)).collect()
+        let here = seats.filter(|seat| self.network.has(seat));
+        here.map(|seat| self.folder(&seat)).collect()
     }
 
     /// Where etcd's members are.
@@ -322,15 +328,21 @@ impl Nodes {
     /// # Errors
     /// It does not end.
     pub fn end_daemon(&self, name: &str) -> Result<(), LabError> {
+        self.tell_to_end(name);
+        self.await_end(name)
+    }
+
+    pub(crate) fn tell_to_end(&self, name: &str) {
         // The parent passes it on; a daemon that is told twice ends at once.
         let all = self.processes(&Seat::node(name));
         let is_child = |pid: u32| processes::parent(pid).is_some_and(|pid| all.contains(&pid));
-        let parents = all.iter().copied().filter(|&pid| !is_child(pid));
+        // What has begun a world of its own ends with that.
+        let parents = all.iter().copied();
+        let parents = parents.filter(|&pid| !is_child(pid) && !processes::has_begun_world(pid));
         for pid in parents.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             // One that has ended already is what is wanted.
             let _ = kill_process(pid, Signal::TERM);
         }
-        self.await_end(name)
     }
 
     fn await_end(&self, name: &str) -> Result<(), LabError> {

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 
 use ashlar_lab::LabError;
 use ashlar_oltp::namespaces::{Namespaces, Place, Way};
+use ashlar_oltp::processes::{ALONE, TIED};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,14 @@ const ETCD_NAMES: [&str; MOST_ETCD] = ["etcd", "etcd-2", "etcd-3"];
 pub const MOST_ETCD: usize = 3;
 /// In each node's namespace.
 const API_PORT: u16 = 8080;
+/// Nodes over several hosts; the third host has the last member of etcd alone.
+pub(crate) const ON_HOSTS: [&str; 2] = ["a", "b"];
+/// What is mounted of a node on a host is below this, the same on all of them, and there for the node alone.
+pub const OWN_MOUNTS: &str = "/media";
+/// The first process of a node's own world: has `OWN_MOUNTS` be a folder of the node's, runs what it is told, and stays
+/// until nothing else runs. It buries what loses its parent.
+const FIRST: &str = "mount --bind \"$0\" /media || exit; \"$@\"; \
+    set -- /proc/[0-9]*; while [ $# -gt 1 ]; do sleep 0.1; set -- /proc/[0-9]*; done";
 
 /// A place in the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +77,49 @@ pub enum Network {
         /// What each listens at.
         ports: BTreeMap<String, Ports>,
     },
+    /// Three machines, of which this is one.
+    Hosts {
+        /// Which one.
+        here: usize,
+        /// What each listens at: both nodes with a member of etcd, and the witness.
+        sites: Box<[Site; 3]>,
+        /// What a node here finds at [`OWN_MOUNTS`].
+        mounts: PathBuf,
+    },
+}
+
+/// What a host listens at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Site {
+    pub(crate) etcd_clients: SocketAddr,
+    pub(crate) etcd_peers: SocketAddr,
+    pub(crate) portal: SocketAddr,
+    pub(crate) replication: SocketAddr,
+    pub(crate) api: SocketAddr,
+    /// The database, or the listener.
+    pub(crate) door: SocketAddr,
+}
+
+impl Site {
+    pub(crate) fn all(&self) -> [SocketAddr; 6] {
+        [
+            self.etcd_clients,
+            self.etcd_peers,
+            self.portal,
+            self.replication,
+            self.api,
+            self.door,
+        ]
+    }
+}
+
+/// Which host has a seat.
+fn host_of(seat: &Seat) -> usize {
+    match seat {
+        Seat::Etcd(member) => *member,
+        Seat::Node(name) => usize::from(name != ON_HOSTS[0]),
+    }
 }
 
 /// What a seat listens at.
@@ -134,7 +187,23 @@ impl Network {
     pub fn names(&self) -> Vec<String> {
         match self {
             Self::Namespaces { namespaces, .. } => namespaces.names(),
-            Self::Loopback { .. } => Vec::new(),
+            Self::Loopback { .. } | Self::Hosts { .. } => Vec::new(),
+        }
+    }
+
+    /// Whether a seat is on this machine.
+    pub(super) fn has(&self, seat: &Seat) -> bool {
+        match self {
+            Self::Hosts { here, .. } => host_of(seat) == *here,
+            _ => true,
+        }
+    }
+
+    /// Where a service on a node listens, if that is not the node's own to choose.
+    pub(super) fn door(&self, seat: &Seat) -> Option<SocketAddr> {
+        match self {
+            Self::Hosts { sites, .. } => Some(sites[host_of(seat)].door),
+            _ => None,
         }
     }
 
@@ -143,6 +212,7 @@ impl Network {
         match self {
             Self::Namespaces { .. } => "namespaces",
             Self::Loopback { .. } => "loopback",
+            Self::Hosts { .. } => "hosts",
         }
     }
 
@@ -168,16 +238,28 @@ impl Network {
                 });
                 SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), number)
             }
+            Self::Hosts { sites, .. } => {
+                let site = &sites[host_of(seat)];
+                match (seat, port) {
+                    (Seat::Etcd(_), Port::Clients) => site.etcd_clients,
+                    (Seat::Etcd(_), Port::Peers) => site.etcd_peers,
+                    (Seat::Node(_), Port::Clients) => site.portal,
+                    (Seat::Node(_), Port::Peers) => site.replication,
+                }
+            }
         }
     }
 
     /// Where a node's API listens besides its socket; nowhere on ports of 127.0.0.1.
     pub fn api(&self, seat: &Seat) -> Option<SocketAddr> {
-        let Self::Namespaces { hosts, .. } = self else {
-            return None;
-        };
-        let host = hosts.get(seat.name())?;
-        Some(SocketAddr::new(IpAddr::V4(*host), API_PORT))
+        match self {
+            Self::Namespaces { hosts, .. } => {
+                let host = hosts.get(seat.name())?;
+                Some(SocketAddr::new(IpAddr::V4(*host), API_PORT))
+            }
+            Self::Loopback { .. } => None,
+            Self::Hosts { sites, .. } => Some(sites[host_of(seat)].api),
+        }
     }
 
     /// The words before a command that make it run where clients are.
@@ -188,7 +270,7 @@ impl Network {
                 let net = format!("--net={}", hub.display());
                 vec!["nsenter".into(), net, "--".into()]
             }
-            Self::Loopback { .. } => Vec::new(),
+            Self::Loopback { .. } | Self::Hosts { .. } => Vec::new(),
         }
     }
 
@@ -197,6 +279,15 @@ impl Network {
         match self {
             Self::Namespaces { namespaces, .. } => namespaces.entered(seat.name()),
             Self::Loopback { .. } => Vec::new(),
+            Self::Hosts { mounts, .. } => {
+                let mut words: Vec<&str> = TIED.into_iter().chain(["--"]).collect();
+                let mounts = mounts.display().to_string();
+                if let Seat::Node(_) = seat {
+                    words.extend(ALONE);
+                    words.extend(["sh", "-c", FIRST, &mounts]);
+                }
+                words.into_iter().map(str::to_owned).collect()
+            }
         }
     }
 
@@ -221,14 +312,14 @@ impl Network {
     pub(super) fn processes(&self, seat: &Seat) -> Vec<u32> {
         match self {
             Self::Namespaces { namespaces, .. } => namespaces.processes(seat.name()),
-            Self::Loopback { .. } => Vec::new(),
+            Self::Loopback { .. } | Self::Hosts { .. } => Vec::new(),
         }
     }
 
     fn apart(&self) -> Result<&Namespaces, LabError> {
         match self {
             Self::Namespaces { namespaces, .. } => Ok(namespaces),
-            Self::Loopback { .. } => Err(LabError::usage(
+            Self::Loopback { .. } | Self::Hosts { .. } => Err(LabError::usage(
                 "a link can only be cut between network namespaces, and so by root: these nodes are ports of 127.0.0.1",
             )),
         }
@@ -267,7 +358,7 @@ impl Network {
     pub(super) fn remove(&self) -> Result<(), LabError> {
         match self {
             Self::Namespaces { namespaces, .. } => namespaces.remove(),
-            Self::Loopback { .. } => Ok(()),
+            Self::Loopback { .. } | Self::Hosts { .. } => Ok(()),
         }
     }
 }

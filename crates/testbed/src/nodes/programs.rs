@@ -7,22 +7,21 @@ use ashlar_lab::LabError;
 use ashlar_oltp::processes;
 
 use super::network::{Port, Seat};
-use super::{NODE, Nodes};
+use super::{DOOR_IP, DOOR_PORT, NODE, Nodes};
 
 /// Of a node's log, as its last words: the parent's last line hides why its daemon has ended.
 const LAST_LINES: usize = 5;
 
 impl Nodes {
-    /// Starts etcd's members that do not run.
+    /// Starts etcd's members that do not run and are this machine's.
     ///
     /// # Errors
     /// One cannot be started.
     pub fn start_etcd(&self) -> Result<(), LabError> {
         let seats = self.etcd_seats();
-        let stopped = seats.iter().filter(|seat| self.processes(seat).is_empty());
-        stopped
-            .into_iter()
-            .try_for_each(|seat| self.start_member(seat))
+        let here = seats.iter().filter(|seat| self.network.has(seat));
+        let mut stopped = here.filter(|seat| self.processes(seat).is_empty());
+        stopped.try_for_each(|seat| self.start_member(seat))
     }
 
     fn start_member(&self, seat: &Seat) -> Result<(), LabError> {
@@ -112,6 +111,10 @@ impl Nodes {
             .current_dir(&folder)
             .env("ASHLAR_ATTACH_STATE", folder.join("attached"))
             .env(NODE, seat.name());
+        if let Some(door) = self.network.door(seat) {
+            command.env(DOOR_IP, door.ip().to_string());
+            command.env(DOOR_PORT, door.port().to_string());
+        }
         processes::start(command.stdout(out).stderr(errors))
     }
 

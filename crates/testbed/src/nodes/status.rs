@@ -84,7 +84,7 @@ impl Nodes {
                 let enter = format!("nsenter --net={} --", hub.display());
                 (namespaces.names(), enter)
             }
-            Network::Loopback { .. } => (Vec::new(), String::new()),
+            Network::Loopback { .. } | Network::Hosts { .. } => (Vec::new(), String::new()),
         };
         let seats = self.etcd_seats();
         let etcd = self.network.address(&Seat::Etcd(0), Port::Clients);

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
 
-use super::cut::{Cut, Sides};
 use super::seats::Own;
-use super::words::Break;
+use super::words::{Break, Site};
+use crate::cut::{Cut, Sides};
 use crate::faults::Fault;
 use crate::group::node::{Member, Seat};
 use crate::processes::{self, Sign};
@@ -74,11 +74,12 @@ impl Own {
         let sites = self
             .sites
             .ok_or_else(|| LabError::usage("it knows no others"))?;
-        let others = Seat::NODES.map(|seat| *sites.of(seat)).into_iter();
-        let others: Vec<_> = others.filter(|site| *site != self.site).collect();
+        let all = Seat::NODES.map(|seat| *sites.of(seat));
+        let others = all.iter().filter(|site| **site != self.site);
         let sides = Sides {
-            own: &self.site,
-            others: &others,
+            own: self.site.database.ip(),
+            others: others.map(|site| site.database.ip()).collect(),
+            ports: all.iter().flat_map(Site::ports).collect(),
             seconds,
         };
         Cut::of(self.folder.path()).begin(&sides)

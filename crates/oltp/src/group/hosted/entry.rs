@@ -13,7 +13,7 @@ use crate::remote::Secret;
 use crate::server::{DATABASE, OWNER};
 
 /// Whose the group's database is. It may do there what it likes, and nothing to the servers and their machines.
-const USER: &str = "app";
+pub const USER: &str = "app";
 
 /// What opens a group.
 #[derive(Clone)]
@@ -71,9 +71,17 @@ impl Entry<'_> {
     /// Makes the group's database and its owner.
     pub(super) fn make_database(&self) -> Result<(), LabError> {
         let postgres = Postgres::new(&self.url("postgres"), Logic::Functions)?;
-        // A statement may be in the server's log.
-        let verifier = scram_sha_256(self.keys.user.as_bytes());
-        postgres.execute(&format!("CREATE ROLE {USER} LOGIN PASSWORD '{verifier}'"))?;
+        make_user(&postgres, &self.keys.user)?;
         postgres.execute(&format!("CREATE DATABASE {DATABASE} OWNER {USER}"))
     }
+}
+
+/// Makes [`USER`], who may nothing yet.
+///
+/// # Errors
+/// The server refuses.
+pub fn make_user(postgres: &Postgres, password: &str) -> Result<(), LabError> {
+    // A statement may be in the server's log.
+    let verifier = scram_sha_256(password.as_bytes());
+    postgres.execute(&format!("CREATE ROLE {USER} LOGIN PASSWORD '{verifier}'"))
 }

@@ -10,7 +10,7 @@ use ashlar_lab::{LabError, Progress};
 use super::entry::{Entry, Keys};
 use super::quorum::Quorum;
 use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
-use super::{HostStatus, HostedPlan, HostedStatus, LOOK_EVERY};
+use super::{Held, HostStatus, HostedPlan, HostedStatus, LOOK_EVERY};
 use crate::group::node::{Member, NodeName, Seat};
 use crate::group::{READY_WITHIN, Role, ask};
 
@@ -148,7 +148,14 @@ impl HostedGroup {
         }
     }
 
-    pub(super) fn status(&self, dir: &Path) -> HostedStatus {
+    /// Ends it at all hosts that are there. One that is not ends its part by itself.
+    pub(super) fn end(&self) -> Result<(), LabError> {
+        end(&self.clients)
+    }
+}
+
+impl Held for HostedGroup {
+    fn status(&self, dir: &Path) -> HostedStatus {
         let entry = self.entry();
         let host = |(number, name): (usize, &String)| {
             let node = [NodeName::A, NodeName::B].get(number).copied();
@@ -177,8 +184,7 @@ impl HostedGroup {
         }
     }
 
-    /// Ends it at all hosts that are there. One that is not ends its part by itself.
-    pub(super) fn end(&self) -> Result<(), LabError> {
+    fn end(self: Box<Self>) -> Result<(), LabError> {
         end(&self.clients)
     }
 }

@@ -15,7 +15,6 @@
 //! and from what is drawn for a group. What members of etcd say to each other has none.
 
 mod breaks;
-mod cut;
 mod entry;
 mod group;
 mod kept;
@@ -33,12 +32,13 @@ use ashlar_lab::agent::Clients;
 use ashlar_lab::{LabError, Progress};
 use serde::{Deserialize, Serialize};
 
-pub use self::entry::Keys;
+pub use self::entry::{Keys, USER, make_user};
 use self::group::{HostedGroup, check_plan};
 use self::kept::Kept;
 pub use self::kept::{end_hosted, hosted_status, is_hosted};
 pub use self::seats::GroupSeats;
-pub use self::system::{HostedSystem, check_hosted};
+pub use self::system::{HostedSystem, OVER_AFTER_S, check_faults, check_hosted};
+pub use self::words::check_settings;
 use super::{Role, Tuning};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -121,23 +121,53 @@ pub fn hold_hosted(
     tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
     check_plan(clients, plan)?;
+    let start = || -> Result<Box<dyn Held>, LabError> {
+        let group = HostedGroup::start(clients, (plan, keys), progress)?;
+        Ok(Box::new(group))
+    };
+    hold(dir, &start, progress, tell)
+}
+
+/// What is on given hosts for as long as it is held.
+pub trait Held {
+    /// What it is at; `dir` is the coordinator's.
+    fn status(&self, dir: &Path) -> HostedStatus;
+
+    /// # Errors
+    /// Something stays.
+    fn end(self: Box<Self>) -> Result<(), LabError>;
+}
+
+/// What makes it.
+pub type StartHeld<'a> = &'a dyn Fn() -> Result<Box<dyn Held>, LabError>;
+
+/// Starts something on given hosts, says so, and has it stay until this is to end. Then all of it ends.
+///
+/// # Errors
+/// The directory is taken, or what starting or ending says.
+pub fn hold(
+    dir: &Path,
+    start: StartHeld<'_>,
+    progress: &Progress,
+    tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
+) -> Result<(), LabError> {
     let kept = Kept::claim(dir)?;
-    let group = HostedGroup::start(clients, (plan, keys), progress)?;
-    let stayed = stay(&group, &kept, progress, tell);
-    let ended = group.end();
+    let held = start()?;
+    let stayed = stay(held.as_ref(), &kept, progress, tell);
+    let ended = held.end();
     stayed.and(ended)
 }
 
 /// Watches it until this is to end. A host that is lost does not end the others: that is what a group is for.
 fn stay(
-    group: &HostedGroup,
+    held: &dyn Held,
     kept: &Kept,
     progress: &Progress,
     tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
     let mut is_told = false;
     loop {
-        let status = group.status(kept.dir());
+        let status = held.status(kept.dir());
         match kept.keep(&status) {
             // A group under a load is not ended because a disk is full for a while.
             Err(error) if is_told => progress.say(&error.to_string()),

@@ -10,35 +10,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ashlar_lab::agent::Seats;
 use ashlar_lab::{LONGEST_SOCKET, LabError, OwnFolder, check_length, write_whole};
-use rustix::fs::{FlockOperation, flock};
 
 use super::breaks::{Broken, able};
-use super::cut::Cut;
 use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
+use crate::cut::Cut;
 use crate::group::config::{Keeper, etcd_words, haproxy};
 use crate::group::needed;
 use crate::group::node::{Member, NodeName, Seat};
-use crate::processes;
+use crate::processes::{self, ALONE, TIED};
 use crate::remote::ports::Ports;
+use crate::seat::{left_behind, mark};
 use crate::server::Programs;
 
-/// In a seat's folder, locked by the agent that has the seat: where it is not, the next one ends what is there. The
-/// number of its process would be another's, or its own again, after a start of the machine or of a container.
+/// In a seat's folder.
 const MARK: &str = "seat";
 /// A database's socket, in a folder of the lab's own.
 const SOCKET: &str = "/database/run/.s.PGSQL.5432";
-/// The kernel ends a program when what has started it is gone: an agent that is killed leaves nothing that runs.
-const TIED: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
-/// The same of all that a program starts: it is the first process in a world of its own.
-const ALONE: [&str; 6] = [
-    "unshare",
-    "--pid",
-    "--fork",
-    "--kill-child",
-    "--mount-proc",
-    "--",
-];
-
 /// The seat of a group that an agent has, if its coordinator wants it to have one.
 pub struct GroupSeats<'a> {
     /// Where its folder is made.
@@ -101,7 +88,7 @@ impl<'a> GroupSeats<'a> {
         let folder = OwnFolder::make(self.dir)?;
         // As the kernel names the folders that processes work in.
         end_left_behind(folder.path().parent().unwrap_or(self.dir))?;
-        let lock = mark(folder.path(), claim.seat)?;
+        let lock = mark(&folder.path().join(MARK), claim.seat.letter())?;
         let mut ports = Ports::default();
         let mut free = || {
             let drawn = ports.draw(self.address);
@@ -346,32 +333,14 @@ fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
     written.map_err(|error| LabError::caused(path.display(), error))
 }
 
-/// A folder's mark, locked before it has its name: no other agent finds it free.
-fn mark(folder: &Path, seat: Seat) -> Result<File, LabError> {
-    let (path, new) = (folder.join(MARK), folder.join("seat.new"));
-    let make = || {
-        let mut lock = File::create_new(&new)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        lock.write_all(seat.letter().as_bytes())?;
-        std::fs::rename(&new, &path)?;
-        Ok(lock)
-    };
-    make().map_err(|error: std::io::Error| LabError::caused(path.display(), error))
-}
-
 /// What agents have left below `dir` that were killed, or could not end it.
 fn end_left_behind(dir: &Path) -> Result<(), LabError> {
-    for folder in processes::own_folders(dir) {
-        let Ok(lock) = File::open(folder.join(MARK)) else {
-            continue;
-        };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            // A host that has no `nft` was not cut off; the kernel has ended it otherwise.
-            let _ = Cut::of(&folder).end();
-            processes::end(std::slice::from_ref(&folder))?;
-            std::fs::remove_dir_all(&folder)
-                .map_err(|error| LabError::caused(folder.display(), error))?;
-        }
+    for (folder, _lock) in left_behind(dir, MARK) {
+        // A host that has no `nft` was not cut off; the kernel has ended it otherwise.
+        let _ = Cut::of(&folder).end();
+        processes::end(std::slice::from_ref(&folder))?;
+        std::fs::remove_dir_all(&folder)
+            .map_err(|error| LabError::caused(folder.display(), error))?;
     }
     Ok(())
 }
@@ -501,7 +470,7 @@ mod tests {
         std::fs::create_dir(&dir).expect("made");
         std::os::unix::fs::symlink(&dir, &link).expect("a link");
         let left = OwnFolder::make(&dir).expect("a folder").keep();
-        drop(mark(&left, Seat::A).expect("marked"));
+        drop(mark(&left.join(MARK), "a").expect("marked"));
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", "import time; time.sleep(600)"]);
         processes::start(command.current_dir(&left)).expect("started");

@@ -15,7 +15,7 @@ use crate::group::node::{NodeName, Seat};
 use crate::group::{Role, Tuning};
 
 /// A fault is over so long after it was ordered, if nothing ends it before: longer than a round waits for its clients.
-const OVER_AFTER_S: u32 = 300;
+pub const OVER_AFTER_S: u32 = 300;
 /// What lasts as long as it is said to has ended before, and the load has been looked at.
 const MOST_HOLD: Duration = Duration::from_secs(OVER_AFTER_S as u64 - 60);
 
@@ -38,24 +38,33 @@ pub fn check_hosted(
     hold: Duration,
 ) -> Result<(), LabError> {
     check_plan(clients, plan)?;
+    check_faults(clients, faults, hold)?;
+    let is_done_there = |fault: &Fault| {
+        let lacks = Topology::Group.lacks(*fault).is_some();
+        !lacks && *fault != Fault::Move
+    };
+    let faults: Vec<Fault> = faults.iter().copied().filter(is_done_there).collect();
+    for number in 0..Seat::NODES.len() - 1 {
+        order(clients, number, &Order::Able(faults.clone()))?;
+    }
+    Ok(())
+}
+
+/// Whether these faults could be over in time, and done between these hosts.
+///
+/// # Errors
+/// A usage error that names the option.
+pub fn check_faults(clients: &Clients, faults: &[Fault], hold: Duration) -> Result<(), LabError> {
     if faults.contains(&Fault::EtcdDown) && hold > MOST_HOLD {
         return Err(LabError::usage(format!(
             "--hold: on given hosts {} s at most: agents end a fault by themselves after {OVER_AFTER_S} s",
             MOST_HOLD.as_secs()
         )));
     }
-    let is_done_there = |fault: &Fault| {
-        let lacks = Topology::Group.lacks(*fault).is_some();
-        !lacks && *fault != Fault::Move
-    };
-    let faults: Vec<Fault> = faults.iter().copied().filter(is_done_there).collect();
-    if faults.contains(&Fault::CutNetwork) {
-        check_apart(clients)?;
+    match faults.contains(&Fault::CutNetwork) {
+        true => check_apart(clients),
+        false => Ok(()),
     }
-    for number in 0..Seat::NODES.len() - 1 {
-        order(clients, number, &Order::Able(faults.clone()))?;
-    }
-    Ok(())
 }
 
 /// Hosts that could not be cut off from each other.

@@ -69,6 +69,19 @@ pub(super) struct Site {
     pub(super) listener: SocketAddr,
 }
 
+impl Site {
+    pub(super) fn ports(&self) -> [u16; 5] {
+        let all = [
+            self.etcd_peers,
+            self.etcd_clients,
+            self.database,
+            self.keeper,
+            self.listener,
+        ];
+        all.map(|at| at.port())
+    }
+}
+
 /// All seats, in the order of [`Seat::NODES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sites(pub(super) [Site; 3]);
@@ -135,7 +148,7 @@ const MAY_BE_SET: [&str; 24] = [
 
 /// # Errors
 /// A usage error that names a setting that may not be told.
-pub(super) fn check_settings(set: &[String]) -> Result<(), LabError> {
+pub fn check_settings(set: &[String]) -> Result<(), LabError> {
     for setting in set {
         let known = setting.split_once('=').is_some_and(|(name, value)| {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -143,7 +156,7 @@ pub(super) fn check_settings(set: &[String]) -> Result<(), LabError> {
         });
         if !known {
             return Err(LabError::usage(format!(
-                "--set {setting}: a group on given hosts takes name=value, of {}",
+                "--set {setting}: given hosts take name=value, of {}",
                 MAY_BE_SET.join(", ")
             )));
         }

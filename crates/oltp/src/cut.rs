@@ -1,32 +1,33 @@
-//! A host that is cut off from the others of its group: the kernel drops what comes from their ports, and goes there. All
-//! else goes on, so that who has ordered this can end it.
+//! A host that is cut off from others: the kernel drops what comes from their ports, and goes there. All else goes on, so
+//! that who has ordered this can end it.
 //!
 //! What is dropped has its end in the kernel (elements of a set with a timeout), which needs no process for it.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ashlar_lab::LabError;
 
-use super::words::Site;
-
 /// Packets that are dropped, by the name of a table of netfilter's.
-pub(super) struct Cut {
+pub struct Cut {
     table: String,
 }
 
-/// From whom a seat is cut off.
-pub(super) struct Sides<'a> {
-    pub(super) own: &'a Site,
-    pub(super) others: &'a [Site],
-    pub(super) seconds: u32,
+/// From whom a host is cut off.
+pub struct Sides {
+    /// Its own address.
+    pub own: IpAddr,
+    pub others: Vec<IpAddr>,
+    /// At which all of them listen.
+    pub ports: Vec<u16>,
+    pub seconds: u32,
 }
 
 impl Cut {
     /// That of the seat with this folder.
-    pub(super) fn of(folder: &Path) -> Self {
+    pub fn of(folder: &Path) -> Self {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         // Words of `nft` are none of a name's.
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
@@ -37,7 +38,7 @@ impl Cut {
 
     /// # Errors
     /// The host's kernel, or this user, cannot.
-    pub(super) fn try_out(ip: IpAddr) -> Result<(), LabError> {
+    pub fn try_out(ip: IpAddr) -> Result<(), LabError> {
         let cut = Self {
             table: format!("ashlar-try-{}", std::process::id()),
         };
@@ -49,24 +50,20 @@ impl Cut {
     ///
     /// # Errors
     /// The others cannot be told from this host; `nft` complains.
-    pub(super) fn begin(&self, sides: &Sides<'_>) -> Result<(), LabError> {
-        let own = sides.own.database.ip();
-        check_apart(own, sides.others)?;
-        let hosts = sides.others.iter().map(|site| {
-            let ip = site.database.ip();
-            format!("{ip} timeout {}s", sides.seconds)
-        });
-        let sites = sides.others.iter().chain([sides.own]);
-        let ports = sites.flat_map(Site::all).map(|at| at.port().to_string());
+    pub fn begin(&self, sides: &Sides) -> Result<(), LabError> {
+        check_apart(sides.own, &sides.others)?;
+        let hosts = sides.others.iter();
+        let hosts = hosts.map(|ip| format!("{ip} timeout {}s", sides.seconds));
+        let ports = sides.ports.iter().map(u16::to_string);
         let [hosts, ports] = [list(hosts), list(ports)];
-        nft(&self.words(own, &hosts, &ports))
+        nft(&self.words(sides.own, &hosts, &ports))
     }
 
     /// What is not there is as it should be.
     ///
     /// # Errors
     /// `nft` complains.
-    pub(super) fn end(&self) -> Result<(), LabError> {
+    pub fn end(&self) -> Result<(), LabError> {
         nft(&self.end_words())
     }
 
@@ -96,26 +93,13 @@ impl Cut {
 }
 
 /// What the others send would come from this host itself, where they share it.
-fn check_apart(own: IpAddr, others: &[Site]) -> Result<(), LabError> {
+fn check_apart(own: IpAddr, others: &[IpAddr]) -> Result<(), LabError> {
     let is_apart = |ip: IpAddr| ip != own && !ip.is_loopback() && ip.is_ipv4() == own.is_ipv4();
-    match others.iter().find(|site| !is_apart(site.database.ip())) {
+    match others.iter().find(|ip| !is_apart(**ip)) {
         None => Ok(()),
-        Some(site) => Err(LabError::usage(format!(
-            "cut-network: the host at {own} is not to be cut off from {}, which is no other machine in its network",
-            site.database.ip()
+        Some(ip) => Err(LabError::usage(format!(
+            "cut-network: the host at {own} is not to be cut off from {ip}, which is no other machine in its network"
         ))),
-    }
-}
-
-impl Site {
-    fn all(&self) -> [SocketAddr; 5] {
-        [
-            self.etcd_peers,
-            self.etcd_clients,
-            self.database,
-            self.keeper,
-            self.listener,
-        ]
     }
 }
 
@@ -175,17 +159,7 @@ mod tests {
         ] {
             assert!(words.contains(rule), "{words}");
         }
-        let at = |ip: [u8; 4]| {
-            let at = SocketAddr::new(ip.into(), 1);
-            let [etcd_peers, etcd_clients, database, keeper, listener] = [at; 5];
-            Site {
-                etcd_peers,
-                etcd_clients,
-                database,
-                keeper,
-                listener,
-            }
-        };
+        let at = |ip: [u8; 4]| IpAddr::from(ip);
         let own = IpAddr::from([10, 0, 0, 1]);
         assert_eq!(check_apart(own, &[at([10, 0, 0, 2])]), Ok(()));
         for wrong in [[10, 0, 0, 1], [127, 0, 0, 1]] {
