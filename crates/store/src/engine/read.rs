@@ -354,7 +354,7 @@ impl Engine {
     fn copies_in(&self, found: HomeSegment<'_>, location: u32, inner: u32) -> Vec<(usize, u64)> {
         let HomeSegment { shape, columns, .. } = found;
         if !shape.is_mirror() {
-            let place = self.granule_at(location, inner);
+            let place = self.space.granule_at(location, inner);
             let place = place.filter(|(column, _)| self.space.drives.in_service(column.drive));
             let place = place.map(|(column, at)| (usize::from(column.drive), at));
             return place.into_iter().collect();
@@ -762,6 +762,6 @@ impl Engine {
             self.fail(MISFIT.into());
         }
         let result = read.error.map_or(Ok(()), Err);
-        self.out.done.push(read.request.complete(result));
+        self.base.complete(read.request, result);
     }
 }

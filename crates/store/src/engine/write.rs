@@ -123,7 +123,7 @@ impl Engine {
         let op = self.ops.insert(Op::Write(WriteOp {
             volume,
             serial,
-            tag: self.tag,
+            tag: self.replicas.tag(),
             request,
             parts: 0,
             failed: false,
@@ -459,7 +459,7 @@ impl Engine {
             for leaf in write.held {
                 self.map.let_go(leaf);
             }
-            self.out.done.push(write.request.complete(result));
+            self.base.complete(write.request, result);
         }
     }
 
@@ -479,8 +479,6 @@ impl Engine {
         let why = self.base.failed.why().unwrap_or_default().to_owned();
         self.waiting.forget_writes();
         self.fail_clears(&why);
-        self.fail_raw(&why);
-        self.fail_log_copies(&why);
         let writes = self.ops.iter().filter(|(_, op)| matches!(op, Op::Write(_)));
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
@@ -490,16 +488,18 @@ impl Engine {
                 self.fail_read(op);
             }
         }
-        let mut waiting = self.waiting.take_draining();
+        let mut waiting = self.raw.take_asked();
+        waiting.append(&mut self.roots.add_log_copies.take_asked());
+        waiting.append(&mut self.waiting.take_draining());
         waiting.append(&mut self.rebuild.take_asked());
         waiting.append(&mut self.roots.take_asked());
         waiting.append(&mut self.journal.take_asked());
-        waiting.append(&mut self.take_asked_of_replicas());
-        waiting.append(&mut self.take_held_for_discard());
+        waiting.append(&mut self.replicas.take_asked());
+        waiting.append(&mut self.space.upkeep.discards_mut().take_asked());
         waiting.append(&mut self.roots.features.take_asked());
         for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());
-            self.out.managed.push((id, Err(error)));
+            self.base.answer(id, Err(error));
         }
     }
 }

@@ -152,7 +152,7 @@ impl Engine {
             (None, true) => Ok(()),
             (None, false) => Err(no_memory()),
         };
-        self.out.done.push(read.request.complete(result));
+        self.base.complete(read.request, result);
     }
 }
 
