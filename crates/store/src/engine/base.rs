@@ -142,6 +142,20 @@ impl Base {
         buffer
     }
 
+    /// Whether half of the memory is on its way to drives: copies of whole slots wait for their turn then.
+    pub(super) fn is_short_of_memory(&self, logs: &Logs) -> bool {
+        // What is remembered of the ring goes when memory is needed.
+        let idle = logs.remembered_bytes() + self.drive_io.late_bytes();
+        let busy = self.memory.outstanding_bytes().saturating_sub(idle);
+        busy > self.memory.io_bytes() / 2
+    }
+
+    /// What is remembered of the ring has changed: the drives have what was written.
+    pub(super) fn distrust(&mut self, logs: &mut Logs, at: u64) {
+        self.counters.bad_memory += 1;
+        logs.distrust(at);
+    }
+
     /// Stops the pool: nothing is written or acknowledged any more.
     pub(super) fn fail(&mut self, why: String) {
         if self.failed.is_none() {

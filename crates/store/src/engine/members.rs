@@ -13,6 +13,7 @@ use super::drive_io::deadline::not_sent;
 use super::drive_io::flights::Slow;
 use super::drive_io::waits::Refused;
 use super::invariant::invariant;
+use super::read::columns::StripsOf;
 use super::rebuild::readmit::{Named, free_extents};
 use super::space::recount::Recount;
 use super::state::Drive;
@@ -466,8 +467,13 @@ impl Engine {
     /// Has a host's read go on without a drive; false if it is something else, or cannot.
     fn read_elsewhere(&mut self, owner: Owner, drive: usize) -> bool {
         match owner {
-            Owner::ReadPart { op, at } => self.read_part_elsewhere(op, at),
-            Owner::ReadStrips { op, first } => self.read_strips_elsewhere(op, first, drive),
+            Owner::ReadPart { op, at } => {
+                self.read_step(|reads, around| reads.part_elsewhere(op, at, around))
+            }
+            Owner::ReadStrips { op, first } => {
+                let of = StripsOf { op, first, drive };
+                self.read_step(|reads, around| reads.strips_elsewhere(of, around))
+            }
             _ => false,
         }
     }

@@ -7,12 +7,13 @@ use ashlar_block::{IoBuffer, Request};
 use slab::Slab;
 
 use super::Owner;
+use super::access::locks::SlotKey;
 use super::base::{Base, To};
 use super::identity::Identity;
+use super::invariant::invariant;
 use super::journal::logs::Logs;
 use super::map::Map;
 use super::parity::{For, Gather, Gathered, Wish};
-use super::read::Repair;
 use super::rebuild::Rebuild;
 use super::salvage::{Salvage, Strip};
 use super::space::Space;
@@ -20,6 +21,12 @@ use crate::sizes::UNIT_GRANULES;
 
 /// Granules of slots that are being put together at a time; others wait.
 const GRANULES: usize = 32 * UNIT_GRANULES as usize;
+
+/// A granule being written again on the copies that were bad.
+struct Repair {
+    key: SlotKey,
+    pending: usize,
+}
 
 /// What the making good of something may use.
 pub(super) struct Around<'a> {
@@ -77,16 +84,21 @@ pub(super) struct Mending {
 }
 
 impl Mending {
-    pub(super) fn begin_repair(&mut self, repair: Repair) -> usize {
-        self.repairs.insert(repair)
+    /// Copies of a granule are written again, of a slot that is locked for it.
+    pub(super) fn begin_repair(&mut self, key: SlotKey, copies: usize) -> usize {
+        let pending = copies;
+        self.repairs.insert(Repair { key, pending })
     }
 
-    pub(super) fn repair_mut(&mut self, id: usize) -> Option<&mut Repair> {
-        self.repairs.get_mut(id)
-    }
-
-    pub(super) fn end_repair(&mut self, id: usize) {
-        self.repairs.try_remove(id);
+    /// One of them is written, or its drive is out; returns the slot once all are.
+    pub(super) fn repair_written(&mut self, id: usize, base: &mut Base) -> Option<SlotKey> {
+        let Some(repair) = self.repairs.get_mut(id) else {
+            invariant!(base, "copy {id} was mended, but was not to be");
+            return None;
+        };
+        repair.pending -= 1;
+        let is_over = repair.pending == 0;
+        is_over.then(|| self.repairs.remove(id).key)
     }
 
     /// A slot that is wanted: it comes out of [`next_wish`](Self::next_wish).

@@ -8,7 +8,7 @@
 //! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
 //! | `journal/append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `journal`, `journal/logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
-//! | `read`, `read/columns` | index, map, home; checksums; the other copy |
+//! | `read`, `read/places`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
 //! | `features` | what a pool begins to use waits until its roots name it |
 //! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what happens when one does not answer |
@@ -248,7 +248,6 @@ enum DestageIo {
 enum Op {
     Write(write::WriteOp),
     Bypass(write::BypassOp),
-    Read(read::ReadOp),
     Clear(clear::ClearOp),
 }
 
@@ -336,7 +335,9 @@ impl Engine {
             return raw.begin(volume, request, &mut around);
         }
         match request.op {
-            Operation::Read => self.begin_read(volume, request),
+            Operation::Read => {
+                self.read_step(|reads, around| reads.begin(volume, request, around));
+            }
             Operation::Write(_) => self.begin_write(volume, request),
             // What was acknowledged is durable already.
             Operation::Flush => self.base.complete(request, Ok(())),
@@ -349,6 +350,7 @@ impl Engine {
     /// Whether hosts use the pool, so that what walks over everything leaves them most of the drives.
     fn hosts_are_here(&self) -> bool {
         !self.ops.is_empty()
+            || !self.reads.is_empty()
             || !self.raw.has_no_commands()
             || self.rebuild.heard_of_hosts(self.base.now)
     }
@@ -422,9 +424,12 @@ impl Engine {
         }
         match owner {
             Owner::Append(log) => self.append_done(log, drive, buffer, result),
-            Owner::ReadPart { op, at } => self.read_part_done(op, at, buffer, result),
+            Owner::ReadPart { op, at } => {
+                self.read_step(|reads, around| reads.part_done(op, at, buffer, result, around));
+            }
             Owner::ReadStrips { op, first } => {
-                self.strips_read(StripsOf { op, first, drive }, buffer, result);
+                let of = StripsOf { op, first, drive };
+                self.read_step(|reads, around| reads.strips_read(of, buffer, result, around));
             }
             Owner::Bypass { op } => self.bypass_written(op, drive, result),
             Owner::Destage(io) => self.destage_io_done(io, drive, buffer, result),

@@ -25,6 +25,7 @@ use super::memory::Memory;
 use super::mending::Mending;
 use super::metadata::Metadata;
 use super::raw::Raw;
+use super::read::Reads;
 use super::rebuild::Rebuild;
 use super::replica::{Copy, Replicas};
 use super::roots::Roots;
@@ -118,6 +119,7 @@ pub struct Engine {
     pub(super) rebuild: Rebuild,
     pub(super) replicas: Replicas,
     pub(super) ops: Slab<Op>,
+    pub(super) reads: Reads,
     pub(super) journal: Journal,
     pub(super) logs: Logs,
 
@@ -207,6 +209,7 @@ impl Engine {
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             replicas: Replicas::found(parts.replicas, parts.sequence),
             ops: Slab::new(),
+            reads: Reads::default(),
             journal: Journal::new(parts.sequence),
             logs: Logs::found(parts.ring, parts.map_log, parts.index),
             map: parts.map.with_leaf_bytes(parts.leaf_bytes),

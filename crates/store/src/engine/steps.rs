@@ -16,12 +16,14 @@ use super::map::load::{Asked, Load, Loader};
 use super::mending::{self, Made, Mending};
 use super::parity::{For, Gathered, Slots, Wish};
 use super::raw::{self, Raw};
+use super::read::{self, Next, Reads};
 use super::replica::{self, Replicas};
 use super::root_budget::{Budget, Refusal, Wanted};
 use super::roots::{self, Healing, Purpose, Roots, Said, Written};
 use super::salvage::Reader;
 use super::space::{DriveByte, segment_and_slot, segment_and_unit};
 use super::state::Retired;
+use super::tier;
 use super::upkeep::release;
 use super::{Engine, Owner, Waiter};
 use crate::format::{LogId, PageId, Root};
@@ -210,6 +212,64 @@ impl Engine {
     }
 }
 
+/// Hosts' reads.
+impl Engine {
+    /// A step of reads, and what follows from it.
+    pub(super) fn read_step<T>(
+        &mut self,
+        step: impl FnOnce(&mut Reads, &mut read::Around<'_>) -> T,
+    ) -> T {
+        let mut around = read::Around {
+            base: &mut self.base,
+            identity: &self.identity,
+            space: &mut self.space,
+            volumes: &self.volumes,
+            tiers: &self.tiers,
+            logs: &mut self.logs,
+            map: &mut self.map,
+            access: &mut self.access,
+            mending: &mut self.mending,
+        };
+        let found = step(&mut self.reads, &mut around);
+        while let Some(next) = self.reads.take_next() {
+            self.follow_read(next);
+        }
+        found
+    }
+
+    fn follow_read(&mut self, next: Next) {
+        match next {
+            Next::Load { page, op } => self.load(page, Waiter::Read(op)),
+            Next::Gather(wish) => self.gather(wish),
+            Next::Unlock(key) => self.unlock(key),
+            Next::Tell {
+                volume,
+                bytes,
+                slots,
+            } => {
+                let slots = &slots[..];
+                self.slots_read(volume, tier::Read { bytes, slots });
+            }
+        }
+    }
+
+    /// A copy that was bad is written again.
+    pub(super) fn repair_written(
+        &mut self,
+        repair: usize,
+        drive: usize,
+        result: Result<(), IoError>,
+    ) {
+        match result {
+            Ok(()) => self.base.counters.repaired += 1,
+            Err(error) => self.drive_failed(drive, &error),
+        }
+        if let Some(key) = self.mending.repair_written(repair, &mut self.base) {
+            self.unlock(key);
+        }
+    }
+}
+
 /// What is made good.
 impl Engine {
     fn mending(&mut self) -> (&mut Mending, mending::Around<'_>) {
@@ -279,7 +339,9 @@ impl Engine {
 
     fn gathered(&mut self, who: For, found: &Gathered) {
         match who {
-            For::Read { op, at } => self.part_gathered(op, at, found),
+            For::Read { op, at } => {
+                self.read_step(|reads, around| reads.part_gathered(op, at, found, around));
+            }
             _ if self.base.failed.is_some() => {}
             For::Destage { job } => self.job_gathered(job, found),
             For::Walk { job } => self.slot_gathered(job, found),
@@ -671,8 +733,7 @@ impl Engine {
         }
         for waiter in self.access.take_waiters(id) {
             match waiter {
-                Waiter::Read(op) if self.base.failed.is_none() => self.plan_read(op),
-                Waiter::Read(op) => self.fail_read(op),
+                Waiter::Read(op) => self.read_step(|reads, around| reads.page_is_here(op, around)),
                 Waiter::Renew => self.renew_page(id),
                 Waiter::ClearPage(op) => self.clear_page_loaded(op),
                 // The others look again at every turn.

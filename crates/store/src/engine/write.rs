@@ -251,7 +251,7 @@ impl Engine {
         }
         if fresh + whole <= room {
             // A map log that is filling up is destage's until a checkpoint has emptied it.
-            if whole > 0 && (self.logs.is_map_busy() || self.is_short_of_memory()) {
+            if whole > 0 && (self.logs.is_map_busy() || self.base.is_short_of_memory(&self.logs)) {
                 wanting.bypass = true;
                 return Verdict::Wait;
             }
@@ -339,17 +339,6 @@ impl Engine {
         let volume = key.volume;
         let recorded = |granule| self.logs.has(GranuleKey { volume, granule });
         self.map.granules_of(key).any(recorded)
-    }
-
-    /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
-    pub(super) fn is_short_of_memory(&self) -> bool {
-        // What is remembered of the ring goes when memory is needed.
-        let busy = self
-            .base
-            .memory
-            .outstanding_bytes()
-            .saturating_sub(self.logs.remembered_bytes() + self.base.drive_io.late_bytes());
-        busy > self.base.memory.io_bytes() / 2
     }
 
     fn start_write(&mut self, op: usize, bypass: bool) {
@@ -485,7 +474,7 @@ impl Engine {
         }
         for waiter in self.access.take_all_waiters() {
             if let Waiter::Read(op) = waiter {
-                self.fail_read(op);
+                self.read_step(|reads, around| reads.fail_op(op, around));
             }
         }
         let mut waiting = self.raw.take_asked();

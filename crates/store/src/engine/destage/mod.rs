@@ -283,7 +283,7 @@ impl Engine {
             {
                 return;
             }
-            self.distrust_memory(newest.at);
+            self.base.distrust(&mut self.logs, newest.at);
         }
         let (copies, offset) = self.logs.locate(LogId::Ring, newest.at);
         let copies = self.space.drives.serving(copies);

@@ -116,7 +116,7 @@ impl Slots<'_> {
             );
             return 0;
         };
-        let columns = around.rebuild.columns_to_write(segment, &around.space);
+        let columns = around.rebuild.columns_to_write(segment, around.space);
         let data: Vec<_> = slots.iter().map(|slot| data_strips(shape, slot)).collect();
         for &(column, which) in &columns {
             let Some(mut buffer) = around.buffer(shape.strip_bytes() * slots.len()) else {

@@ -79,7 +79,7 @@ impl Engine {
         }
         let asked =
             self.waiting.is_draining() || self.roots.is_healing() || self.logs.has_many_terms();
-        let is_full = self.logs.is_map_busy() || self.is_short_of_memory();
+        let is_full = self.logs.is_map_busy() || self.base.is_short_of_memory(&self.logs);
         !asked && !is_full
     }
 
