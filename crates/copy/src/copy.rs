@@ -113,17 +113,17 @@ impl Copy {
         buffers: BufferPool,
         names: &NameCount,
     ) -> Option<Self> {
-        let promise = engine.replica_promise(volume)?;
-        let (_, identity) = engine.replicas().into_iter().find(|one| one.0 == volume)?;
+        let replicas = engine.replicas();
+        let (promise, identity) = (replicas.promise(volume)?, replicas.identity(volume)?);
         let granules = engine.geometry(volume)?.blocks;
         let position = Position::new(identity.position.into())?;
         let entry = entry_of(promise);
-        let said = engine.replica_size(volume).map(|said| Size {
+        let said = replicas.size(volume).map(|said| Size {
             granules: said.granules,
             register: said.register,
         });
-        let head = Head(engine.replica_head(volume));
-        let heads = Heads::new(engine.replica_marks(volume).map(|mark| Mark {
+        let head = Head(replicas.head(volume));
+        let heads = Heads::new(replicas.marks(volume).map(|mark| Mark {
             replica: ReplicaUuid(mark.uuid),
             head: Head(mark.head),
         }));

@@ -139,7 +139,7 @@ impl Local for EngineLocal<'_> {
 
     fn learn(&mut self, known: Known) {
         let volume = self.copy.volume();
-        self.engine.replica_learn(volume, committed(known));
+        self.engine.replicas_mut().learn(volume, committed(known));
     }
 
     fn uncertain(&self) -> ExtentSet {
@@ -153,13 +153,15 @@ impl Local for EngineLocal<'_> {
     fn mark(&mut self, position: Position, extent: Extent) {
         let (volume, position) = (self.copy.volume(), position.index() as u8);
         let granules = extent.granules();
-        self.engine.replica_mark(volume, position, &granules);
+        self.engine.replicas_mut().mark(volume, position, &granules);
     }
 
     fn clear(&mut self, position: Position, extent: Extent) {
         let (volume, position) = (self.copy.volume(), position.index() as u8);
         let granules = extent.granules();
-        self.engine.replica_clear(volume, position, &granules);
+        self.engine
+            .replicas_mut()
+            .clear(volume, position, &granules);
     }
 
     fn head(&mut self) -> Head {
@@ -171,7 +173,9 @@ impl Local for EngineLocal<'_> {
             uuid: mark.replica.0,
             head: mark.head.0,
         });
-        self.engine.replica_remember(self.copy.volume(), marks);
+        self.engine
+            .replicas_mut()
+            .remember(self.copy.volume(), marks);
     }
 
     fn is_drained(&self) -> bool {
@@ -196,7 +200,7 @@ pub fn unwritten(engine: &Engine, copy: &Copy, leaf: Leaf, most: u32) -> u32 {
 
 /// What may differ in a pool's volume from other copies.
 pub fn uncertain(engine: &Engine, volume: u32) -> ExtentSet {
-    extents(&engine.replica_uncertain(volume))
+    extents(&engine.replicas().uncertain(volume))
 }
 
 /// Whether this is what a pool's volume should have there, by the map's checksums; none if one of them does not tell, and
@@ -218,7 +222,7 @@ pub fn matches(engine: &Engine, volume: u32, extent: Extent, content: &Content) 
 
 /// What an absent position misses of a pool's volume.
 pub fn plane(engine: &Engine, volume: u32, position: Position) -> ExtentSet {
-    extents(&engine.replica_plane(volume, position.index() as u8))
+    extents(&engine.replicas().plane(volume, position.index() as u8))
 }
 
 fn committed(known: Known) -> Committed {

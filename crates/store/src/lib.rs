@@ -59,7 +59,8 @@ pub use drive_table::{DriveBytes, DriveErrors, DriveTable, Missing};
 pub use drives::{DRIVE_REPLY_TIMEOUT, Drives};
 pub use engine::{
     Counters, DriveReplies, DriveWait, Engine, Event, HomeStatus, LeafMemory, LostBlocks,
-    MemberStatus, Outbox, Status, StripeStatus, TierStatus, TierTally, VolumeCondition, VolumeInfo,
+    MemberStatus, Outbox, Replicas, Status, StripeStatus, TierStatus, TierTally, VolumeCondition,
+    VolumeInfo,
 };
 pub use error::PoolError;
 pub use layout::Layout;

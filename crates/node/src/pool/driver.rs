@@ -152,7 +152,11 @@ impl EngineDriver {
         let soundness = Soundness::of(&engine);
         let described = opened.iter().map(|drive| Some(drive.as_ref()?.describe()));
         let news = News::new(&engine, described);
-        let copies = engine.replicas().into_iter().map(|(volume, _)| volume);
+        let copies = engine
+            .replicas()
+            .list()
+            .into_iter()
+            .map(|(volume, _)| volume);
         let driver = Rc::new(RefCell::new(Self {
             copies: copies.collect(),
             names: NameCount::default(),

@@ -313,7 +313,7 @@ impl PoolStore {
     }
 
     pub(crate) fn found(&self) -> Head {
-        Head(self.engine.replica_head(self.volume))
+        Head(self.engine.replicas().head(self.volume))
     }
 
     pub(crate) const fn heads(&self) -> Heads {

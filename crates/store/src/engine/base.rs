@@ -1,14 +1,16 @@
-//! What every part of the engine may use: requests for drives, memory, counters, and the way to stop.
+//! What every part of the engine may use: the time, requests for drives, answers, memory, counters, and the way to stop.
 
-use ashlar_block::{IoBuffer, Moment, Request};
+use ashlar_block::{IoBuffer, IoError, Moment, Request};
 use tracing::{debug, trace};
 
-use super::Owner;
 use super::drive_io::flights::Asked;
 use super::drive_io::{DriveIo, Unsent};
+use super::drives::Drives;
 use super::journal::logs::Logs;
 use super::memory::Memory;
 use super::state::Counters;
+use super::{Outbox, Owner};
+use crate::manage::Managed;
 
 /// Why the pool has stopped, if it has.
 #[derive(Default)]
@@ -43,12 +45,26 @@ impl Failure {
 pub(super) struct To {
     pub(super) drive: usize,
     pub(super) owner: Owner,
-    pub(super) now: Moment,
     /// The drive is not asked for anything any more: its owner is told so in the next turn.
     pub(super) is_out: bool,
 }
 
+impl To {
+    /// To a drive that is asked while it is in service.
+    pub(super) fn of(drives: &Drives, drive: usize, owner: Owner) -> Self {
+        Self {
+            drive,
+            owner,
+            is_out: !drives.in_service(drive as u16),
+        }
+    }
+}
+
 pub(super) struct Base {
+    /// The time of this turn.
+    pub(super) now: Moment,
+    /// Requests and answers: a driver's own outbox, while events are handled.
+    pub(super) out: Outbox,
     /// There is more to do at once than one turn may take.
     pub(super) again: bool,
     pub(super) failed: Failure,
@@ -59,8 +75,10 @@ pub(super) struct Base {
 
 impl Base {
     /// What a crash has left to be done begins by itself.
-    pub(super) fn new(drive_io: DriveIo, memory: Memory, counters: Counters) -> Self {
+    pub(super) fn new(now: Moment, drive_io: DriveIo, memory: Memory, counters: Counters) -> Self {
         Self {
+            now,
+            out: Outbox::default(),
             again: true,
             failed: Failure::default(),
             drive_io,
@@ -74,7 +92,6 @@ impl Base {
         let To {
             drive,
             owner,
-            now,
             is_out,
         } = to;
         let mut request = request(0);
@@ -98,9 +115,19 @@ impl Base {
             bytes,
             since: None,
         };
-        request.tag = self.drive_io.send(drive, asked, now);
+        request.tag = self.drive_io.send(drive, asked, self.now);
         trace!(drive, ?owner, op = ?request.op, at = %request.range.start, blocks = request.range.count, "I/O sent");
-        self.drive_io.post(drive, request);
+        self.out.io.push((drive, request));
+    }
+
+    /// Answers an operator's order.
+    pub(super) fn answer(&mut self, id: u64, answer: Result<Managed, IoError>) {
+        self.out.managed.push((id, answer));
+    }
+
+    /// Answers a host's command.
+    pub(super) fn complete(&mut self, request: Request, result: Result<(), IoError>) {
+        self.out.done.push(request.complete(result));
     }
 
     /// A buffer, or a failure of the engine: what it has in flight is bounded below its pool's size.
@@ -113,6 +140,20 @@ impl Base {
             self.fail("out of buffers".into());
         }
         buffer
+    }
+
+    /// Whether half of the memory is on its way to drives: copies of whole slots wait for their turn then.
+    pub(super) fn is_short_of_memory(&self, logs: &Logs) -> bool {
+        // What is remembered of the ring goes when memory is needed.
+        let idle = logs.remembered_bytes() + self.drive_io.late_bytes();
+        let busy = self.memory.outstanding_bytes().saturating_sub(idle);
+        busy > self.memory.io_bytes() / 2
+    }
+
+    /// What is remembered of the ring has changed: the drives have what was written.
+    pub(super) fn distrust(&mut self, logs: &mut Logs, at: u64) {
+        self.counters.bad_memory += 1;
+        logs.distrust(at);
     }
 
     /// Stops the pool: nothing is written or acknowledged any more.

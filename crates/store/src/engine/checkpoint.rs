@@ -82,7 +82,6 @@ enum Due {
 
 /// What a checkpoint may use.
 pub(super) struct Around<'a> {
-    pub(super) now: Moment,
     pub(super) identity: &'a Identity,
     pub(super) base: &'a mut Base,
     pub(super) space: &'a mut Space,
@@ -107,12 +106,7 @@ impl Around<'_> {
     }
 
     fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
-        let to = To {
-            drive,
-            owner,
-            now: self.now,
-            is_out: !self.space.drives.in_service(drive as u16),
-        };
+        let to = To::of(&self.space.drives, drive, owner);
         self.base.send(to, request);
     }
 }
@@ -149,7 +143,7 @@ impl Checkpoint {
         trim_ring(wishes.hold, around);
         let numbers = around.logs.next_numbers();
         if self.seen != numbers {
-            (self.seen, self.since) = (numbers, around.now);
+            (self.seen, self.since) = (numbers, around.base.now);
         }
         if std::mem::take(&mut self.look) {
             self.droppable |= around.space.metadata.has_emptied();
@@ -207,7 +201,7 @@ impl Checkpoint {
         if let Some(until) = wishes.renewal {
             return Some(Due::Pages(until));
         }
-        if around.now >= self.since + IDLE && self.is_idle_worth_it(around.journal, logs) {
+        if around.base.now >= self.since + IDLE && self.is_idle_worth_it(around.journal, logs) {
             return Some(all);
         }
         // A record of the ring goes with its home and the map log's record of it: no page is needed.

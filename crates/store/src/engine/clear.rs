@@ -61,7 +61,7 @@ impl Engine {
         let op = self.ops.insert(Op::Clear(ClearOp {
             volume,
             serial,
-            tag: self.tag,
+            tag: self.replicas.tag(),
             request,
             start: first,
             cursor: first,
@@ -254,7 +254,7 @@ impl Engine {
             return invariant!(self, "clear {op} has gone while it was looked at");
         };
         match clear.request {
-            Some(request) => self.out.done.push(request.complete(Ok(()))),
+            Some(request) => self.base.complete(request, Ok(())),
             None if clear.start == 0 => self.deleted(clear.volume),
             None => {}
         }
@@ -288,7 +288,7 @@ impl Engine {
     /// Volumes whose deletion a crash has interrupted.
     pub(super) fn resume_deletions(&mut self) {
         let deleting = self.volumes.iter().filter(|(volume, entry)| {
-            entry.state == VolumeState::Deleting && !self.is_raw(**volume)
+            entry.state == VolumeState::Deleting && !self.volumes.is_raw(**volume)
         });
         let found: Vec<(u32, u64)> = deleting.map(|(&n, entry)| (n, entry.granules)).collect();
         for (volume, granules) in found {
@@ -313,7 +313,7 @@ impl Engine {
                 && let Some(request) = clear.request
             {
                 let error = IoError::new(ErrorKind::Latched, why.to_owned());
-                self.out.done.push(request.complete(Err(error)));
+                self.base.complete(request, Err(error));
             }
         }
     }

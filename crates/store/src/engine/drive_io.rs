@@ -1,12 +1,12 @@
 //! I/O of drives: what each has been asked for, what waits to be asked again, and what could not be sent.
 
-mod deadline;
+pub(super) mod deadline;
 pub(crate) mod flights;
 pub(super) mod waits;
 
 use std::time::Duration;
 
-use ashlar_block::{IoBuffer, IoError, Moment, Request};
+use ashlar_block::{IoBuffer, IoError, Moment};
 
 use super::Owner;
 use flights::{Answered, Asked, DriveReplies, Flights, Slow};
@@ -24,8 +24,6 @@ pub(super) struct DriveIo {
     flights: Flights,
     waits: Waits,
     unsent: Vec<Unsent>,
-    /// What the outbox is to hand to drives: its own list, while events are handled.
-    requests: Vec<(usize, Request)>,
 }
 
 impl DriveIo {
@@ -34,7 +32,6 @@ impl DriveIo {
             flights: Flights::new(timeout),
             waits: Waits::default(),
             unsent: Vec::new(),
-            requests: Vec::new(),
         }
     }
 
@@ -62,16 +59,6 @@ impl DriveIo {
     /// A request goes to a drive; returns its tag.
     pub(super) fn send(&mut self, drive: usize, asked: Asked, now: Moment) -> u64 {
         self.flights.send(drive, asked, now)
-    }
-
-    /// A request with its tag is handed to its drive.
-    pub(super) fn post(&mut self, drive: usize, request: Request) {
-        self.requests.push((drive, request));
-    }
-
-    /// Takes an outbox's list of requests over, or gives it back.
-    pub(super) fn swap_requests(&mut self, requests: &mut Vec<(usize, Request)>) {
-        std::mem::swap(&mut self.requests, requests);
     }
 
     /// A request cannot go to its drive: its owner is told in the next turn.

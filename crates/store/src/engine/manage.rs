@@ -9,24 +9,34 @@ use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
 use super::members::NewDrive;
-use super::replica::NewReplica;
+use super::replica::{Copy, Growing, pages_of};
 use super::root_budget::Wanted;
 use super::segment_table::Columns;
 use super::stop::check_stops;
 use super::tier::check_hot;
 use super::{Engine, Op, Retired};
 use crate::engine::upkeep::reserve::Users;
-use crate::format::{DriveClass, Features, SegmentEntry, VolumeEntry, VolumeState};
+use crate::format::{
+    DriveClass, Feature, Features, PlaneShape, ReplicaEntry, SegmentEntry, VolumeEntry, VolumeState,
+};
 use crate::manage::{Manage, Managed, VolumePlan};
+use crate::replica::{Committed, POSITIONS, ReplicaIdentity, ReplicaMark, ReplicaPromise, Till};
 use crate::sizes::Grain;
 use crate::{Canary, Layout};
 
 /// Most granules of a volume: 32 TiB.
 const MAX_GRANULES: u64 = 1 << 33;
 
+/// What a volume becomes.
+struct NewReplica {
+    identity: ReplicaIdentity,
+    /// Its size from then on, if that is another.
+    granules: Option<u64>,
+}
+
 impl Engine {
     pub(super) fn manage(&mut self, id: u64, what: Manage) {
-        if self.base.failed.is_none() && self.holds_for_discard(id, &what) {
+        if self.base.failed.is_none() && self.space.upkeep.discards_mut().holds(id, &what) {
             return;
         }
         let outcome = match (self.base.failed.why(), what) {
@@ -36,12 +46,12 @@ impl Engine {
                 Ok(())
             }
             (None, Manage::Scrub) => {
-                self.scrub(id);
+                self.rebuild.want_scrub(id);
                 Ok(())
             }
             (None, Manage::Repair) => {
                 self.repair_now();
-                self.out.managed.push((id, Ok(Managed::Done)));
+                self.base.answer(id, Ok(Managed::Done));
                 Ok(())
             }
             (None, Manage::SetReserve { reserve }) => {
@@ -80,9 +90,13 @@ impl Engine {
                 },
             ) => self.make_replica(id, volume, NewReplica { identity, granules }),
             (None, Manage::ChangeReplica { volume, change }) => {
-                self.change_replica(id, volume, change)
+                let (replicas, mut around) = self.saving();
+                replicas.change(id, volume, change, &mut around)
             }
-            (None, Manage::NoteSize { volume, size }) => self.note_size(id, volume, size),
+            (None, Manage::NoteSize { volume, size }) => self.live(volume).and_then(|live| {
+                let (replicas, mut around) = self.saving();
+                replicas.note_size(id, volume, size, live.granules, &mut around)
+            }),
             (None, Manage::SetStops { volume, stops }) => self.set_stops(id, volume, stops),
             (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
             (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),
@@ -91,7 +105,7 @@ impl Engine {
             }
         };
         if let Err(error) = outcome {
-            self.out.managed.push((id, Err(error)));
+            self.base.answer(id, Err(error));
         }
     }
 
@@ -125,9 +139,11 @@ impl Engine {
             granules: plan.granules,
             volume: None,
         })?;
-        if self.needs_log_copies(&plan) {
+        if self.roots.needs_log_copies(&plan, &self.space) {
             self.check_move_budget(usize::from(plan.layout.survives()) + 1)?;
-            self.make_when_copied(id, plan);
+            self.roots.add_log_copies.push(id, plan);
+            self.roots.add_log_copies.want_those_of(&self.volumes);
+            self.heal();
             return Ok(());
         }
         let number = self
@@ -161,7 +177,8 @@ impl Engine {
             hot: plan.hot,
         };
         if let Layout::Stripe { .. } = entry.layout {
-            self.grow_raw(number, entry.clone(), id)?;
+            let (raw, mut around) = self.raw();
+            raw.grow(number, entry.clone(), id, &mut around)?;
         } else {
             self.stage_volume(number, &entry, Some(id));
         }
@@ -183,18 +200,18 @@ impl Engine {
     }
 
     /// Sets what a volume does when a copy is missing that no drive can take.
-    pub(super) fn set_stops(&mut self, id: u64, volume: u32, stops: bool) -> Result<(), IoError> {
+    fn set_stops(&mut self, id: u64, volume: u32, stops: bool) -> Result<(), IoError> {
         let mut entry = self.live(volume)?;
-        if self.volumes.is_changing(volume) || self.raw_is_changing(volume) {
+        if self.volumes.is_changing(volume) || self.raw.is_changing(volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
             )));
         }
         check_stops(entry.layout, stops)?;
-        if self.is_raw(volume) {
+        if self.volumes.is_raw(volume) {
             // It never stops. A change of its entry would be taken for the end of another, of its size
             // say, which is asked for while this one is on its way.
-            self.out.managed.push((id, Ok(Managed::Done)));
+            self.base.answer(id, Ok(Managed::Done));
             return Ok(());
         }
         entry.stops = stops;
@@ -205,7 +222,7 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
+    fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
         let entry = self
             .volumes
             .get(&volume)
@@ -217,12 +234,12 @@ impl Engine {
 
     fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
         self.live(volume)?;
-        if self.raw_is_changing(volume) || self.volumes.is_changing(volume) {
+        if self.raw.is_changing(volume) || self.volumes.is_changing(volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
             )));
         }
-        self.raw_deleting(volume);
+        self.raw.is_deleted(volume);
         // From now on hosts are refused; what is on its way goes through first.
         self.set_volume_state(volume, VolumeState::Deleting, Some(id));
         Ok(())
@@ -239,12 +256,13 @@ impl Engine {
     fn resize_volume(&mut self, id: u64, volume: u32, granules: u64) -> Result<(), IoError> {
         check_granules(granules)?;
         let mut entry = self.live(volume)?;
-        if self.replica_identity(volume).is_some() {
+        if self.replicas.has(volume) {
             return self.grow_replica(id, volume, granules);
         }
-        if self.is_raw(volume) {
+        if self.volumes.is_raw(volume) {
             entry.granules = granules;
-            return self.resize_raw(id, volume, entry);
+            let (raw, mut around) = self.raw();
+            return raw.resize(id, volume, entry, &mut around);
         }
         if self.volumes.is_changing(volume) {
             // Its entry would let hosts in again behind the end that this one sets.
@@ -272,8 +290,127 @@ impl Engine {
         Ok(())
     }
 
+    /// A volume becomes one of several copies.
+    fn make_replica(&mut self, id: u64, volume: u32, new: NewReplica) -> Result<(), IoError> {
+        let NewReplica { identity, granules } = new;
+        let mut live = self.live(volume)?;
+        if self.volumes.is_raw(volume) {
+            return Err(refuse(format!(
+                "volume {volume} is passed through: it keeps no logs that a replica needs"
+            )));
+        }
+        if usize::from(identity.position) >= POSITIONS {
+            let why = format!("a volume has {POSITIONS} copies at most");
+            return Err(refuse(why));
+        }
+        if self.replicas.has(volume) {
+            return Err(refuse(format!("volume {volume} is a copy already")));
+        }
+        if self.volumes.is_changing(volume) {
+            return Err(refuse(format!("volume {volume} is still being changed")));
+        }
+        let before = live.granules;
+        live.granules = granules.unwrap_or(before);
+        if live.granules < before {
+            return Err(refuse(format!(
+                "volume {volume} would be smaller as a copy than it is"
+            )));
+        }
+        check_granules(live.granules)?;
+        if live.granules > before {
+            self.check_not_shrinking(volume)?;
+        }
+        let pages = pages_of(PlaneShape::of(live.granules));
+        self.check_replica_budget(Wanted::of(volume, &live), pages)?;
+        let place = self.replicas.place_for_new(live.granules)?;
+        if !self.has_places_for(u64::from(pages)) {
+            let why = format!("volume {volume}: the pool has no room for {pages} pages of planes");
+            return Err(IoError::new(ErrorKind::NoSpace, why));
+        }
+        let features = Features::NONE.with(Feature::Replicas);
+        if !self.roots.features.have(features) {
+            let what = Manage::MakeReplica {
+                volume,
+                identity,
+                granules,
+            };
+            self.roots.features.keep(features, (id, what));
+            return Ok(());
+        }
+        let entry = ReplicaEntry {
+            volume,
+            shape: place.shape,
+            identity,
+            promise: ReplicaPromise::default(),
+            numbers: [1; POSITIONS],
+            till: Till::Committed(Committed::default()),
+            committed: Committed::default(),
+            saved: 0,
+            size: None,
+            marks: [ReplicaMark::default(); POSITIONS],
+        };
+        let copy = Copy::made(entry, place, self.identity.cage());
+        self.replicas
+            .add(id, copy, &mut self.map, self.journal.published());
+        let grown = (live.granules > before).then_some(live);
+        self.save_replica_with(volume, grown.as_ref());
+        Ok(())
+    }
+
+    /// A copy becomes larger, in one durable step with its planes.
+    fn grow_replica(&mut self, id: u64, volume: u32, granules: u64) -> Result<(), IoError> {
+        check_granules(granules)?;
+        let mut live = self.live(volume)?;
+        if granules < live.granules {
+            return Err(refuse(format!(
+                "volume {volume} is a copy of a replicated one: it cannot be made smaller"
+            )));
+        }
+        if granules == live.granules {
+            self.base.answer(id, Ok(Managed::Done));
+            return Ok(());
+        }
+        let wish = Growing {
+            id,
+            volume,
+            granules,
+        };
+        if self.replicas.holds_growth(wish) {
+            return Ok(());
+        }
+        if self.volumes.is_changing(volume) || !self.replicas.says_nothing(volume) {
+            return Err(refuse(format!(
+                "volume {volume} keeps what another copy misses, or is still being changed: it grows when all are in sync"
+            )));
+        }
+        live.granules = granules;
+        let pages = pages_of(PlaneShape::of(granules));
+        self.check_replica_budget(Wanted::of(volume, &live), pages)?;
+        let place = self.replicas.place_for_larger(volume, granules)?;
+        let more = self.replicas.more_pages(volume, place).count();
+        if !self.has_places_for(more as u64) {
+            let why =
+                format!("volume {volume}: the pool has no room for {more} more pages of planes");
+            return Err(IoError::new(ErrorKind::NoSpace, why));
+        }
+        self.replicas.grow(id, volume, place, &mut self.map)?;
+        self.save_replica_with(volume, Some(&live));
+        Ok(())
+    }
+
+    /// Saves a copy, in one durable step with its volume's entry if that is another.
+    fn save_replica_with(&mut self, volume: u32, entry: Option<&VolumeEntry>) {
+        if let Some(entry) = entry {
+            self.volumes.begin_change(volume, entry.granules);
+            self.stage_volume(volume, entry, None);
+            self.journal.join_last();
+        }
+        let (replicas, mut around) = self.saving();
+        replicas.save(volume, &mut around);
+    }
+
     /// What was behind a volume's end would be there again if it grew now.
-    pub(super) fn check_not_shrinking(&self, volume: u32) -> Result<(), IoError> {
+    fn check_not_shrinking(&self, volume: u32) -> Result<(), IoError> {
         let shrinking = self
             .waiting
             .clears()
@@ -304,11 +441,6 @@ impl Engine {
         });
     }
 
-    /// What was staged last, and what is staged next, become durable in one step.
-    pub(super) fn join_staged(&mut self) {
-        self.journal.join_last();
-    }
-
     /// A volume's entry is durable: it is what the table says.
     pub(super) fn volume_published(&mut self, number: u32, id: Option<u64>) {
         let bytes = self.map.entry_bytes(VOLUMES, number - FIRST_VOLUME);
@@ -327,7 +459,7 @@ impl Engine {
         if state == VolumeState::Gone {
             self.space.look_for_hot_of(number);
         }
-        self.want_copies_of_volumes();
+        self.roots.add_log_copies.want_those_of(&self.volumes);
         self.space.spread_reserve(Users {
             volumes: &self.volumes,
             rebuild: &self.rebuild,
@@ -335,11 +467,11 @@ impl Engine {
         self.space.look_at_empty();
         self.volumes
             .stops_admission_check(&self.space, &self.rebuild);
-        if self.is_raw(number) {
-            self.raw_published(number, state);
+        if self.volumes.is_raw(number) {
+            self.raw.published(number, state);
         } else if state == VolumeState::Deleting {
             // Not before: a crash would find it to be a copy, and what the logs keep for it.
-            self.end_replica(number);
+            self.replicas.end(number, &mut self.map, &mut self.base);
             self.clear_behind(number, 0, granules);
         }
         if let Some(id) = id {
@@ -348,7 +480,7 @@ impl Engine {
             } else {
                 Managed::Done
             };
-            self.out.managed.push((id, Ok(answer)));
+            self.base.answer(id, Ok(answer));
         }
     }
 
@@ -369,18 +501,11 @@ impl Engine {
             .collect();
         for class in low {
             // There may be thousands of volumes: they are not looked through in every turn.
-            if !self.space.segments.is_coming(class) && self.has_volume_of(class) {
+            if !self.space.segments.is_coming(class) && self.volumes.have_one_of(class) {
                 self.add_segment(class);
             }
         }
         self.provision_tiers();
-    }
-
-    pub(super) fn has_volume_of(&self, class: Class) -> bool {
-        self.volumes.iter().any(|(&number, entry)| {
-            let mut classes = Class::all_of_volume(number, entry);
-            entry.state == VolumeState::Live && classes.any(|one| one == class)
-        })
     }
 
     /// The classes of which writes that wait need more slots than there are.
@@ -402,7 +527,7 @@ impl Engine {
             || self.access.retires(|what| matches!(what, Retired::Slot(_)))
             || self.gives_slots_back(class)
             || self.space.upkeep.is_giving_back()
-            || self.rebuild.returns().is_reopening()
+            || self.space.is_reopening()
             || self.rebuild.returns().is_busy() && self.space.has_closed_segments(class)
     }
 
@@ -462,7 +587,7 @@ impl Engine {
         self.space
             .segments
             .add(sizes, id, class, Columns::of(&entry));
-        self.recount_changes(id);
+        self.space.recount_changes(id);
         self.space.drives_changed();
         self.space.close_if_lost(id);
         // A drive may have gone since the segment was made, or is to go and waits only for this.
@@ -514,7 +639,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), IoError> {
     )))
 }
 
-pub(super) fn check_granules(granules: u64) -> Result<(), IoError> {
+fn check_granules(granules: u64) -> Result<(), IoError> {
     if (1..=MAX_GRANULES).contains(&granules) {
         return Ok(());
     }

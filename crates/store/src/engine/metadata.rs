@@ -67,6 +67,11 @@ impl Metadata {
         self.segments.iter().any(|one| self.is_emptied(one.id))
     }
 
+    /// Whether pages that have moved are still read where they were.
+    pub(super) fn is_leaving_pages(&self) -> bool {
+        self.closed().any(|id| !self.is_emptied(id))
+    }
+
     pub(super) fn is_open(&self, id: u32) -> bool {
         self.places.is_open(id)
     }

@@ -8,17 +8,17 @@
 //! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
 //! | `journal/append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `journal`, `journal/logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
-//! | `read`, `read/columns` | index, map, home; checksums; the other copy |
+//! | `read`, `read/places`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `destage` | from the ring to the homes |
 //! | `features` | what a pool begins to use waits until its roots name it |
 //! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what happens when one does not answer |
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
-//! | `steps` | steps of parts: what each is handed, and what follows from it for others |
+//! | `steps`, `steps/tiers` | steps of parts: what each is handed, and what follows from it for others |
 //! | `checkpoint`, `journal/tails` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
 //! | `space/places`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
-//! | `members` | drives that fail, join, leave |
+//! | `members` | drives that fail, join, leave, come back, do not answer |
 //! | `roots` | which root is due, and which all members hold; chunks of logs that lack copies |
 //! | `add_log_copies` | more copies of the logs, for a volume that needs them |
 //! | `upkeep/release` | segments that hold nothing go back to their drives |
@@ -30,20 +30,21 @@
 //! | `rebuild`, `rebuild/scrub` | walks over everything mapped: columns for lost drives; scrub |
 //! | `rebuild/asked`, `rebuild/pace` | what the rest of the engine asks of the walks; how fast they go |
 //! | `rebuild/readmit` | drives that come back with what they had: what is newer is written to them |
-//! | `rebuild/recount` | what a drive that comes back has in use, counted a part at a time |
 //! | `rebuild/renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
 //! | `salvage` | strips as rebuilds and parity read them: a bad block does not take its neighbours along |
 //! | `mending` | what is being made good: copies written anew, slots put together, salvaged strips |
 //! | `parity` | slots cut over columns: their code, and how one is put together again |
-//! | `manage`, `status` | volumes, segments; what an operator is shown |
+//! | `manage` | orders: volumes, copies of replicated ones, segments |
+//! | `status` | what an operator is shown |
 //! | `invariant` | what cannot be; a command that waits for nothing |
 //! | `stop` | volumes that take no writes while a copy is missing |
 //! | `raw` | pass-through volumes |
 //! | `tier` | volumes with a hot home beside their others: what goes where, and moves between them |
 //! | `identity` | what a pool is: its label and sizes |
 //! | `state`, `map`, `extents`, `class` | the state they share |
-//! | `base` | what every part may use: requests for drives, memory, counters, the way to stop |
+//! | `base` | what every part may use: the time, requests for drives, answers, memory, counters, the way to stop |
 //! | `space`, `space/growth`, `space/segments` | drives and segments together: what is free, what can still be made |
+//! | `space/recount` | what a drive that comes back has in use, counted a part at a time |
 //! | `map/load` | pages of the map that are read |
 //! | `segment_table`, `drives`, `drives/media` | segments and where they lie; the pool's drives and their roots; what class a drive is |
 //! | `access`, `access/locks`, `access/guard` | who may read and change what: pages on their way, slots' locks, readers |
@@ -102,6 +103,7 @@ pub use drive_io::flights::DriveReplies;
 pub use drive_io::waits::DriveWait;
 pub(crate) use manage::check_name;
 pub use map::{LeafMemory, LostBlocks};
+pub use replica::Replicas;
 pub(crate) use state::Parts;
 pub use state::{Counters, Engine, VolumeCondition, VolumeInfo};
 pub use status::{HomeStatus, MemberStatus, Status, StripeStatus};
@@ -246,9 +248,7 @@ enum DestageIo {
 enum Op {
     Write(write::WriteOp),
     Bypass(write::BypassOp),
-    Read(read::ReadOp),
     Clear(clear::ClearOp),
-    Raw(raw::RawOp),
 }
 
 /// Who waits for something.
@@ -281,9 +281,10 @@ impl Engine {
     /// that what arrived together is committed together.
     pub fn handle(&mut self, now: Moment, event: Event, out: &mut Outbox) {
         self.post(now, event, out);
-        self.take_outbox(out);
+        // Answers and requests go into the driver's outbox meanwhile.
+        std::mem::swap(&mut self.base.out, out);
         self.advance();
-        self.give_outbox(out);
+        std::mem::swap(&mut self.base.out, out);
         if enabled!(Level::TRACE) {
             trace_answers(out);
         }
@@ -292,9 +293,9 @@ impl Engine {
     /// Takes an event without starting new batches: `handle` (with [`Event::Tick`], say) must
     /// follow in the same turn.
     pub fn post(&mut self, now: Moment, event: Event, out: &mut Outbox) {
-        self.now = self.now.max(now);
-        self.take_outbox(out);
-        trace!(at_us = self.now.as_nanos() / 1000, "{event}");
+        self.base.now = self.base.now.max(now);
+        std::mem::swap(&mut self.base.out, out);
+        trace!(at_us = self.base.now.as_nanos() / 1000, "{event}");
         match event {
             Event::Command { volume, request } => self.command(volume, request),
             Event::Record {
@@ -307,36 +308,39 @@ impl Engine {
             Event::Remembered(membership) => self.roots.node_has_stored(membership),
             Event::Tick => {}
         }
-        self.give_outbox(out);
+        std::mem::swap(&mut self.base.out, out);
     }
 
-    /// Answers and requests go into a driver's outbox from here on.
-    fn take_outbox(&mut self, out: &mut Outbox) {
-        std::mem::swap(&mut self.out, out);
-        self.base.drive_io.swap_requests(&mut self.out.io);
-    }
-
-    /// The driver has its outbox again.
-    fn give_outbox(&mut self, out: &mut Outbox) {
-        self.base.drive_io.swap_requests(&mut self.out.io);
-        std::mem::swap(&mut self.out, out);
+    /// A record of a replicated volume comes.
+    fn record(&mut self, volume: u32, request: Request, tag: ReplicaTag) {
+        if !self.replicas.has(volume) {
+            let why = format!("volume {volume} is no copy of a replicated one");
+            let refusal = IoError::new(ErrorKind::InvalidRequest, why);
+            return self.base.complete(request, Err(refusal));
+        }
+        self.replicas.set_tag(Some(tag));
+        self.command(volume, request);
+        self.replicas.set_tag(None);
     }
 
     fn command(&mut self, volume: u32, request: Request) {
         let refusal = self.refusal(volume, &request);
         if let Some(refusal) = refusal {
-            self.out.done.push(request.complete(Err(refusal)));
+            self.base.complete(request, Err(refusal));
             return;
         }
-        self.rebuild.host_came(self.now);
-        if self.is_raw(volume) {
-            return self.begin_raw(volume, request);
+        self.rebuild.host_came(self.base.now);
+        if self.volumes.is_raw(volume) {
+            let (raw, mut around) = self.raw();
+            return raw.begin(volume, request, &mut around);
         }
         match request.op {
-            Operation::Read => self.begin_read(volume, request),
+            Operation::Read => {
+                self.read_step(|reads, around| reads.begin(volume, request, around));
+            }
             Operation::Write(_) => self.begin_write(volume, request),
             // What was acknowledged is durable already.
-            Operation::Flush => self.out.done.push(request.complete(Ok(()))),
+            Operation::Flush => self.base.complete(request, Ok(())),
             Operation::WriteZeroes { .. } | Operation::Deallocate => {
                 self.begin_clear(volume, request);
             }
@@ -345,7 +349,10 @@ impl Engine {
 
     /// Whether hosts use the pool, so that what walks over everything leaves them most of the drives.
     fn hosts_are_here(&self) -> bool {
-        !self.ops.is_empty() || self.rebuild.heard_of_hosts(self.now)
+        !self.ops.is_empty()
+            || !self.reads.is_empty()
+            || !self.raw.has_no_commands()
+            || self.rebuild.heard_of_hosts(self.base.now)
     }
 
     fn refusal(&self, volume: u32, request: &Request) -> Option<IoError> {
@@ -375,13 +382,13 @@ impl Engine {
         } = completion;
         match self.base.drive_io.answered(drive, tag) {
             Answered::Owner(asked) => match result {
-                Err(error) if self.will_pass(&asked, &error) => {
+                Err(error) if self.base.will_pass(&asked, &error) => {
                     let refused = Refused {
                         asked,
                         drive,
                         buffer,
                     };
-                    self.wait_for(refused, &error);
+                    self.wait_out(refused, &error);
                 }
                 result => {
                     self.base.drive_io.is_over(&asked, drive);
@@ -417,9 +424,12 @@ impl Engine {
         }
         match owner {
             Owner::Append(log) => self.append_done(log, drive, buffer, result),
-            Owner::ReadPart { op, at } => self.read_part_done(op, at, buffer, result),
+            Owner::ReadPart { op, at } => {
+                self.read_step(|reads, around| reads.part_done(op, at, buffer, result, around));
+            }
             Owner::ReadStrips { op, first } => {
-                self.strips_read(StripsOf { op, first, drive }, buffer, result);
+                let of = StripsOf { op, first, drive };
+                self.read_step(|reads, around| reads.strips_read(of, buffer, result, around));
             }
             Owner::Bypass { op } => self.bypass_written(op, drive, result),
             Owner::Destage(io) => self.destage_io_done(io, drive, buffer, result),
@@ -430,7 +440,7 @@ impl Engine {
             Owner::CheckpointFlush => self.checkpoint_flushed(drive, result),
             Owner::Root => self.root_written(drive, result),
             Owner::Walk(io) => self.walk_io_done(io, drive, result),
-            Owner::Discard => self.discarded(drive, result),
+            Owner::Discard => self.discarded(drive, &result),
             Owner::Raw(io) => self.raw_io_done(io, drive, buffer, result),
             Owner::Strip { reader, byte } => {
                 self.strip_read(reader, DriveByte { drive, byte }, buffer, result);
@@ -464,11 +474,15 @@ impl Engine {
         // empty by that.
         self.reclaim();
         self.advance_release();
-        self.advance_discards();
+        // A drive that discards all it has free has no room for another copy of the logs.
+        if !self.roots.add_log_copies.is_waiting() {
+            self.space.advance_discards(&mut self.base, &self.identity);
+        }
         // Hosts come before what only tidies up.
         self.admit();
         self.advance_clears();
-        self.advance_raw();
+        let (raw, mut around) = self.raw();
+        raw.advance(&mut around);
         // Their changes go into the batch of this turn.
         self.advance_destage();
         self.advance_rebuild();
@@ -495,7 +509,6 @@ impl Engine {
         let to = To {
             drive,
             owner,
-            now: self.now,
             is_out: !self.uses(drive),
         };
         self.base.send(to, request);

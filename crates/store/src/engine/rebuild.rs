@@ -11,7 +11,6 @@ mod asked;
 mod columns;
 pub(super) mod pace;
 pub(super) mod readmit;
-mod recount;
 mod renew;
 mod scrub;
 
@@ -40,7 +39,7 @@ use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
 use columns::{columns_with, lacks_column};
 use pace::{Next, Pace};
-use readmit::Returns;
+use readmit::{Returns, Told};
 use renew::Renewal;
 use scrub::Scrub;
 
@@ -117,14 +116,14 @@ pub(super) enum WalkIo {
 impl Engine {
     /// A drive was lost: its columns are wanted elsewhere, when the time for it has come.
     pub(super) fn rebuild_wanted(&mut self) {
-        let at = self.now + self.rebuild.repair_after;
+        let at = self.base.now + self.rebuild.repair_after;
         self.rebuild.due = Some(self.rebuild.due.map_or(at, |due| due.min(at)));
     }
 
     /// An operator has acted: repair begins at once.
     pub(super) fn repair_now(&mut self) {
         self.heal();
-        self.rebuild.due = Some(self.now);
+        self.rebuild.due = Some(self.base.now);
     }
 
     /// After an import: what the members left behind need.
@@ -133,7 +132,7 @@ impl Engine {
             volumes: &self.volumes,
             rebuild: &self.rebuild,
         });
-        self.resume_scrub();
+        self.rebuild.scrub.resume(self.roots.durable().scrub);
         self.heal();
         self.look_for_repairs();
     }
@@ -152,12 +151,12 @@ impl Engine {
     /// When repair begins by itself, if it waits.
     pub(super) fn repair_deadline(&self) -> Option<Moment> {
         let waits = self.rebuild.phase == Phase::Idle || self.rebuild.joining.is_empty();
-        self.rebuild.due.filter(|&due| waits && due > self.now)
+        self.rebuild.due.filter(|&due| waits && due > self.base.now)
     }
 
     /// Whether copies are missing that the walk is making, or is about to.
     pub fn is_rebuilding(&self) -> bool {
-        let is_due = self.rebuild.due.is_some_and(|due| due <= self.now);
+        let is_due = self.rebuild.due.is_some_and(|due| due <= self.base.now);
         is_due || !self.rebuild.joining.is_empty() || self.rebuild.returns.is_busy()
     }
 
@@ -192,11 +191,12 @@ impl Engine {
 
     pub(super) fn advance_rebuild(&mut self) {
         self.advance_renewal();
-        self.reopen_segments();
-        if self.end_cut_return() {
+        self.base.again |= self.space.reopen_segments();
+        if self.rebuild.end_cut_return() {
+            self.base.again = true;
             return;
         }
-        let due = self.rebuild.due.is_some_and(|due| due <= self.now);
+        let due = self.rebuild.due.is_some_and(|due| due <= self.base.now);
         match self.rebuild.phase {
             Phase::Idle if self.rebuild.returns.is_wanted() => {
                 self.begin_return();
@@ -209,7 +209,9 @@ impl Engine {
             }
             Phase::Idle => {
                 self.let_go_emptied();
-                self.answer_scrubs();
+                if !self.map.is_renewing() {
+                    self.rebuild.answer_scrubs(&mut self.base, &mut self.roots);
+                }
             }
             // A scrub may take days: what lacks copies does not wait for its end.
             Phase::AwaitingOlder | Phase::Walking
@@ -237,7 +239,7 @@ impl Engine {
         }
         self.rebuild.phase = Phase::Idle;
         trace!(phase = ?self.rebuild.phase, "rebuild");
-        self.scrub_interrupted();
+        self.rebuild.scrub_interrupted();
         self.base.again = true;
     }
 
@@ -246,7 +248,7 @@ impl Engine {
             self.map.leave_places();
         }
         self.want_renewal();
-        if self.rebuild.due.is_some_and(|due| due <= self.now) {
+        if self.rebuild.due.is_some_and(|due| due <= self.base.now) {
             self.rebuild.due = None;
             self.rebuild.choose_columns(&mut self.space);
             self.space.spread_reserve(Users {
@@ -260,9 +262,8 @@ impl Engine {
             return;
         }
         // New columns are filled from the beginning.
-        let from = self
-            .begin_scrub()
-            .filter(|_| self.rebuild.joining.is_empty());
+        let from = self.rebuild.begin_scrub(self.base.now, &mut self.roots);
+        let from = from.filter(|_| self.rebuild.joining.is_empty());
         if from.is_none() {
             self.rebuild.lost = 0;
         }
@@ -272,6 +273,7 @@ impl Engine {
     /// A walk begins there: first what knows nothing of it goes through.
     pub(super) fn begin_walk_at(&mut self, from: Option<ScrubAt>) {
         self.rebuild.returns.walk_begins();
+        self.space.forget_recount();
         self.rebuild.unmended = 0;
         self.rebuild.stamp = self.waiting.next_serial();
         self.rebuild.round = self.destage_round();
@@ -302,7 +304,7 @@ impl Engine {
 
     /// Takes on slots until enough are under way.
     fn walk(&mut self) {
-        let all = self.is_scrubbing();
+        let all = self.rebuild.scrub.is_walking();
         let mut leaves = 0;
         while leaves < LEAVES {
             let Some(end) = self.walked_volume() else {
@@ -315,7 +317,13 @@ impl Engine {
                 continue;
             }
             let leaf = at / LEAF_GRANULES;
-            if self.is_old_to_returning(leaf_id(volume, leaf)) {
+            let told = Told {
+                identity: &self.identity,
+                journal: &self.journal,
+                map: &self.map,
+            };
+            let returns = &self.rebuild.returns;
+            if returns.have_all_of(leaf_id(volume, leaf), told) {
                 leaves += 1;
                 self.rebuild.at = (leaf + 1) * LEAF_GRANULES;
                 continue;
@@ -345,11 +353,12 @@ impl Engine {
             };
             if location != 0 && lacks(segment_and_slot(location).0) {
                 let next = Next {
-                    now: self.now,
+                    now: self.base.now,
                     bytes: grain.bytes(),
                     is_shared: self.hosts_are_here(),
                 };
-                if !self.scrub_is_remembered() || !self.rebuild.may_take_up(next) {
+                let is_remembered = self.rebuild.remember_scrub(self.base.now, &mut self.roots);
+                if !is_remembered || !self.rebuild.may_take_up(next) {
                     return;
                 }
                 let key = SlotKey { volume, slot };
@@ -496,7 +505,7 @@ impl Engine {
         self.rebuild.unmended += lost;
         let bad = found.bad().count() as u64;
         self.base.counters.repaired += bad;
-        let Some(mends) = self.mends_of(found) else {
+        let Some(mends) = found.mends(&self.space, &self.rebuild) else {
             return invariant!(
                 self,
                 "a slot was put together of a segment that is not there"
@@ -693,7 +702,7 @@ impl Engine {
             is_there,
             "segment {segment} was given a column, but is not there"
         );
-        self.recount_changes(segment);
+        self.space.recount_changes(segment);
         self.end_walk_if_recorded();
     }
 
@@ -703,14 +712,14 @@ impl Engine {
         }
         self.rebuild.phase = Phase::Idle;
         trace!(phase = ?self.rebuild.phase, "rebuild");
-        self.scrub_walked();
+        self.rebuild.scrub_walked(&mut self.roots);
         let segments = self.space.segments.ids();
         if segments.iter().any(|&segment| {
             self.rebuild
                 .drive_for_column(segment, &self.space)
                 .is_some()
         }) {
-            self.rebuild.due = Some(self.now);
+            self.rebuild.due = Some(self.base.now);
         } else if !segments
             .iter()
             .any(|&segment| lacks_column(segment, &self.space))

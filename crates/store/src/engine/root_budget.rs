@@ -137,6 +137,17 @@ pub(super) struct Wanted {
     pub(super) volume: Option<u32>,
 }
 
+impl Wanted {
+    /// A volume that is to be as this entry says.
+    pub(super) fn of(volume: u32, entry: &VolumeEntry) -> Self {
+        Self {
+            layout: entry.layout,
+            granules: entry.granules,
+            volume: Some(volume),
+        }
+    }
+}
+
 /// Why it cannot be.
 pub(super) struct Refusal {
     pub(super) why: IoError,

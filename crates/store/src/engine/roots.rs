@@ -1,9 +1,10 @@
 //! Roots: which is due, which is on its way, and which every member in service holds.
 
-use ashlar_block::{Durability, Moment, Request};
+use ashlar_block::{Durability, Request};
 use tracing::trace;
 
 use super::Owner;
+use super::add_log_copies::AddLogCopies;
 use super::base::{Base, To};
 use super::drives::Drives;
 use super::features::FeatureRoots;
@@ -37,6 +38,8 @@ pub(crate) struct Roots {
     remembered: Remembered,
     /// What roots say that the pool uses.
     pub(super) features: FeatureRoots,
+    /// Volumes that wait until roots say that the logs have more copies.
+    pub(super) add_log_copies: AddLogCopies,
 }
 
 struct Writing {
@@ -66,7 +69,6 @@ pub(super) struct Said<'a> {
 
 /// What the writing of a root may use.
 pub(super) struct Around<'a> {
-    pub(super) now: Moment,
     pub(super) identity: &'a Identity,
     pub(super) base: &'a mut Base,
     pub(super) space: &'a mut Space,
@@ -95,6 +97,7 @@ impl Roots {
     pub(crate) fn new(durable: Root, remembered: Option<Vec<Membership>>) -> Self {
         Self {
             features: FeatureRoots::new(durable.features),
+            add_log_copies: AddLogCopies::default(),
             copies: log_copies_of(&durable),
             durable,
             writing: None,
@@ -118,9 +121,9 @@ impl Roots {
         &self.durable
     }
 
-    /// Copies that every log chunk should have.
+    /// Copies that every log chunk should have, by what it has had and for the volumes that there are, or that wait.
     pub(super) fn copies(&self) -> usize {
-        self.copies
+        self.copies.max(self.add_log_copies.wanted())
     }
 
     /// Whether the last root, or one on its way, may name copies on a drive.
@@ -298,7 +301,6 @@ impl Roots {
             let to = To {
                 drive,
                 owner: Owner::Root,
-                now: around.now,
                 is_out: !self.serves(drive, &around.space.drives),
             };
             around.base.send(to, |tag| {

@@ -4,9 +4,10 @@
 
 use ashlar_block::{ErrorKind, IoBuffer, IoError, Request};
 
+use super::Owner;
 use super::invariant::invariant;
+use super::mending::{Around, Made, Mending};
 use super::space::DriveByte;
-use super::{Engine, Owner};
 use crate::sizes::GRANULE;
 
 /// A strip as it was read.
@@ -46,13 +47,19 @@ pub(super) struct Salvage {
     at: usize,
 }
 
-impl Engine {
+impl Mending {
     /// Reads so many bytes of a drive for a reader.
-    pub(super) fn read_strip(&mut self, reader: Reader, at: DriveByte, buffer: IoBuffer) {
+    pub(super) fn read_strip(
+        &mut self,
+        reader: Reader,
+        at: DriveByte,
+        buffer: IoBuffer,
+        around: &mut Around<'_>,
+    ) {
         let DriveByte { drive, byte } = at;
-        let range = self.space.drives.range(drive, byte, buffer.len());
+        let range = around.space.drives.range(drive, byte, buffer.len());
         let owner = Owner::Strip { reader, byte };
-        self.send(drive, owner, |tag| Request::read(tag, range, buffer));
+        around.send(drive, owner, |tag| Request::read(tag, range, buffer));
     }
 
     pub(super) fn strip_read(
@@ -61,10 +68,11 @@ impl Engine {
         at: DriveByte,
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
+        around: &mut Around<'_>,
     ) {
         let DriveByte { drive, byte } = at;
         let Some(bytes) = buffer else {
-            return self.strip_taken(reader, None);
+            return self.strip_taken(reader, None, around);
         };
         // A drive that says nothing at all is not asked again for each granule.
         let may_be_partial = |error: &IoError| {
@@ -72,43 +80,42 @@ impl Engine {
             bytes.len() > GRANULE && matches!(kind, ErrorKind::Media | ErrorKind::Corrupt)
         };
         match result {
-            Ok(()) => self.strip_taken(reader, Some(Strip { bytes, holes: 0 })),
-            Err(error) if !may_be_partial(&error) => self.strip_taken(reader, None),
+            Ok(()) => self.strip_taken(reader, Some(Strip { bytes, holes: 0 }), around),
+            Err(error) if !may_be_partial(&error) => self.strip_taken(reader, None, around),
             Err(_) => {
                 let strip = Strip { bytes, holes: 0 };
-                let salvage = self.mending.begin_salvage(Salvage {
+                let salvage = self.begin_salvage(Salvage {
                     reader,
                     drive,
                     byte,
                     strip,
                     at: 0,
                 });
-                self.read_next_granule(salvage);
+                self.read_next_granule(salvage, around);
             }
         }
     }
 
-    fn read_next_granule(&mut self, id: usize) {
-        let Some(salvage) = self.mending.salvage(id) else {
-            return invariant!(self, "salvage {id} is not there to go on");
+    fn read_next_granule(&mut self, id: usize, around: &mut Around<'_>) {
+        let Some(salvage) = self.salvage(id) else {
+            return invariant!(around.base, "salvage {id} is not there to go on");
         };
         let (drive, at) = (salvage.drive, salvage.at);
         let byte = salvage.byte + (at * GRANULE) as u64;
-        let goes_on =
-            at * GRANULE < salvage.strip.bytes.len() && self.space.drives.in_service(drive as u16);
-        let buffer = goes_on.then(|| self.buffer(GRANULE)).flatten();
+        let goes_on = at * GRANULE < salvage.strip.bytes.len()
+            && around.space.drives.in_service(drive as u16);
+        let buffer = goes_on.then(|| around.buffer(GRANULE)).flatten();
         // The end, or there is no more to be had: the drive is gone, or the memory.
         let Some(buffer) = buffer else {
-            let Some(mut salvage) = self.mending.end_salvage(id) else {
-                return invariant!(self, "salvage {id} is not there to end");
+            let Some(mut salvage) = self.end_salvage(id) else {
+                return invariant!(around.base, "salvage {id} is not there to end");
             };
             salvage.strip.holes |= u16::MAX.checked_shl(at as u32).unwrap_or(0);
-            return self.strip_taken(salvage.reader, Some(salvage.strip));
+            return self.strip_taken(salvage.reader, Some(salvage.strip), around);
         };
-        let range = self.space.drives.range(drive, byte, GRANULE);
-        self.send(drive, Owner::Salvage { salvage: id }, |tag| {
-            Request::read(tag, range, buffer)
-        });
+        let range = around.space.drives.range(drive, byte, GRANULE);
+        let owner = Owner::Salvage { salvage: id };
+        around.send(drive, owner, |tag| Request::read(tag, range, buffer));
     }
 
     pub(super) fn granule_salvaged(
@@ -116,9 +123,13 @@ impl Engine {
         id: usize,
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
+        around: &mut Around<'_>,
     ) {
-        let Some(salvage) = self.mending.salvage_mut(id) else {
-            return invariant!(self, "a granule of salvage {id} is here, but it is not");
+        let Some(salvage) = self.salvage_mut(id) else {
+            return invariant!(
+                around.base,
+                "a granule of salvage {id} is here, but it is not"
+            );
         };
         let from = salvage.at * GRANULE;
         match buffer.filter(|_| result.is_ok()) {
@@ -128,15 +139,15 @@ impl Engine {
             None => salvage.strip.holes |= 1 << salvage.at,
         }
         salvage.at += 1;
-        self.read_next_granule(id);
+        self.read_next_granule(id, around);
     }
 
-    fn strip_taken(&mut self, reader: Reader, strip: Option<Strip>) {
+    fn strip_taken(&mut self, reader: Reader, strip: Option<Strip>, around: &mut Around<'_>) {
         match reader {
             // A walk ends with the engine.
-            Reader::Walk { .. } if self.base.failed.is_some() => {}
-            Reader::Walk { job, copy } => self.copy_read(job, copy, strip),
-            Reader::Gather { gather, column } => self.column_read(gather, column, strip),
+            Reader::Walk { .. } if around.base.failed.is_some() => {}
+            Reader::Walk { job, copy } => self.has_made(Made::Copy { job, copy, strip }),
+            Reader::Gather { gather, column } => self.column_read(gather, column, strip, around),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod growth;
 pub(super) mod places;
+pub(super) mod recount;
 mod segments;
 
 use super::class::{Class, Shape};
@@ -17,6 +18,7 @@ use super::state::Counters;
 use super::upkeep::Upkeep;
 use crate::Sizes;
 use crate::format::ChunkCopy;
+use recount::Recount;
 pub(crate) use segments::{
     DriveCounts, DriveStates, SegmentIds, Segments, Wanted, location, place, segment_and_slot,
     segment_and_unit, unit_at,
@@ -37,6 +39,10 @@ pub(super) struct Space {
     pub(super) metadata: Metadata,
     pub(super) reservations: Reservations,
     pub(super) upkeep: Upkeep,
+    /// What a drive that returns has in use, while it is counted.
+    recount: Option<Recount>,
+    /// Segments from this one on may take new slots again that could not be read.
+    reopens_from: Option<u32>,
 }
 
 /// What an import has found of it.
@@ -56,6 +62,8 @@ impl Space {
             metadata: found.metadata,
             reservations: Reservations::default(),
             upkeep: found.upkeep,
+            recount: None,
+            reopens_from: None,
         }
     }
 

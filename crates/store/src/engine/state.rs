@@ -1,6 +1,7 @@
 //! The engine's state, and what can be asked of it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
@@ -9,7 +10,6 @@ use tracing::warn;
 
 use super::access::Access;
 use super::access::locks::SlotKey;
-use super::add_log_copies::AddLogCopies;
 use super::base::Base;
 use super::checkpoint::Checkpoint;
 use super::class::Class;
@@ -20,11 +20,12 @@ use super::extents::Extents;
 use super::identity::Identity;
 use super::journal::Journal;
 use super::journal::logs::Logs;
-use super::map::{LostBlocks, Map};
+use super::map::{LeafView, LostBlocks, Map};
 use super::memory::Memory;
 use super::mending::Mending;
 use super::metadata::Metadata;
 use super::raw::Raw;
+use super::read::Reads;
 use super::rebuild::Rebuild;
 use super::replica::{Copy, Replicas};
 use super::roots::Roots;
@@ -35,16 +36,17 @@ use super::upkeep::Upkeep;
 use super::upkeep::reserve::Kept;
 use super::volumes::VolumeTable;
 use super::waiting::Waiting;
-use super::{Op, Outbox};
+use super::{DriveReplies, DriveWait, HomeStatus, LeafMemory, MemberStatus, Op, Status};
 use crate::Layout;
 use crate::comeback::Returning;
 use crate::format::{
-    ChunkCopy, DriveClass, Label, LogId, Member, MetaSegment, Root, VolumeEntry, VolumeState,
+    ChunkCopy, DriveClass, Label, LogId, Member, MemberState, MetaSegment, Root, VolumeEntry,
+    VolumeState,
 };
 use crate::membership::Membership;
-use crate::ring::{Index, Ring};
-use crate::sizes::{Grain, UNIT_GRANULES};
-use crate::{Cage, Canary, ReplicaIdentity, ReplicaPromise, ReplicaSize, ReplicaTag};
+use crate::ring::{GranuleKey, Index, Ring};
+use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
+use crate::{Cage, Canary, ReplicaIdentity, ReplicaPromise, ReplicaSize};
 
 /// Numbers of segments in a pool that is to run out of them.
 const FEW_SEGMENTS: u32 = 40;
@@ -110,18 +112,14 @@ pub struct Counters {
 
 /// One imported pool.
 pub struct Engine {
-    pub(super) now: Moment,
-    pub(super) out: Outbox,
     pub(super) identity: Identity,
     pub(super) base: Base,
     pub(super) space: Space,
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
-    pub(super) add_log_copies: AddLogCopies,
-    /// Of the command that is taken in now.
-    pub(super) tag: Option<ReplicaTag>,
     pub(super) replicas: Replicas,
     pub(super) ops: Slab<Op>,
+    pub(super) reads: Reads,
     pub(super) journal: Journal,
     pub(super) logs: Logs,
 
@@ -199,17 +197,19 @@ impl Engine {
         };
         let memory = Memory::new(parts.buffer_bytes, parts.buffers);
         let mut engine = Self {
-            now: parts.now,
-            out: Outbox::default(),
-            base: Base::new(DriveIo::new(parts.drive_timeout), memory, counters),
+            base: Base::new(
+                parts.now,
+                DriveIo::new(parts.drive_timeout),
+                memory,
+                counters,
+            ),
             space: Space::new(&identity, found),
             identity,
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
-            add_log_copies: AddLogCopies::default(),
-            tag: None,
             replicas: Replicas::found(parts.replicas, parts.sequence),
             ops: Slab::new(),
+            reads: Reads::default(),
             journal: Journal::new(parts.sequence),
             logs: Logs::found(parts.ring, parts.map_log, parts.index),
             map: parts.map.with_leaf_bytes(parts.leaf_bytes),
@@ -230,7 +230,7 @@ impl Engine {
         }
         engine.space.drives_changed();
         engine.tiers.know(&engine.volumes);
-        engine.hold_replica_pages();
+        engine.replicas.hold_pages(&mut engine.map);
         for key in parts.unhomed {
             engine.reserve(key);
         }
@@ -249,42 +249,134 @@ impl Engine {
         engine.space.close_lost_segments();
         let copies = engine.log_copies();
         engine.space.keep_places(&engine.map, copies);
-        engine.give_back_orphans();
+        let (raw, around) = engine.raw();
+        raw.give_back_orphans(&around);
         engine.resume_deletions();
         engine.resume_shrinks();
-        engine.want_copies_of_volumes();
+        engine.roots.add_log_copies.want_those_of(&engine.volumes);
         engine.begin_repairs();
         engine.space.look_for_empty();
         engine
             .volumes
             .stops_admission_check(&engine.space, &engine.rebuild);
-        engine.discard_all_free();
+        engine.space.discard_all_free(engine.base.now);
         engine
+    }
+
+    /// The pool at this moment.
+    pub fn status(&self) -> Status {
+        let extent = self.identity.sizes().extent_bytes();
+        let (holds, holds_homes) = (self.referred(), self.homes_on());
+        let taken = self.volumes.keys();
+        let taken = taken.map(|&volume| self.raw.bytes(volume, self.identity.sizes()));
+        let taken = taken.sum();
+        let members = self
+            .space
+            .drives
+            .members()
+            .iter()
+            .enumerate()
+            .map(|(index, member)| {
+                let free = self.space.drives.free(index).free();
+                let free = free + self.space.upkeep.discards().taken(index);
+                MemberStatus {
+                    drive: member.drive,
+                    class: self.space.drives.class(index),
+                    in_service: self.serves(index),
+                    returning: self.rebuild.returns().knows(index),
+                    reason: match self.rebuild.returns().knows(index) {
+                        true => Some("it is here again, and gets what it has missed".to_owned()),
+                        false => self.space.drives.record().why_out(index).map(str::to_owned),
+                    },
+                    bytes: u64::from(member.extents) * extent,
+                    used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
+                    leaving: member.state == MemberState::Leaving
+                        || !member.state.in_service() && self.serves(index),
+                    holds: holds.contains(&(index as u16)),
+                    holds_homes: holds_homes.contains(&(index as u16)),
+                    bad_copies: self.space.drives.record().bad_copies(index),
+                    replies: self.replies(index),
+                    wait: self.drive_wait(index),
+                }
+            });
+        Status {
+            waits_for_node: self.waits_for_its_node(),
+            failure: self.base.failed.why().map(str::to_owned),
+            next_member: self.next_member(),
+            members: members.collect(),
+            label: self.identity.label().clone(),
+            features: self.roots.features.durable(),
+            volumes: self.volumes(),
+            homes: self.homes(),
+            stripes: self.space.stripe_status(taken),
+            log_copies: self.log_copies() as u8,
+            kept_bytes: (0..self.space.drives.count())
+                .map(|drive| u64::from(self.space.map_extents(drive)) * extent)
+                .sum(),
+            reserve: self.space.upkeep.kept().wish().wish,
+            reserve_bytes: self.space.reserve_bytes(),
+            reserve_can_serve: self.space.reserve_can_serve(&self.volumes),
+            full_width: self.space.has_full_width(&self.volumes),
+            repair_in: self.repair_deadline().map(|at| at.since(self.base.now)),
+            ring_fill: self.logs.fill(LogId::Ring),
+            map_fill: self.logs.fill(LogId::Map),
+            rebuilding: self.is_rebuilding(),
+            walk: self.walk_progress(),
+            degraded: self.is_degraded(),
+            lost: self.map.lost_blocks(),
+            counters: self.base.counters,
+        }
+    }
+
+    /// Its space for homes, as [`Status::homes`] has it.
+    pub fn homes(&self) -> Vec<HomeStatus> {
+        let classes = self.space.home_classes(&self.volumes).into_iter();
+        let status = |class| self.space.home_status(class);
+        classes.map(status).collect()
+    }
+
+    /// What the map takes of memory.
+    pub fn leaf_memory(&self) -> LeafMemory {
+        self.map.leaf_memory()
+    }
+
+    /// Whether anything lacks a copy that it should have.
+    pub fn is_degraded(&self) -> bool {
+        let copies = self.log_copies();
+        let mut chunks = self.logs.chunks();
+        let logs = chunks.any(|chunk| self.space.drives.serving(&chunk.copies).len() < copies);
+        let mut maps = self.space.metadata.segments().iter();
+        let maps = maps.any(|segment| {
+            let short = self.space.drives.serving(&segment.columns).len() < copies;
+            short && !self.space.metadata.is_emptied(segment.id)
+        });
+        logs || maps || self.space.segments.are_short()
     }
 
     /// When `handle` must be called next even if nothing happens.
     pub fn next_deadline(&self) -> Option<Moment> {
         if self.base.drive_io.has_unsent() {
-            return Some(self.now);
+            return Some(self.base.now);
         }
         if self.base.failed.is_some() {
             return self.base.drive_io.deadline();
         }
         if self.base.again {
-            return Some(self.now);
+            return Some(self.base.now);
         }
+        let renewal = self.rebuild.renewal().deadline(self.base.now);
         let discard = self.space.upkeep.discards().deadline();
         let deadlines = [
             self.destage_deadline(),
-            self.tiers.deadline(self.now),
+            self.tiers.deadline(self.base.now),
             self.repair_deadline(),
-            self.rebuild.rests_until(self.now),
-            self.renewal_deadline(),
+            self.rebuild.rests_until(self.base.now),
+            renewal.filter(|_| self.map.is_renewing()),
             self.checkpoint
-                .deadline(self.now, &self.journal, &self.logs),
-            self.replica_deadline(),
+                .deadline(self.base.now, &self.journal, &self.logs),
+            self.replicas.deadline(&self.logs),
             self.base.drive_io.deadline(),
-            discard.filter(|_| !self.add_log_copies.is_waiting()),
+            discard.filter(|_| !self.roots.add_log_copies.is_waiting()),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -309,13 +401,30 @@ impl Engine {
                 deallocates: true,
                 ..plain
             },
-            Layout::Stripe { .. } => self.raw_geometry(volume, entry.granules),
+            Layout::Stripe { .. } => self
+                .raw
+                .geometry(volume, entry.granules, &self.space.drives),
         })
+    }
+
+    /// Whether a scrub is wanted or under way, interrupted or not.
+    pub fn has_scrub(&self) -> bool {
+        self.rebuild.scrub().is_there()
     }
 
     /// Drives that were left out since the import, and why.
     pub fn losses(&self) -> &[(usize, String)] {
         self.space.drives.record().losses()
+    }
+
+    /// What a drive cannot do now.
+    pub fn drive_wait(&self, member: usize) -> Option<DriveWait> {
+        self.base.drive_io.wait_of(member, self.base.now)
+    }
+
+    /// How a member answers.
+    pub fn replies(&self, member: usize) -> DriveReplies {
+        self.base.drive_io.replies(member, self.base.now)
     }
 
     /// The pool's drives.
@@ -350,14 +459,14 @@ impl Engine {
                 used_bytes: self.used_bytes(number),
                 layout: entry.layout,
                 grain: Class::of_volume(entry).map(|class| class.grain),
-                trouble: self.raw_trouble(number),
+                trouble: self.raw.trouble(number, &self.space.drives),
                 deleting: entry.state == VolumeState::Deleting,
                 stops: entry.stops,
                 class: entry.class,
                 is_cache: entry.is_cache,
-                replica: self.replica_identity(number),
-                promise: self.replica_promise(number),
-                said: self.replica_size(number),
+                replica: self.replicas.identity(number),
+                promise: self.replicas.promise(number),
+                said: self.replicas.size(number),
                 tier: self.tiers.status(number, entry, homes),
                 stopped: self.volumes.stop_reason(number),
             })
@@ -372,18 +481,90 @@ impl Engine {
             .map(|(&number, entry)| VolumeCondition {
                 number,
                 name: entry.name.clone(),
-                trouble: self.raw_trouble(number),
+                trouble: self.raw.trouble(number, &self.space.drives),
                 stopped: self.volumes.stop_reason(number),
             })
             .collect()
     }
 
     fn used_bytes(&self, volume: u32) -> u64 {
-        if self.is_raw(volume) {
-            return self.raw_bytes(volume);
+        if self.volumes.is_raw(volume) {
+            return self.raw.bytes(volume, self.identity.sizes());
         }
         let waiting = self.space.reservations.of_volume(volume);
         (self.map.mapped(volume) + waiting) * self.map.grain(volume).bytes()
+    }
+
+    /// Checksums of granules as they are visible now, seeded with the pool's salt, 0 for what reads as zeroes; none while
+    /// a leaf of the map that has some of them is not in memory.
+    pub fn checksums(&self, volume: u32, granules: Range<u64>) -> Option<Vec<u32>> {
+        let sum = |granule| match self.logs.newest(GranuleKey { volume, granule }) {
+            Some(newest) => Some(newest.crc),
+            None => self.map.granule(volume, granule).map(|(_, crc)| crc),
+        };
+        granules.map(sum).collect()
+    }
+
+    /// The same, as they would be without a seed; none for a granule of which the stored checksum does not tell: two
+    /// values are stored as the same.
+    pub fn plain_checksums(&self, volume: u32, granules: Range<u64>) -> Option<Vec<Option<u32>>> {
+        let zeroes = crc32c::crc32c(&[0; GRANULE]);
+        // The checksum of so many bytes is the plain one with something on top that only depends on the seed.
+        let seeded = crc32c::crc32c_append(self.identity.salt().0, &[0; GRANULE]) ^ zeroes;
+        let plain = |sum| match sum {
+            0 => Some(zeroes),
+            u32::MAX => None,
+            sum => Some(sum ^ seeded),
+        };
+        let sums = match self.identity.sings(Canary::DigestWithoutRing) {
+            true => {
+                let sum = |granule| self.map.granule(volume, granule).map(|(_, crc)| crc);
+                granules.map(sum).collect()
+            }
+            false => self.checksums(volume, granules),
+        };
+        sums.map(|sums: Vec<u32>| sums.into_iter().map(plain).collect())
+    }
+
+    /// Whether nothing is written of granules of one leaf of the map: they read as zeroes. What has been written may
+    /// read so, too.
+    pub fn is_unwritten(&self, volume: u32, granules: Range<u64>) -> bool {
+        let leaf = granules.start / LEAF_GRANULES;
+        let in_ring = self.logs.has_of_leaf(volume, leaf);
+        let ignored = self.identity.sings(Canary::DigestWithoutRing);
+        (!in_ring || ignored) && matches!(self.map.leaf(volume, leaf), LeafView::Absent)
+    }
+
+    /// Everything below this sequence is published: it grows with each change that can be seen.
+    pub const fn published(&self) -> u64 {
+        self.journal.published()
+    }
+
+    /// Granules that a volume can still be given, as far as can be told: slots that are free, and segments that can be
+    /// made.
+    pub fn free_granules(&self, volume: u32) -> u64 {
+        let Some(class) = self.class_of(volume) else {
+            return 0;
+        };
+        let more = self.growth(class) * u64::from(self.identity.sizes().slots(class.grain));
+        (self.spare_slots(class) + more) * class.grain.granules()
+    }
+
+    /// The pool's copies of replicated volumes.
+    pub const fn replicas(&self) -> &Replicas {
+        &self.replicas
+    }
+
+    /// The same, to tell them what they are to remember.
+    pub const fn replicas_mut(&mut self) -> &mut Replicas {
+        &mut self.replicas
+    }
+
+    /// A copy has made something durable: how far the pool has come.
+    pub fn replica_comes_to(&mut self, volume: u32) -> u64 {
+        let published = self.journal.published();
+        self.replicas.comes_to(volume, published);
+        published
     }
 
     /// The pool's label, as its first drive has it.

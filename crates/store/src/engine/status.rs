@@ -5,10 +5,12 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::class::Class;
-use super::map::{LeafMemory, LostBlocks};
-use super::{Counters, DriveReplies, DriveWait, Engine, VolumeInfo};
+use super::map::LostBlocks;
+use super::space::Space;
+use super::volumes::VolumeTable;
+use super::{Counters, DriveReplies, DriveWait, VolumeInfo};
 use crate::Layout;
-use crate::format::{DriveClass, Features, Label, LogId, MemberState, Reserve};
+use crate::format::{DriveClass, Features, Label, Reserve};
 use crate::sizes::Grain;
 
 /// A drive of the pool.
@@ -122,91 +124,23 @@ pub struct Status {
     pub counters: Counters,
 }
 
-impl Engine {
-    /// The pool at this moment.
-    pub fn status(&self) -> Status {
-        let extent = self.identity.sizes().extent_bytes();
-        let (holds, holds_homes) = (self.referred(), self.homes_on());
-        let members = self
-            .space
-            .drives
-            .members()
-            .iter()
-            .enumerate()
-            .map(|(index, member)| {
-                let free = self.space.drives.free(index).free();
-                let free = free + self.space.upkeep.discards().taken(index);
-                MemberStatus {
-                    drive: member.drive,
-                    class: self.space.drives.class(index),
-                    in_service: self.serves(index),
-                    returning: self.rebuild.returns().knows(index),
-                    reason: match self.rebuild.returns().knows(index) {
-                        true => Some("it is here again, and gets what it has missed".to_owned()),
-                        false => self.space.drives.record().why_out(index).map(str::to_owned),
-                    },
-                    bytes: u64::from(member.extents) * extent,
-                    used_bytes: u64::from(member.extents.saturating_sub(free)) * extent,
-                    leaving: member.state == MemberState::Leaving
-                        || !member.state.in_service() && self.serves(index),
-                    holds: holds.contains(&(index as u16)),
-                    holds_homes: holds_homes.contains(&(index as u16)),
-                    bad_copies: self.space.drives.record().bad_copies(index),
-                    replies: self.replies(index),
-                    wait: self.drive_wait(index),
-                }
-            });
-        Status {
-            waits_for_node: self.waits_for_its_node(),
-            failure: self.base.failed.why().map(str::to_owned),
-            next_member: self.next_member(),
-            members: members.collect(),
-            label: self.identity.label().clone(),
-            features: self.roots.features.durable(),
-            volumes: self.volumes(),
-            homes: self.homes(),
-            stripes: self.stripe_status(),
-            log_copies: self.log_copies() as u8,
-            kept_bytes: (0..self.space.drives.count())
-                .map(|drive| u64::from(self.space.map_extents(drive)) * extent)
-                .sum(),
-            reserve: self.space.upkeep.kept().wish().wish,
-            reserve_bytes: self.space.reserve_bytes(),
-            reserve_can_serve: self.space.reserve_can_serve(&self.volumes),
-            full_width: self.space.has_full_width(&self.volumes),
-            repair_in: self.repair_deadline().map(|at| at.since(self.now)),
-            ring_fill: self.logs.fill(LogId::Ring),
-            map_fill: self.logs.fill(LogId::Map),
-            rebuilding: self.is_rebuilding(),
-            walk: self.walk_progress(),
-            degraded: self.is_degraded(),
-            lost: self.map.lost_blocks(),
-            counters: self.base.counters,
-        }
-    }
-
-    /// Its space for homes, as [`Status::homes`] has it.
-    pub fn homes(&self) -> Vec<HomeStatus> {
-        let classes = self.home_classes().into_iter();
-        classes.map(|class| self.home_status(class)).collect()
-    }
-
+impl Space {
     /// The kinds of homes that an operator is shown.
-    fn home_classes(&self) -> Vec<Class> {
-        let drives = self.space.drives.usable_count();
+    pub(super) fn home_classes(&self, volumes: &VolumeTable) -> Vec<Class> {
+        let drives = self.drives.usable_count();
         let mirrors = (1..=4).map(Class::mirror);
         let mut classes: Vec<Class> = mirrors
             .clone()
             .filter(|class| class.columns() <= drives)
             .collect();
-        let had = self.space.segments.home_classes();
+        let had = self.segments.home_classes();
         // A mirror for which drives are missing goes on with fewer copies: its space is shown.
         classes.extend(had.filter(|class| {
             let is_plain = mirrors.clone().any(|mirror| mirror == *class);
-            !is_plain || class.columns() > drives && self.has_volume_of(*class)
+            !is_plain || class.columns() > drives && volumes.have_one_of(*class)
         }));
         // Where volumes may lie that have no homes yet.
-        let wanted = self.volumes.values().filter_map(Class::of_volume);
+        let wanted = volumes.values().filter_map(Class::of_volume);
         for class in wanted.filter(|class| class.media.is_some()) {
             if !classes.contains(&class) {
                 classes.push(class);
@@ -218,23 +152,20 @@ impl Engine {
         };
         let no_parity = !classes.iter().any(|class| class.has_parity());
         if no_parity && widest.is_possible() {
-            let grain = widest.default_grain_on(
-                self.space
-                    .drives
-                    .only_media()
-                    .is_some_and(DriveClass::seeks),
-            );
+            let grain =
+                widest.default_grain_on(self.drives.only_media().is_some_and(DriveClass::seeks));
             classes.extend(Class::of(widest, grain));
         }
         classes
     }
 
-    fn home_status(&self, class: Class) -> HomeStatus {
-        let segments = self.space.segments.of_class(class);
+    /// What is in use and free of one kind.
+    pub(super) fn home_status(&self, class: Class) -> HomeStatus {
+        let segments = self.segments.of_class(class);
         let slot = class.grain.bytes();
         // A new segment gives first what destage counts on.
-        let owed = self.space.owed_slots(class) * slot;
-        let growth = self.space.growth_in_all(class) * self.identity.sizes().segment_bytes();
+        let owed = self.owed_slots(class) * slot;
+        let growth = self.growth_in_all(class) * self.sizes().segment_bytes();
         let growth = growth.saturating_sub(owed);
         HomeStatus {
             layout: class.layout(),
@@ -242,38 +173,20 @@ impl Engine {
             class: class.media,
             hot_of: class.hot_of,
             used_bytes: segments.map_or(0, |segments| segments.used()) * slot,
-            free_bytes: self.space.spare_slots(class) * slot,
+            free_bytes: self.spare_slots(class) * slot,
             growth_bytes: growth,
         }
     }
 
-    fn stripe_status(&self) -> StripeStatus {
-        let staying = self.space.drives.usable_count();
+    /// The space of pass-through volumes, which take so many bytes.
+    pub(super) fn stripe_status(&self, used_bytes: u64) -> StripeStatus {
+        let staying = self.drives.usable_count();
         let columns = staying.min(8);
-        let segments = self.space.raw_room(columns);
-        let taken = self.volumes.keys().map(|&volume| self.raw_bytes(volume));
+        let segments = self.raw_room(columns);
         StripeStatus {
             columns: columns as u8,
-            used_bytes: taken.sum(),
-            free_bytes: segments * columns as u64 * self.identity.sizes().segment_bytes(),
+            used_bytes,
+            free_bytes: segments * columns as u64 * self.sizes().segment_bytes(),
         }
-    }
-
-    /// What the map takes of memory.
-    pub fn leaf_memory(&self) -> LeafMemory {
-        self.map.leaf_memory()
-    }
-
-    /// Whether anything lacks a copy that it should have.
-    pub fn is_degraded(&self) -> bool {
-        let copies = self.log_copies();
-        let mut chunks = self.logs.chunks();
-        let logs = chunks.any(|chunk| self.space.drives.serving(&chunk.copies).len() < copies);
-        let mut maps = self.space.metadata.segments().iter();
-        let maps = maps.any(|segment| {
-            let short = self.space.drives.serving(&segment.columns).len() < copies;
-            short && !self.space.metadata.is_emptied(segment.id)
-        });
-        logs || maps || self.space.segments.are_short()
     }
 }

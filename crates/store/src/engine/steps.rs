@@ -3,35 +3,39 @@
 //! A part knows none of those that it is not handed: its step returns what has become due, and this file, which knows
 //! all of them, says who does it.
 
-use std::ops::Range;
+mod tiers;
 
-use ashlar_block::{ErrorKind, IoBuffer, IoError};
+use std::collections::BTreeSet;
 
-use super::access::locks::SlotKey;
+use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError};
+
 use super::checkpoint::{self, Checkpoint, Step, Wishes};
-use super::class::Class;
 use super::invariant::invariant;
 use super::journal::tails::Tails;
 use super::map::load::{Asked, Load, Loader};
-use super::rebuild::AT_A_TIME;
+use super::mending::{self, Made, Mending};
+use super::parity::{For, Gathered, Slots, Wish};
+use super::raw::{self, Raw};
+use super::read::{self, Next, Reads};
+use super::replica::{self, Replicas};
 use super::root_budget::{Budget, Refusal, Wanted};
 use super::roots::{self, Healing, Purpose, Roots, Said, Written};
-use super::space::{location, segment_and_slot, segment_and_unit};
+use super::salvage::Reader;
+use super::space::{DriveByte, segment_and_slot, segment_and_unit};
 use super::state::Retired;
-use super::tier::walk::{Found, Move, Moves, Way};
-use super::tier::{self, Tiers};
-use super::{Engine, Waiter};
+use super::tier;
+use super::upkeep::release;
+use super::{Engine, Owner, Waiter};
 use crate::format::{LogId, PageId, Root};
-use crate::manage::Managed;
+use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
-use crate::{Canary, Layout};
 
 /// Checkpoints.
 impl Engine {
     /// Where the logs would begin by a root of this moment.
     pub(super) fn tails(&self) -> Tails<'_> {
         Tails {
-            hold: self.replica_hold(),
+            hold: self.replicas.hold(&self.identity),
             ..self.tails_without_replicas()
         }
     }
@@ -55,7 +59,6 @@ impl Engine {
     fn checkpoint(&mut self) -> (&mut Checkpoint, checkpoint::Around<'_>) {
         let copies = self.log_copies();
         let around = checkpoint::Around {
-            now: self.now,
             identity: &self.identity,
             base: &mut self.base,
             space: &mut self.space,
@@ -74,10 +77,10 @@ impl Engine {
             return;
         }
         let wishes = Wishes {
-            hold: self.replica_hold(),
+            hold: self.replicas.hold(&self.identity),
             is_draining: self.waiting.is_draining(),
             is_healing: self.roots.is_healing(),
-            renewal: self.renewal_due(),
+            renewal: self.rebuild.renewal().due(),
         };
         let (checkpoint, mut around) = self.checkpoint();
         let step = checkpoint.begin(wishes, &mut around);
@@ -124,13 +127,13 @@ impl Engine {
             map: self.logs.state(LogId::Map, tails.map),
             meta: self.space.metadata.segments().to_vec(),
             tops: self.map.tops(),
-            scrub: self.scrub_at(),
+            scrub: self.rebuild.scrub().at(),
         }
     }
 
     /// The root of a checkpoint whose pages are flushed.
     pub(super) fn checkpoint_root(&mut self) -> Root {
-        let hold = self.replica_hold();
+        let hold = self.replicas.hold(&self.identity);
         let (checkpoint, mut around) = self.checkpoint();
         checkpoint.root_begins(hold, &mut around);
         self.root()
@@ -142,11 +145,12 @@ impl Engine {
         let dropped = checkpoint.is_rooted(&mut around);
         for copy in dropped {
             let extents = self.identity.sizes().segment_extents();
-            self.give_extents_of(copy, extents);
+            self.space.give_extents(copy, extents, self.base.now);
             // Pages that found no room to move to may find it now.
             self.want_renewal();
         }
-        self.part_renewed();
+        let renewal = self.rebuild.renewal_mut();
+        renewal.part_is_done(self.base.now, &self.map);
     }
 
     /// Gives places back that the map has had for pages that are gone: what is left in their segments moves to others.
@@ -190,12 +194,12 @@ impl Engine {
             return;
         }
         for id in self.waiting.take_draining() {
-            self.out.managed.push((id, Ok(Managed::Done)));
+            self.base.answer(id, Ok(Managed::Done));
         }
     }
 
     fn has_drained(&self) -> bool {
-        let quiet = self.replica_hold() == u64::MAX && self.journal.is_quiet();
+        let quiet = self.replicas.hold(&self.identity) == u64::MAX && self.journal.is_quiet();
         quiet
             && self.waiting.writes().is_empty()
             && self.waiting.clears().is_empty()
@@ -205,6 +209,259 @@ impl Engine {
             && self.map.dirty_pages() == 0
             && !self.map.has_dirty_tables()
             && self.checkpoint.is_done_to(self.tails().now())
+    }
+}
+
+/// Hosts' reads.
+impl Engine {
+    /// A step of reads, and what follows from it.
+    pub(super) fn read_step<T>(
+        &mut self,
+        step: impl FnOnce(&mut Reads, &mut read::Around<'_>) -> T,
+    ) -> T {
+        let mut around = read::Around {
+            base: &mut self.base,
+            identity: &self.identity,
+            space: &mut self.space,
+            volumes: &self.volumes,
+            tiers: &self.tiers,
+            logs: &mut self.logs,
+            map: &mut self.map,
+            access: &mut self.access,
+            mending: &mut self.mending,
+        };
+        let found = step(&mut self.reads, &mut around);
+        while let Some(next) = self.reads.take_next() {
+            self.follow_read(next);
+        }
+        found
+    }
+
+    fn follow_read(&mut self, next: Next) {
+        match next {
+            Next::Load { page, op } => self.load(page, Waiter::Read(op)),
+            Next::Gather(wish) => self.gather(wish),
+            Next::Unlock(key) => self.unlock(key),
+            Next::Tell {
+                volume,
+                bytes,
+                slots,
+            } => {
+                let slots = &slots[..];
+                self.slots_read(volume, tier::Read { bytes, slots });
+            }
+        }
+    }
+
+    /// A copy that was bad is written again.
+    pub(super) fn repair_written(
+        &mut self,
+        repair: usize,
+        drive: usize,
+        result: Result<(), IoError>,
+    ) {
+        match result {
+            Ok(()) => self.base.counters.repaired += 1,
+            Err(error) => self.drive_failed(drive, &error),
+        }
+        if let Some(key) = self.mending.repair_written(repair, &mut self.base) {
+            self.unlock(key);
+        }
+    }
+}
+
+/// What is made good.
+impl Engine {
+    fn mending(&mut self) -> (&mut Mending, mending::Around<'_>) {
+        let around = mending::Around {
+            base: &mut self.base,
+            identity: &self.identity,
+            space: &mut self.space,
+            logs: &mut self.logs,
+            map: &self.map,
+            rebuild: &self.rebuild,
+        };
+        (&mut self.mending, around)
+    }
+
+    /// Begins to put a slot together; the one that wants it is told, perhaps before this returns.
+    pub(super) fn gather(&mut self, wish: Wish) {
+        self.mending.wish(wish);
+        self.begin_gathers();
+        self.hand_out_made();
+    }
+
+    fn begin_gathers(&mut self) {
+        let (mending, mut around) = self.mending();
+        mending.begin_gathers(&mut around);
+    }
+
+    /// Reads so many bytes of a drive for a reader.
+    pub(super) fn read_strip(&mut self, reader: Reader, at: DriveByte, buffer: IoBuffer) {
+        let (mending, mut around) = self.mending();
+        mending.read_strip(reader, at, buffer, &mut around);
+    }
+
+    pub(super) fn strip_read(
+        &mut self,
+        reader: Reader,
+        at: DriveByte,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let (mending, mut around) = self.mending();
+        mending.strip_read(reader, at, buffer, result, &mut around);
+        self.hand_out_made();
+    }
+
+    pub(super) fn granule_salvaged(
+        &mut self,
+        id: usize,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let (mending, mut around) = self.mending();
+        mending.granule_salvaged(id, buffer, result, &mut around);
+        self.hand_out_made();
+    }
+
+    fn hand_out_made(&mut self) {
+        while let Some(made) = self.mending.next_made() {
+            match made {
+                Made::Copy { job, copy, strip } => self.copy_read(job, copy, strip),
+                Made::Slot { who, found } => {
+                    self.gathered(who, &found);
+                    self.begin_gathers();
+                }
+            }
+        }
+    }
+
+    fn gathered(&mut self, who: For, found: &Gathered) {
+        match who {
+            For::Read { op, at } => {
+                self.read_step(|reads, around| reads.part_gathered(op, at, found, around));
+            }
+            _ if self.base.failed.is_some() => {}
+            For::Destage { job } => self.job_gathered(job, found),
+            For::Walk { job } => self.slot_gathered(job, found),
+        }
+    }
+
+    /// Writes slots that are side by side; returns how many writes that takes.
+    pub(super) fn write_slots(
+        &mut self,
+        slots: Slots<'_>,
+        durability: Durability,
+        owner: Owner,
+    ) -> usize {
+        let (_, mut around) = self.mending();
+        slots.write(durability, owner, &mut around)
+    }
+}
+
+/// Copies of replicated volumes.
+impl Engine {
+    pub(super) fn saving(&mut self) -> (&mut Replicas, replica::Around<'_>) {
+        let around = replica::Around {
+            base: &mut self.base,
+            identity: &self.identity,
+            journal: &mut self.journal,
+            logs: &self.logs,
+        };
+        (&mut self.replicas, around)
+    }
+
+    /// Obeys what has waited for what copies remember of others to be durable, and saves what is to be saved.
+    pub(super) fn advance_replicas(&mut self) {
+        for wish in self.replicas.take_growing() {
+            let (volume, granules) = (wish.volume, wish.granules);
+            self.manage(wish.id, Manage::ResizeVolume { volume, granules });
+        }
+        let is_draining = self.waiting.is_draining();
+        let (replicas, mut around) = self.saving();
+        replicas.advance(is_draining, &mut around);
+    }
+}
+
+/// Pass-through volumes.
+impl Engine {
+    pub(super) fn raw(&mut self) -> (&mut Raw, raw::Around<'_>) {
+        let around = raw::Around {
+            base: &mut self.base,
+            identity: &self.identity,
+            space: &mut self.space,
+            volumes: &mut self.volumes,
+            journal: &mut self.journal,
+            logs: &self.logs,
+        };
+        (&mut self.raw, around)
+    }
+
+    pub(super) fn raw_io_done(
+        &mut self,
+        io: raw::Io,
+        drive: usize,
+        buffer: Option<IoBuffer>,
+        result: Result<(), IoError>,
+    ) {
+        let result = result.map_err(|error| raw::of_drive(drive, error));
+        if let Err(error) = &result
+            && io.is_flush()
+        {
+            self.drive_failed(drive, error);
+        }
+        let (raw, mut around) = self.raw();
+        let answer = raw::Answer {
+            drive,
+            buffer,
+            result,
+        };
+        raw.io_done(io, answer, &mut around);
+    }
+}
+
+/// Space that goes back to the drives.
+impl Engine {
+    /// Gives segments back that are empty.
+    pub(super) fn advance_release(&mut self) {
+        let mut around = release::Around {
+            base: &mut self.base,
+            identity: &self.identity,
+            volumes: &self.volumes,
+            rebuild: &self.rebuild,
+            logs: &self.logs,
+            journal: &mut self.journal,
+        };
+        self.space.advance_release(&mut around);
+    }
+
+    /// A segment's free entry is durable.
+    pub(super) fn segment_released(&mut self, id: u32) {
+        if self.space.segment_released(id, &mut self.base) && self.is_degraded() {
+            // What found no room before may find it now.
+            self.rebuild_wanted();
+            self.volumes
+                .stops_admission_check(&self.space, &self.rebuild);
+        }
+    }
+
+    /// A drive has discarded what it was told to, or could not.
+    pub(super) fn discarded(&mut self, drive: usize, result: &Result<(), IoError>) {
+        if let Err(error) = result
+            && error.kind() == ErrorKind::Timeout
+        {
+            // What has not been answered may still be under way: nothing may be put there.
+            self.drive_failed(drive, error);
+        }
+        for (id, what) in self.space.discarded(drive, result.is_ok()) {
+            self.manage(id, what);
+        }
+        if self.space.upkeep.discards().none_wait() {
+            // Repairs that found no room meanwhile have ended without it.
+            self.look_for_repairs();
+        }
+        self.base.again = true;
     }
 }
 
@@ -257,13 +514,12 @@ impl Engine {
                     next_sequence: self.journal.next_sequence(),
                     members: self.space.drives.members(),
                     reserve: self.space.upkeep.kept().wish(),
-                    scrub: self.scrub_at(),
+                    scrub: self.rebuild.scrub().at(),
                 };
                 self.roots.next(purpose, said)
             }
         };
         let mut around = roots::Around {
-            now: self.now,
             identity: &self.identity,
             base: &mut self.base,
             space: &mut self.space,
@@ -273,7 +529,7 @@ impl Engine {
     }
 
     fn hand(&mut self, membership: Option<Membership>) {
-        self.out.membership = membership.or(self.out.membership.take());
+        self.base.out.membership = membership.or(self.base.out.membership.take());
     }
 
     pub(super) fn root_written(&mut self, drive: usize, result: Result<(), IoError>) {
@@ -292,7 +548,7 @@ impl Engine {
         let membership = self.roots.hand_durable();
         self.hand(membership);
         for id in self.roots.take_done() {
-            self.out.managed.push((id, Ok(Managed::Done)));
+            self.base.answer(id, Ok(Managed::Done));
         }
         if purpose == Purpose::Checkpoint {
             self.checkpoint_rooted();
@@ -300,6 +556,22 @@ impl Engine {
         }
         self.advance_roots();
         self.publish_durable();
+    }
+
+    /// Makes the volumes that have waited for copies of the logs; refuses them when no more can be made.
+    pub(super) fn advance_log_copies(&mut self) {
+        let moving = self.map.is_renewing() || self.roots.is_healing();
+        let waits = self.roots.add_log_copies.is_waiting();
+        if !waits || moving || self.space.metadata.is_leaving_pages() {
+            return;
+        }
+        for (id, plan) in self.roots.add_log_copies.take_waiting(&self.volumes) {
+            // What lacks copies finds no room for them, or nothing lacks any that a root would bring.
+            let checked = self.roots.check_log_copies(&plan, &self.space);
+            if let Err(error) = checked.and_then(|()| self.create_volume(id, plan)) {
+                self.base.answer(id, Err(error));
+            }
+        }
     }
 
     fn healing(&mut self) -> (&mut Roots, Healing<'_>) {
@@ -348,15 +620,9 @@ impl Engine {
     /// The same of a volume that is to be a copy with so many pages of planes.
     pub(super) fn check_replica_budget(
         &mut self,
-        (layout, granules): (Layout, u64),
-        volume: u32,
+        wanted: Wanted,
         planes: u32,
     ) -> Result<(), IoError> {
-        let wanted = Wanted {
-            layout,
-            granules,
-            volume: Some(volume),
-        };
         let checked = self.budget().check_replica(wanted, planes);
         self.within_budget(checked)
     }
@@ -376,156 +642,57 @@ impl Engine {
     }
 }
 
-/// Tiers.
+/// Pages of the map that are written elsewhere.
 impl Engine {
-    fn tiers(&mut self) -> (&mut Tiers, tier::Around<'_>) {
-        let around = tier::Around {
-            now: self.now,
-            base: &mut self.base,
-            volumes: &self.volumes,
-            space: &mut self.space,
-            map: &mut self.map,
-        };
-        (&mut self.tiers, around)
-    }
-
-    /// A fresh hot home for a slot whose small writes leave the ring, if its tier takes it.
-    pub(super) fn take_hot(&mut self, key: SlotKey) -> Option<u32> {
-        let (tiers, mut around) = self.tiers();
-        tiers.take_hot(key, &mut around)
-    }
-
-    /// The hot home for these slots of a write that covers them, if they are to go there.
-    pub(super) fn hot_class_for(&mut self, volume: u32, slots: Range<u64>) -> Option<Class> {
-        let (tiers, around) = self.tiers();
-        tiers.hot_class_for(volume, slots, &around)
-    }
-
-    /// Space for hot homes that found too little.
-    pub(super) fn provision_tiers(&mut self) {
-        let (tiers, mut around) = self.tiers();
-        for change in tiers.provision(&mut around) {
-            self.journal.stage_first(change);
-        }
-    }
-
-    /// A host's write is let in.
-    pub(super) fn slots_written(&mut self, volume: u32, granules: Range<u64>) {
-        let (tiers, mut around) = self.tiers();
-        tiers.written(volume, granules, &mut around);
-    }
-
-    /// A host reads a volume's homes.
-    pub(super) fn slots_read(&mut self, volume: u32, read: tier::Read<'_>) {
-        let (tiers, mut around) = self.tiers();
-        tiers.read(volume, read, &mut around);
-    }
-
-    /// A slot has moved from one home to another.
-    pub(super) fn slot_moved(&mut self, volume: u32, way: Way) {
-        let (tiers, around) = self.tiers();
-        tiers.moved(volume, way, &around);
-    }
-
-    /// Whether slots are on their way between homes, or have just left one: both homes are in use then.
-    pub fn is_moving(&self) -> bool {
-        let left = |what: &Retired| matches!(what, Retired::Slot(_));
-        self.tiers.are_moving() || self.access.retires(left)
-    }
-
-    /// Whether slots may be moved now.
-    pub(super) fn may_move(&mut self) -> bool {
-        let (tiers, around) = self.tiers();
-        if !tiers.want_moves(&around) {
-            return false;
-        }
-        let asked =
-            self.waiting.is_draining() || self.roots.is_healing() || self.logs.has_many_terms();
-        let is_full = self.logs.is_map_busy() || self.is_short_of_memory();
-        !asked && !is_full
-    }
-
-    /// The slots that move in this round.
-    pub(super) fn collect_moves(&mut self) {
-        let mut budget = AT_A_TIME;
-        for volume in self.tiers.volumes() {
-            let mut moves = Moves::of(volume, budget);
-            self.promote_some(&mut moves);
-            self.demote_some(&mut moves);
-            budget = moves.budget();
-        }
-        if budget < AT_A_TIME {
-            self.tiers.round_begins(self.now);
-        }
-    }
-
-    /// The round is over.
-    pub(super) fn moves_ended(&mut self) {
-        let hosts_are_here = self.hosts_are_here();
-        self.base.again |= self.tiers.round_ended(self.now, hosts_are_here);
-    }
-
-    fn promote_some(&mut self, moves: &mut Moves) {
-        let bytes = self.map.grain(moves.volume).bytes();
-        while let Some(next) = self.next_promotion(moves) {
-            if self.collect_move(next) {
-                self.tiers.promotes(moves, bytes);
-            }
-        }
-    }
-
-    fn next_promotion(&mut self, moves: &Moves) -> Option<Move> {
-        let (tiers, around) = self.tiers();
-        tiers.next_promotion(moves, &around)
-    }
-
-    fn demote_some(&mut self, moves: &mut Moves) {
-        let bytes = self.map.grain(moves.volume).bytes();
-        loop {
-            let (tiers, mut around) = self.tiers();
-            match tiers.next_demotion(moves, &mut around) {
-                Found::Cold(next) => {
-                    if self.collect_move(next) {
-                        self.tiers.demotes(moves, bytes);
-                    }
-                }
-                Found::OnDisk(leaf) => return self.load(leaf, Waiter::Tier),
-                Found::Nothing => return,
-                Found::Enough => break,
-            }
-        }
+    /// Pages of the map may lie where they shall not stay.
+    pub(super) fn want_renewal(&mut self) {
+        self.map.begin_renewal();
         self.base.again = true;
     }
 
-    /// Takes a slot along to a home of another class, unless it is there, or busy.
-    fn collect_move(&mut self, what: Move) -> bool {
-        let Move { key, to } = what;
-        let home = self.map.location(key.volume, key.slot).unwrap_or(0);
-        let segment = segment_and_slot(home).0;
-        let is_there = self.space.segments.class(segment) == Some(to);
-        if home == 0 || is_there || !self.space.is_readable(segment) {
-            return false;
+    /// Takes up the next part when the one before is elsewhere.
+    pub(super) fn advance_renewal(&mut self) {
+        let renewal = self.rebuild.renewal();
+        let busy = renewal.is_under_way() || self.checkpoint.is_under_way();
+        let rests = renewal.rests(self.base.now) && self.hosts_are_here();
+        if !self.map.is_renewing() || busy || rests {
+            return;
         }
-        let is_locked = !self.identity.sings(Canary::MoveWithoutLock);
-        if is_locked && !self.access.try_lock(key) {
-            return false;
+        let copies = self.log_copies();
+        if self.space.close_short_metadata(&self.map, copies) {
+            self.checkpoint.look_for_emptied();
         }
-        self.map.pin_slot(key);
-        self.map.hold(self.map.leaf_of(key));
-        let Some((segment, slot)) = self.space.take_slot(to) else {
-            self.let_job_go(key, is_locked);
-            return false;
-        };
-        if self.identity.sings(Canary::MoveFreesEarly) {
-            self.access.retire(Retired::Slot(home));
-            self.reclaim();
+        let closed: BTreeSet<u32> = self.space.metadata.closed().collect();
+        let found = self.map.look_through(&closed);
+        // There is more to look at, or who waits for the end may go on.
+        self.base.again = true;
+        if found.is_empty() {
+            return;
         }
-        let way = Way {
-            from: home,
-            to: location(segment, slot),
-        };
-        self.collect_whole(key, way, is_locked);
-        true
+        self.rebuild.renewal_mut().begin_part(self.base.now);
+        for id in found {
+            if id.level > 0 {
+                self.map.touch_table(id);
+            } else if self.map.is_loaded(id) {
+                self.touch_page(id);
+            } else {
+                self.rebuild.renewal_mut().awaits_page();
+                self.load(id, Waiter::Renew);
+            }
+        }
+    }
+
+    /// A page that was loaded in order to be written elsewhere.
+    fn renew_page(&mut self, id: PageId) {
+        self.rebuild.renewal_mut().page_is_here();
+        self.touch_page(id);
+        self.base.again = true;
+    }
+
+    fn touch_page(&mut self, id: PageId) {
+        let sequence = self.tails().map_sequence();
+        self.map.touch(id, sequence);
+        self.rebuild.renewal_mut().touched(sequence);
     }
 }
 
@@ -533,7 +700,6 @@ impl Engine {
 impl Engine {
     fn loader(&mut self) -> Loader<'_> {
         Loader {
-            now: self.now,
             identity: &self.identity,
             base: &mut self.base,
             space: &mut self.space,
@@ -567,8 +733,7 @@ impl Engine {
         }
         for waiter in self.access.take_waiters(id) {
             match waiter {
-                Waiter::Read(op) if self.base.failed.is_none() => self.plan_read(op),
-                Waiter::Read(op) => self.fail_read(op),
+                Waiter::Read(op) => self.read_step(|reads, around| reads.page_is_here(op, around)),
                 Waiter::Renew => self.renew_page(id),
                 Waiter::ClearPage(op) => self.clear_page_loaded(op),
                 // The others look again at every turn.

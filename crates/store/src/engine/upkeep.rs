@@ -2,7 +2,7 @@
 //! space that is discarded.
 
 mod discard;
-mod release;
+pub(super) mod release;
 pub(super) mod reserve;
 
 use discard::Discards;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 
 use super::class::Class;
-use crate::format::VolumeEntry;
+use crate::Layout;
+use crate::format::{VolumeEntry, VolumeState};
 
 /// Volumes by number.
 pub(super) struct VolumeTable {
@@ -60,9 +61,23 @@ impl VolumeTable {
         self.entries.remove(volume);
     }
 
+    /// Whether a volume is passed through.
+    pub(super) fn is_raw(&self, volume: u32) -> bool {
+        let entry = self.get(&volume);
+        entry.is_some_and(|entry| matches!(entry.layout, Layout::Stripe { .. }))
+    }
+
     /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
     pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
         self.get(&volume).and_then(Class::of_volume)
+    }
+
+    /// Whether there is a volume with homes of this class.
+    pub(super) fn have_one_of(&self, class: Class) -> bool {
+        self.iter().any(|(&number, entry)| {
+            let mut classes = Class::all_of_volume(number, entry);
+            entry.state == VolumeState::Live && classes.any(|one| one == class)
+        })
     }
 
     /// The class of a volume's hot home.

@@ -123,7 +123,7 @@ impl Engine {
         let op = self.ops.insert(Op::Write(WriteOp {
             volume,
             serial,
-            tag: self.tag,
+            tag: self.replicas.tag(),
             request,
             parts: 0,
             failed: false,
@@ -251,7 +251,7 @@ impl Engine {
         }
         if fresh + whole <= room {
             // A map log that is filling up is destage's until a checkpoint has emptied it.
-            if whole > 0 && (self.logs.is_map_busy() || self.is_short_of_memory()) {
+            if whole > 0 && (self.logs.is_map_busy() || self.base.is_short_of_memory(&self.logs)) {
                 wanting.bypass = true;
                 return Verdict::Wait;
             }
@@ -339,17 +339,6 @@ impl Engine {
         let volume = key.volume;
         let recorded = |granule| self.logs.has(GranuleKey { volume, granule });
         self.map.granules_of(key).any(recorded)
-    }
-
-    /// Copies of whole slots wait for their turn once half of the memory is on its way to drives.
-    pub(super) fn is_short_of_memory(&self) -> bool {
-        // What is remembered of the ring goes when memory is needed.
-        let busy = self
-            .base
-            .memory
-            .outstanding_bytes()
-            .saturating_sub(self.logs.remembered_bytes() + self.base.drive_io.late_bytes());
-        busy > self.base.memory.io_bytes() / 2
     }
 
     fn start_write(&mut self, op: usize, bypass: bool) {
@@ -459,7 +448,7 @@ impl Engine {
             for leaf in write.held {
                 self.map.let_go(leaf);
             }
-            self.out.done.push(write.request.complete(result));
+            self.base.complete(write.request, result);
         }
     }
 
@@ -479,27 +468,27 @@ impl Engine {
         let why = self.base.failed.why().unwrap_or_default().to_owned();
         self.waiting.forget_writes();
         self.fail_clears(&why);
-        self.fail_raw(&why);
-        self.fail_log_copies(&why);
         let writes = self.ops.iter().filter(|(_, op)| matches!(op, Op::Write(_)));
         for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
             self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
         }
         for waiter in self.access.take_all_waiters() {
             if let Waiter::Read(op) = waiter {
-                self.fail_read(op);
+                self.read_step(|reads, around| reads.fail_op(op, around));
             }
         }
-        let mut waiting = self.waiting.take_draining();
+        let mut waiting = self.raw.take_asked();
+        waiting.append(&mut self.roots.add_log_copies.take_asked());
+        waiting.append(&mut self.waiting.take_draining());
         waiting.append(&mut self.rebuild.take_asked());
         waiting.append(&mut self.roots.take_asked());
         waiting.append(&mut self.journal.take_asked());
-        waiting.append(&mut self.take_asked_of_replicas());
-        waiting.append(&mut self.take_held_for_discard());
+        waiting.append(&mut self.replicas.take_asked());
+        waiting.append(&mut self.space.upkeep.discards_mut().take_asked());
         waiting.append(&mut self.roots.features.take_asked());
         for id in waiting {
             let error = IoError::new(ErrorKind::Latched, why.clone());
-            self.out.managed.push((id, Err(error)));
+            self.base.answer(id, Err(error));
         }
     }
 }

@@ -95,7 +95,7 @@ fn first_use(bench: &Bench, feature: Feature, volume: u32) -> Manage {
 fn uses(bench: &Bench, feature: Feature) -> bool {
     let volumes = bench.engine.volumes();
     match feature {
-        Feature::Replicas => !bench.engine.replicas().is_empty(),
+        Feature::Replicas => !bench.engine.replicas().list().is_empty(),
         Feature::Tiers => volumes.iter().any(|volume| volume.tier.is_some()),
         Feature::Caches => volumes.iter().any(|volume| volume.is_cache),
     }

@@ -72,11 +72,11 @@ fn set(ranges: Vec<Range<u64>>) -> BTreeSet<u64> {
 }
 
 fn uncertain(bench: &Bench, volume: u32) -> BTreeSet<u64> {
-    set(bench.engine.replica_uncertain(volume))
+    set(bench.engine.replicas().uncertain(volume))
 }
 
 fn plane(bench: &Bench, volume: u32, position: u8) -> BTreeSet<u64> {
-    set(bench.engine.replica_plane(volume, position))
+    set(bench.engine.replicas().plane(volume, position))
 }
 
 fn absent(epoch: u32, absent: u8) -> ReplicaChange {
@@ -125,7 +125,7 @@ fn records_are_uncertain_until_they_are_committed_and_a_crash_knows_no_less() {
     // What a record says of others is found again; what was only heard is not.
     record(&mut bench, volume, 1000..1001, tag(4, 3));
     assert_eq!(uncertain(&bench, volume), (80..83).chain([1000]).collect());
-    bench.engine.replica_learn(volume, known(5));
+    bench.engine.replicas_mut().learn(volume, known(5));
     assert_eq!(uncertain(&bench, volume), BTreeSet::new());
     let bench = bench.restart();
     assert_eq!(uncertain(&bench, volume), (80..83).chain([1000]).collect());
@@ -144,33 +144,36 @@ fn what_is_remembered_of_other_copies_outlives_a_crash() {
         uuid: [7; 16],
         head: 99,
     };
-    bench.engine.replica_remember(volume, marks);
+    bench.engine.replicas_mut().remember(volume, marks);
     bench.run(Event::Tick);
     assert!(bench.engine.next_deadline().is_some());
     bench.pass(NEWS_WAIT);
     let written = bench.engine.published();
     assert!(written > before);
-    bench.engine.replica_remember(volume, marks);
+    bench.engine.replicas_mut().remember(volume, marks);
     bench.pass(NEWS_WAIT);
     assert_eq!(bench.engine.published(), written, "nothing is new");
     let mut bench = bench.restart();
-    assert_eq!(bench.engine.replica_marks(volume), marks);
+    assert_eq!(bench.engine.replicas().marks(volume), marks);
     let found = bench.engine.published();
     assert!(found >= written);
     // What others write says nothing of this copy.
     bench.write(other, 0, &pattern(2, 9)).unwrap();
     assert!(bench.engine.published() > found);
-    assert_eq!(bench.engine.replica_head(volume), found);
+    assert_eq!(bench.engine.replicas().head(volume), found);
     let now = bench.engine.replica_comes_to(volume);
     assert_eq!(now, bench.engine.published());
-    assert_eq!(bench.engine.replica_head(volume), now);
+    assert_eq!(bench.engine.replicas().head(volume), now);
     assert_eq!(uncertain(&bench, volume), (5..8).collect());
 
-    bench.engine.replica_remember(volume, Default::default());
+    bench
+        .engine
+        .replicas_mut()
+        .remember(volume, Default::default());
     change(&mut bench, volume, absent(3, 0b010));
     let bench = bench.restart();
     assert_eq!(
-        bench.engine.replica_marks(volume),
+        bench.engine.replicas().marks(volume),
         [ReplicaMark::default(); 3]
     );
 }
@@ -221,7 +224,7 @@ fn what_volumes_remember_is_written_together() {
         for volume in volumes {
             let uuid = [7; 16];
             let marks = [ReplicaMark { uuid, head }; 3];
-            bench.engine.replica_remember(volume, marks);
+            bench.engine.replicas_mut().remember(volume, marks);
             bench.run(Event::Tick);
         }
     };
@@ -238,7 +241,7 @@ fn what_volumes_remember_is_written_together() {
     let bench = bench.restart();
     for volume in volumes {
         assert_eq!(
-            bench.engine.replica_marks(volume)[0].head,
+            bench.engine.replicas().marks(volume)[0].head,
             6,
             "beside another change"
         );
@@ -260,14 +263,14 @@ fn what_is_remembered_waits_while_the_map_log_makes_room() {
             uuid: [7; 16],
             head: 5,
         }; 3];
-        bench.engine.replica_remember(volume, marks);
+        bench.engine.replicas_mut().remember(volume, marks);
         change(&mut bench, other, absent(3, 0));
         bench.pass(NEWS_WAIT);
         if has_room {
             bench.seen.held.set(None);
             bench.pass(NEWS_WAIT);
         }
-        let found = bench.restart().engine.replica_marks(volume);
+        let found = bench.restart().engine.replicas().marks(volume);
         assert_eq!(found == marks, has_room, "{found:?}");
     }
 }
@@ -297,7 +300,7 @@ fn logs_keep_records_until_they_are_in_the_own_plane() {
     assert!(uncertain(&bench, volume).is_superset(&both));
 
     // Void once what was in flight is committed.
-    bench.engine.replica_learn(volume, known(3));
+    bench.engine.replicas_mut().learn(volume, known(3));
     assert_eq!(uncertain(&bench, volume), BTreeSet::new());
     bench.manage(Manage::Drain).unwrap();
     let bench = bench.restart();
@@ -325,12 +328,15 @@ fn what_an_absent_copy_misses_is_marked_in_the_same_step() {
     let missed: BTreeSet<u64> = (5..8).chain(40..42).chain(700..800).chain([900]).collect();
     assert_eq!(plane(&bench, volume, 1), missed);
     let mut bench = bench.restart();
-    assert_eq!(bench.engine.replica_promise(volume).unwrap().absent, 0b010);
+    assert_eq!(
+        bench.engine.replicas().promise(volume).unwrap().absent,
+        0b010
+    );
     assert_eq!(plane(&bench, volume, 1), missed);
     assert_eq!(plane(&bench, volume, 2), BTreeSet::new());
 
     // What was copied is cleared, and stays so once it was written.
-    bench.engine.replica_clear(volume, 1, &(700..800));
+    bench.engine.replicas_mut().clear(volume, 1, &(700..800));
     bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
     let left: BTreeSet<u64> = (5..8).chain(40..42).chain([900]).collect();
@@ -338,7 +344,7 @@ fn what_an_absent_copy_misses_is_marked_in_the_same_step() {
 
     // Added, and absent again: what it missed the last time is void.
     change(&mut bench, volume, absent(3, 0));
-    bench.engine.replica_learn(volume, known(3));
+    bench.engine.replicas_mut().learn(volume, known(3));
     record(&mut bench, volume, 300..301, tag(3, 3));
     change(&mut bench, volume, absent(3, 0b010));
     assert_eq!(plane(&bench, volume, 1), [300].into());
@@ -359,7 +365,7 @@ fn an_absent_copy_keeps_what_it_applies_in_its_own_plane() {
     bench.write(volume, 60, &pattern(1, 7)).unwrap();
     let own: BTreeSet<u64> = (5..8).chain([50]).collect();
     assert_eq!(uncertain(&bench, volume), own);
-    bench.engine.replica_learn(volume, known(9));
+    bench.engine.replicas_mut().learn(volume, known(9));
     assert_eq!(uncertain(&bench, volume), own);
     let mut bench = bench.restart();
     assert_eq!(uncertain(&bench, volume), own);
@@ -370,7 +376,7 @@ fn an_absent_copy_keeps_what_it_applies_in_its_own_plane() {
     let mut bench = bench.restart();
     assert_eq!(uncertain(&bench, volume), own);
     let base = Committed { epoch: 4, low: 1 };
-    bench.engine.replica_learn(volume, base);
+    bench.engine.replicas_mut().learn(volume, base);
     assert_eq!(uncertain(&bench, volume), BTreeSet::new());
 }
 
@@ -381,7 +387,7 @@ fn a_crash_within_a_change_leaves_the_old_promise_or_the_new_one_with_its_marks(
         let mut bench = Bench::new(2, 32 << 20);
         let volume = replica(&mut bench);
         record(&mut bench, volume, 5..8, tag(1, 1));
-        bench.engine.replica_learn(volume, known(1));
+        bench.engine.replicas_mut().learn(volume, known(1));
         bench.manage_cut(
             Manage::ChangeReplica {
                 volume,
@@ -393,7 +399,7 @@ fn a_crash_within_a_change_leaves_the_old_promise_or_the_new_one_with_its_marks(
             budget,
         );
         let bench = bench.restart();
-        let promise = bench.engine.replica_promise(volume).expect("a replica");
+        let promise = bench.engine.replicas().promise(volume).expect("a replica");
         match promise.absent {
             0 => {
                 old += 1;
@@ -428,10 +434,10 @@ fn planes_that_are_larger_than_the_map_log_are_written_in_parts() {
         },
     );
     let whole: Vec<Range<u64>> = std::iter::once(0..HUGE - 1).collect();
-    assert_eq!(bench.engine.replica_plane(volume, 1), whole);
+    assert_eq!(bench.engine.replicas().plane(volume, 1), whole);
     let mut bench = bench.restart();
-    assert_eq!(bench.engine.replica_plane(volume, 1), whole);
-    assert_eq!(bench.engine.replica_plane(volume, 2), whole);
+    assert_eq!(bench.engine.replicas().plane(volume, 1), whole);
+    assert_eq!(bench.engine.replicas().plane(volume, 2), whole);
     record(&mut bench, volume, 9..10, tag(2, 1));
     bench.manage(Manage::Drain).expect("settle");
     assert!(uncertain(&bench, volume).is_superset(&[5, 6, 7, 9].into()));
@@ -448,7 +454,7 @@ fn a_volume_that_is_deleted_is_a_copy_until_that_is_durable() {
     assert_eq!(uncertain(&bench, volume), (5..8).collect());
     bench.seen.held.set(None);
     bench.run(Event::Tick);
-    assert_eq!(bench.engine.replica_promise(volume), None);
+    assert_eq!(bench.engine.replicas().promise(volume), None);
 }
 
 /// What was to be written of a pool's last copy has no time any more.
@@ -472,7 +478,7 @@ fn a_volume_that_becomes_a_copy_has_its_new_size_or_is_none_after_a_crash() {
         bench.manage_cut(making(volume, Some(GRANULES + 1)), budget);
         let bench = bench.restart();
         let blocks = bench.engine.geometry(volume).expect("a volume").blocks;
-        found.insert((blocks, bench.engine.replicas().len()));
+        found.insert((blocks, bench.engine.replicas().list().len()));
     }
     assert_eq!(found, [(GRANULES, 0), (GRANULES + 1, 1)].into());
     let mut bench = Bench::new(2, 32 << 20);
@@ -541,7 +547,7 @@ fn a_copy_grows_once_what_it_remembers_is_written() {
         uuid: [7; 16],
         head: 5,
     }; 3];
-    bench.engine.replica_remember(volume, marks);
+    bench.engine.replicas_mut().remember(volume, marks);
     bench.run(Event::Tick);
     bench.seen.held.set(Some(|op| op != Operation::Read));
     bench.pass(NEWS_WAIT);
@@ -557,7 +563,7 @@ fn a_copy_grows_once_what_it_remembers_is_written() {
     let bench = bench.restart();
     let blocks = bench.engine.geometry(volume).expect("a volume").blocks;
     assert_eq!(blocks, 40_000);
-    assert_eq!(bench.engine.replica_marks(volume), marks);
+    assert_eq!(bench.engine.replicas().marks(volume), marks);
 }
 
 #[test]
@@ -570,7 +576,7 @@ fn a_copy_that_grows_has_one_size_or_the_other_after_a_crash() {
         bench.manage_cut(growing(volume, 40_000), budget);
         let bench = bench.restart();
         let blocks = bench.engine.geometry(volume).expect("a volume").blocks;
-        found.insert((blocks, bench.engine.replicas().len()));
+        found.insert((blocks, bench.engine.replicas().list().len()));
         assert_eq!(uncertain(&bench, volume), (5..8).collect());
     }
     assert_eq!(found, [(GRANULES, 1), (40_000, 1)].into());
@@ -589,7 +595,7 @@ fn a_copy_remembers_how_large_its_volume_was_said_to_be() {
         volume,
         size: size(granules),
     };
-    assert_eq!(bench.engine.replica_size(volume), None);
+    assert_eq!(bench.engine.replicas().size(volume), None);
     let refused = bench.manage(note(GRANULES + 1)).expect_err("too large");
     assert!(
         refused.to_string().contains("cannot be one of 4097"),
@@ -598,13 +604,13 @@ fn a_copy_remembers_how_large_its_volume_was_said_to_be() {
     bench.manage(note(GRANULES)).expect("noted");
     bench.manage(growing(volume, 40_000)).expect("it grows");
     let mut bench = bench.restart();
-    assert_eq!(bench.engine.replica_size(volume), Some(size(GRANULES)));
+    assert_eq!(bench.engine.replicas().size(volume), Some(size(GRANULES)));
     bench.manage(note(40_000)).expect("noted");
     // What was read of the key before that comes later.
     bench.manage(note(GRANULES)).expect("older");
     change(&mut bench, volume, absent(3, 2));
     let bench = bench.restart();
-    assert_eq!(bench.engine.replica_size(volume), Some(size(40_000)));
+    assert_eq!(bench.engine.replicas().size(volume), Some(size(40_000)));
     assert_eq!(bench.engine.status().volumes[0].said, Some(size(40_000)));
 }
 
@@ -634,10 +640,10 @@ fn what_is_no_copy_is_refused() {
     bench.manage(Manage::DeleteVolume { volume }).unwrap();
     bench.manage(Manage::Drain).unwrap();
     let mut bench = bench.restart();
-    assert_eq!(bench.engine.replica_promise(volume), None);
+    assert_eq!(bench.engine.replicas().promise(volume), None);
     let next = replica(&mut bench);
     let mut bench = bench.restart();
-    assert_eq!(bench.engine.replicas().len(), 1);
+    assert_eq!(bench.engine.replicas().list().len(), 1);
     assert_eq!(uncertain(&bench, next), BTreeSet::new());
     record(&mut bench, next, 9..10, tag(1, 1));
     assert_eq!(uncertain(&bench, next), [9].into());

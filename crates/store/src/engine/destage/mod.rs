@@ -112,7 +112,7 @@ impl Engine {
         let waits = self.destage.phase == Phase::Idle && !self.logs.is_all_home();
         let at = self.destage.last_write + IDLE;
         // Once it has come, whatever still stands in the way will end with an event.
-        (waits && self.now < at).then_some(at)
+        (waits && self.base.now < at).then_some(at)
     }
 
     pub(super) fn destage_is_idle(&self) -> bool {
@@ -133,12 +133,12 @@ impl Engine {
     pub(super) fn advance_destage(&mut self) {
         if self.destage.seen != self.logs.next_of_ring() {
             self.destage.seen = self.logs.next_of_ring();
-            self.destage.last_write = self.now;
+            self.destage.last_write = self.base.now;
         }
         if self.destage.phase != Phase::Idle {
             return;
         }
-        let idle = self.now >= self.destage.last_write + IDLE;
+        let idle = self.base.now >= self.destage.last_write + IDLE;
         let filling = self.logs.fill(LogId::Ring) > LOW || self.ring_holds_map();
         let asked =
             self.waiting.is_draining() || self.roots.is_healing() || self.logs.has_many_terms();
@@ -283,7 +283,7 @@ impl Engine {
             {
                 return;
             }
-            self.distrust_memory(newest.at);
+            self.base.distrust(&mut self.logs, newest.at);
         }
         let (copies, offset) = self.logs.locate(LogId::Ring, newest.at);
         let copies = self.space.drives.serving(copies);

@@ -123,7 +123,7 @@ impl Engine {
     fn relog(&self, batch: &Changes) -> Vec<Relogged> {
         let in_flight =
             self.journal.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
-        if in_flight || self.is_renewing_pages() || self.checkpoint.is_under_way() {
+        if in_flight || self.rebuild.renewal().is_under_way() || self.checkpoint.is_under_way() {
             return Vec::new();
         }
         let relog = Relog {
@@ -279,7 +279,7 @@ impl Engine {
         let volume = piece.volume;
         let tag = self.tag_of_write(piece.op);
         let change = published(piece.first, piece.granules, sequence, tag);
-        self.replica_changed(volume, &change);
+        self.replicas.changed(volume, &change);
         for slot in self.map.grain(volume).slots_of(piece.range()) {
             self.check_reserved(SlotKey { volume, slot });
         }
@@ -305,7 +305,8 @@ impl Engine {
                 if !moved {
                     self.supersede(*volume, *first, *granules, sequence);
                     if let Then::Bypass(_) = then {
-                        self.replica_changed(*volume, &published(*first, *granules, sequence, tag));
+                        self.replicas
+                            .changed(*volume, &published(*first, *granules, sequence, tag));
                     }
                 }
                 self.release_slot(*old);
@@ -317,7 +318,8 @@ impl Engine {
                 old,
             } => {
                 self.supersede(*volume, *first, *granules, sequence);
-                self.replica_changed(*volume, &published(*first, *granules, sequence, tag));
+                self.replicas
+                    .changed(*volume, &published(*first, *granules, sequence, tag));
                 self.release_slot(*old);
             }
             Change::Entry { .. } => {}
@@ -329,11 +331,36 @@ impl Engine {
             Then::Columns(id) => self.columns_published(id),
             Then::Segment(id, class) => self.segment_published(id, class),
             Then::Released(id) => self.segment_released(id),
-            Then::RawSegment => self.raw_recorded(),
-            Then::RawFreed(id) => self.raw_freed(id),
+            Then::RawSegment => self.raw.recorded(),
+            Then::RawFreed(id) => {
+                let (raw, mut around) = self.raw();
+                raw.freed(id, &mut around);
+            }
             Then::Volume(number, id) => self.volume_published(number, id),
             Then::Plane => {}
-            Then::Replica(volume, id) => self.replica_published(volume, id),
+            Then::Replica(volume, id) => self.replicas.entry_published(volume, id, &mut self.base),
+        }
+    }
+
+    /// The tag of the command that a change belongs to.
+    fn tag_of(&self, then: Then) -> Option<ReplicaTag> {
+        match then {
+            Then::Bypass(op) => match self.ops.get(op)? {
+                Op::Bypass(bypass) => self.tag_of_write(bypass.parent()),
+                _ => None,
+            },
+            Then::Clear(op, _) => match self.ops.get(op)? {
+                Op::Clear(clear) => clear.tag,
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn tag_of_write(&self, op: usize) -> Option<ReplicaTag> {
+        match self.ops.get(op)? {
+            Op::Write(write) => write.tag,
+            _ => None,
         }
     }
 

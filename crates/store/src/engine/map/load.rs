@@ -1,6 +1,6 @@
 //! Reading pages of level 0 from the drives: from one copy after the other, until one is good.
 
-use ashlar_block::{IoBuffer, IoError, Moment, Request};
+use ashlar_block::{IoBuffer, IoError, Request};
 use tracing::warn;
 
 use super::{Content, FIRST_VOLUME, Map};
@@ -15,7 +15,6 @@ use crate::sizes::GRANULE;
 
 /// What the reading of a page may use.
 pub(in crate::engine) struct Loader<'a> {
-    pub(in crate::engine) now: Moment,
     pub(in crate::engine) identity: &'a Identity,
     pub(in crate::engine) base: &'a mut Base,
     pub(in crate::engine) space: &'a mut Space,
@@ -58,12 +57,7 @@ impl Loader<'_> {
         };
         let byte = unit_at(self.identity.sizes(), place, unit, GRANULE as u64);
         let range = self.space.drives.range(drive, byte, GRANULE);
-        let to = To {
-            drive,
-            owner: Owner::LoadPage { id, tried },
-            now: self.now,
-            is_out: !self.space.drives.in_service(place.drive),
-        };
+        let to = To::of(&self.space.drives, drive, Owner::LoadPage { id, tried });
         self.base.send(to, |tag| Request::read(tag, range, buffer));
         Load::OnItsWay
     }

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use super::row::{Row, Wanted};
 use crate::Canary;
-use crate::engine::Engine;
 use crate::engine::access::locks::SlotKey;
 use crate::engine::class::Shape;
 use crate::engine::invariant::invariant;
+use crate::engine::mending::{Around, Made, Mending};
 use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::{DriveByte, segment_and_slot};
 use crate::format::ChunkCopy;
@@ -187,25 +187,19 @@ impl Gather {
     }
 }
 
-impl Engine {
-    /// Begins to put a slot together; [`gathered`](Self::gathered) will be told, perhaps before
-    /// this returns.
-    pub(in crate::engine) fn gather(&mut self, wish: Wish) {
-        self.mending.wish(wish);
-        self.begin_gathers();
-    }
-
-    fn begin_gathers(&mut self) {
-        while let Some(wish) = self.mending.next_wish() {
-            self.begin_gather(wish);
+impl Mending {
+    /// Begins to put slots together, as many as may be at a time.
+    pub(in crate::engine) fn begin_gathers(&mut self, around: &mut Around<'_>) {
+        while let Some(wish) = self.next_wish() {
+            self.open_gather(wish, around);
         }
     }
 
-    fn begin_gather(&mut self, wish: Wish) {
+    fn open_gather(&mut self, wish: Wish, around: &mut Around<'_>) {
         let segment = segment_and_slot(wish.location).0;
-        let Some(found) = self.space.segments.get(segment) else {
+        let Some(found) = around.space.segments.get(segment) else {
             return invariant!(
-                self,
+                around.base,
                 "a slot of segment {segment} is wanted, which is not there"
             );
         };
@@ -217,9 +211,9 @@ impl Engine {
         // A granule that reads as zeroes has none.
         let has_one = |crc: u32| (crc != 0).then_some(crc);
         let mut crcs = wish.crcs.map(has_one);
-        for (crc, granule) in crcs.iter_mut().zip(self.map.granules_of(wish.key)) {
+        for (crc, granule) in crcs.iter_mut().zip(around.map.granules_of(wish.key)) {
             // What the map says of another location tells nothing about this one.
-            if let Some((location, known)) = self.map.granule(wish.key.volume, granule)
+            if let Some((location, known)) = around.map.granule(wish.key.volume, granule)
                 && location == wish.location
                 && crc.is_none()
             {
@@ -227,9 +221,9 @@ impl Engine {
             }
         }
         let is_walk = matches!(wish.who, For::Walk { .. })
-            && !self.identity.sings(Canary::ReadmitStaleParity);
+            && !around.identity.sings(Canary::ReadmitStaleParity);
         let returning =
-            |copy: &ChunkCopy| is_walk && self.rebuild.returns().is(usize::from(copy.drive));
+            |copy: &ChunkCopy| is_walk && around.rebuild.returns().is(usize::from(copy.drive));
         let gather = Gather {
             returning: columns.iter().position(returning),
             asked: vec![false; columns.len()],
@@ -242,14 +236,14 @@ impl Engine {
             pending: 0,
         };
         let everything = gather.wish.bad != 0 || matches!(gather.wish.who, For::Walk { .. });
-        let id = self.mending.begin_gather(gather);
-        self.ask(id, everything);
+        let id = self.begin_gather(gather);
+        self.ask(id, everything, around);
     }
 
     /// Reads the columns that have what is wanted, or all.
-    fn ask(&mut self, id: usize, everything: bool) {
-        let Some(gather) = self.mending.gather_mut(id) else {
-            return invariant!(self, "gather {id} is not there in ask");
+    fn ask(&mut self, id: usize, everything: bool, around: &mut Around<'_>) {
+        let Some(gather) = self.gather_mut(id) else {
+            return invariant!(around.base, "gather {id} is not there in ask");
         };
         let (shape, rows) = (gather.shape, gather.rows.clone());
         let slot = segment_and_slot(gather.wish.location).1;
@@ -265,15 +259,15 @@ impl Engine {
         for (which, column) in places {
             let drive = usize::from(column.drive);
             let returns = gather_returning == Some(which);
-            if !self.space.drives.in_service(column.drive) && !returns {
+            if !around.space.drives.in_service(column.drive) && !returns {
                 continue;
             }
-            let Some(buffer) = self.buffer(rows.len() * GRANULE) else {
+            let Some(buffer) = around.buffer(rows.len() * GRANULE) else {
                 break;
             };
-            let at =
-                shape.strip_at(self.identity.sizes(), column, slot) + (rows.start * GRANULE) as u64;
-            if let Some(gather) = self.mending.gather_mut(id) {
+            let at = shape.strip_at(around.identity.sizes(), column, slot)
+                + (rows.start * GRANULE) as u64;
+            if let Some(gather) = self.gather_mut(id) {
                 gather.asked[which] = true;
                 gather.pending += 1;
             }
@@ -281,9 +275,9 @@ impl Engine {
                 gather: id,
                 column: which,
             };
-            self.read_strip(reader, DriveByte { drive, byte: at }, buffer);
+            self.read_strip(reader, DriveByte { drive, byte: at }, buffer, around);
         }
-        self.end_gather_if_read(id, everything);
+        self.end_gather_if_read(id, everything, around);
     }
 
     pub(in crate::engine) fn column_read(
@@ -291,37 +285,41 @@ impl Engine {
         id: usize,
         column: usize,
         strip: Option<Strip>,
+        around: &mut Around<'_>,
     ) {
-        let Some(gather) = self.mending.gather_mut(id) else {
-            return invariant!(self, "gather {id} is not there in column_read");
+        let Some(gather) = self.gather_mut(id) else {
+            return invariant!(around.base, "gather {id} is not there in column_read");
         };
         gather.strips[column] = strip;
         gather.pending -= 1;
         // Nothing but the second question asks for parity.
         let everything = gather.asked[usize::from(gather.shape.data)..].contains(&true);
-        self.end_gather_if_read(id, everything);
+        self.end_gather_if_read(id, everything, around);
     }
 
-    fn end_gather_if_read(&mut self, id: usize, everything: bool) {
-        let Some(gather) = self.mending.gather(id) else {
-            return invariant!(self, "gather {id} is not there in end_gather_if_read");
+    fn end_gather_if_read(&mut self, id: usize, everything: bool, around: &mut Around<'_>) {
+        let Some(gather) = self.gather(id) else {
+            return invariant!(
+                around.base,
+                "gather {id} is not there in end_gather_if_read"
+            );
         };
         if gather.pending > 0 {
             return;
         }
-        let salt = self.identity.salt();
+        let salt = around.identity.salt();
         let granules = 0..gather.shape.granules();
         let wanted = granules.filter(|i| gather.wish.granules & 1 << i != 0);
         let all_here = wanted
             .into_iter()
             .all(|i| gather.is_here(i, |b| salt.crc(b)));
         // A reader is served while that is possible, also when the engine has stopped.
-        let goes_on = self.base.failed.is_none() || matches!(gather.wish.who, For::Read { .. });
+        let goes_on = around.base.failed.is_none() || matches!(gather.wish.who, For::Read { .. });
         if !all_here && !everything && goes_on {
-            return self.ask(id, true);
+            return self.ask(id, true, around);
         }
-        let Some(gather) = self.mending.end_gather(id) else {
-            return invariant!(self, "gather {id} is not there to end");
+        let Some(gather) = self.end_gather(id) else {
+            return invariant!(around.base, "gather {id} is not there to end");
         };
         let found = match everything {
             true => gather.solve(salt),
@@ -330,21 +328,13 @@ impl Engine {
         for which in found.bad() {
             let column = gather.columns[which];
             if gather.asked[which] {
-                self.space
-                    .note_bad(usize::from(column.drive), &mut self.base.counters);
+                around
+                    .space
+                    .note_bad(usize::from(column.drive), &mut around.base.counters);
             }
         }
-        self.gathered(gather.wish.who, found);
-        self.begin_gathers();
-    }
-
-    fn gathered(&mut self, who: For, found: Gathered) {
-        match who {
-            For::Read { op, at } => self.part_gathered(op, at, &found),
-            _ if self.base.failed.is_some() => {}
-            For::Destage { job } => self.job_gathered(job, &found),
-            For::Walk { job } => self.slot_gathered(job, &found),
-        }
+        let who = gather.wish.who;
+        self.has_made(Made::Slot { who, found });
     }
 }
 

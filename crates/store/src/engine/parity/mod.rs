@@ -24,11 +24,14 @@ use ashlar_block::{Durability, Request};
 pub(crate) use gather::Gathered;
 pub(super) use gather::{For, Gather, Wish};
 
+use super::Owner;
 use super::class::Shape;
 use super::invariant::invariant;
+use super::mending::Around;
+use super::rebuild::{Mend, Rebuild};
 use super::segment_table::HomeSegment;
+use super::space::{Space, segment_and_slot};
 use super::state::Joining;
-use super::{Engine, Owner};
 use crate::format::ChunkCopy;
 use crate::sizes::GRANULE;
 
@@ -80,41 +83,43 @@ pub(super) struct Slots<'a> {
     pub(super) bytes: &'a [&'a [u8]],
 }
 
-impl Engine {
+impl Space {
     /// Where a granule of a slot lies: its column, and the byte on that column's drive.
     pub(super) fn granule_at(&self, location: u32, granule: u32) -> Option<(ChunkCopy, u64)> {
-        let (segment, slot) = super::space::segment_and_slot(location);
-        let HomeSegment { shape, columns, .. } = self.space.segments.get(segment)?;
+        let (segment, slot) = segment_and_slot(location);
+        let HomeSegment { shape, columns, .. } = self.segments.get(segment)?;
         let (column, row) = shape.place(granule as usize);
         let column = *columns.get(column)?;
-        let at = shape.strip_at(self.identity.sizes(), column, slot) + (row * GRANULE) as u64;
+        let at = shape.strip_at(self.sizes(), column, slot) + (row * GRANULE) as u64;
         Some((column, at))
     }
+}
 
+impl Slots<'_> {
     /// Writes slots that are side by side to every column of their segment, or every copy; returns
     /// how many writes that takes.
-    pub(super) fn write_slots(
-        &mut self,
-        written: Slots<'_>,
+    pub(super) fn write(
+        self,
         durability: Durability,
         owner: Owner,
+        around: &mut Around<'_>,
     ) -> usize {
         let Slots {
             segment,
             slot,
             bytes: slots,
-        } = written;
-        let Some(shape) = self.space.shape(segment) else {
+        } = self;
+        let Some(shape) = around.space.shape(segment) else {
             invariant!(
-                self,
+                around.base,
                 "slots of segment {segment} are written, which is not there"
             );
             return 0;
         };
-        let columns = self.rebuild.columns_to_write(segment, &self.space);
+        let columns = around.rebuild.columns_to_write(segment, around.space);
         let data: Vec<_> = slots.iter().map(|slot| data_strips(shape, slot)).collect();
         for &(column, which) in &columns {
-            let Some(mut buffer) = self.buffer(shape.strip_bytes() * slots.len()) else {
+            let Some(mut buffer) = around.buffer(shape.strip_bytes() * slots.len()) else {
                 break;
             };
             let which = if shape.is_mirror() { 0 } else { which };
@@ -122,41 +127,43 @@ impl Engine {
                 fill_strip(data, which, out);
             }
             let drive = usize::from(column.drive);
-            let at = shape.strip_at(self.identity.sizes(), column, slot);
-            let range = self.space.drives.range(drive, at, buffer.len());
-            self.send(drive, owner, |tag| {
+            let at = shape.strip_at(around.identity.sizes(), column, slot);
+            let range = around.space.drives.range(drive, at, buffer.len());
+            around.send(drive, owner, |tag| {
                 Request::write(tag, range, buffer, durability)
             });
         }
         columns.len()
     }
+}
 
+impl Gathered {
     /// What has to be written so that every column of a slot holds what it should: drive, byte and
     /// bytes, a granule or (of the column that is being filled) a strip each.
-    pub(super) fn mends_of(&self, found: &Gathered) -> Option<Vec<super::rebuild::Mend>> {
-        let (segment, slot) = super::space::segment_and_slot(found.location);
-        let HomeSegment { shape, columns, .. } = self.space.segments.get(segment)?;
+    pub(super) fn mends(&self, space: &Space, rebuild: &Rebuild) -> Option<Vec<Mend>> {
+        let (segment, slot) = segment_and_slot(self.location);
+        let HomeSegment { shape, columns, .. } = space.segments.get(segment)?;
         let mut mends = Vec::new();
-        for row in &found.rows {
+        for row in &self.rows {
             for &which in &row.bad {
                 let (Some(&column), Some(Some(bytes))) =
                     (columns.get(which), row.columns.get(which))
                 else {
                     continue;
                 };
-                if self.rebuild.is_written(column.drive, &self.space.drives) {
-                    let at = shape.strip_at(self.identity.sizes(), column, slot);
+                if rebuild.is_written(column.drive, &space.drives) {
+                    let at = shape.strip_at(space.sizes(), column, slot);
                     let at = at + (row.number * GRANULE) as u64;
                     mends.push((usize::from(column.drive), at, bytes.clone()));
                 }
             }
         }
-        let joining = self.rebuild.joining(segment);
-        let joining = joining.filter(|joining| self.space.drives.in_service(joining.column.drive));
+        let joining = rebuild.joining(segment);
+        let joining = joining.filter(|joining| space.drives.in_service(joining.column.drive));
         if let Some(joining) = joining {
-            let at = shape.strip_at(self.identity.sizes(), joining.column, slot);
+            let at = shape.strip_at(space.sizes(), joining.column, slot);
             let data = usize::from(shape.data);
-            let strip = found
+            let strip = self
                 .rows
                 .iter()
                 .flat_map(|row| row.column(joining.at, data));

@@ -6,9 +6,10 @@ use std::ops::Range;
 use ashlar_block::{BlockRange, Durability, ErrorKind, IoBuffer, IoError, Operation, Request};
 
 use super::shape::{Piece, Span};
+use super::{Around, Raw};
+use crate::engine::Owner;
 use crate::engine::invariant::invariant;
-use crate::engine::{Engine, Op, Owner};
-use crate::format::ChunkCopy;
+use crate::engine::space::DriveByte;
 
 /// Most bytes of zeroes written at once to drives that cannot zero by themselves.
 const ZEROES: u64 = 256 << 10;
@@ -40,6 +41,20 @@ pub(in crate::engine) enum RawIo {
     },
 }
 
+impl RawIo {
+    /// Whether it is a flush: one that fails has also spoken for what the map and the homes have on its drive.
+    pub(in crate::engine) fn is_flush(self) -> bool {
+        matches!(self, Self::Flush { .. })
+    }
+}
+
+/// A drive's answer to one.
+pub(in crate::engine) struct Answer {
+    pub(in crate::engine) drive: usize,
+    pub(in crate::engine) buffer: Option<IoBuffer>,
+    pub(in crate::engine) result: Result<(), IoError>,
+}
+
 /// Whom an operation is for.
 pub(super) enum Whom {
     Host(Request),
@@ -48,7 +63,7 @@ pub(super) enum Whom {
 }
 
 /// A command of a pass-through volume on its way.
-pub(in crate::engine) struct RawOp {
+pub(super) struct RawOp {
     pub(super) volume: u32,
     pub(super) serial: u64,
     whom: Whom,
@@ -64,28 +79,34 @@ pub(in crate::engine) struct RawOp {
     error: Option<IoError>,
 }
 
-impl Engine {
-    pub(in crate::engine) fn begin_raw(&mut self, volume: u32, request: Request) {
-        if let Some(why) = self.raw.latched.get(&volume) {
+impl Raw {
+    /// A host's command has come.
+    pub(in crate::engine) fn begin(
+        &mut self,
+        volume: u32,
+        request: Request,
+        around: &mut Around<'_>,
+    ) {
+        if let Some(why) = self.latched.get(&volume) {
             let error = IoError::new(ErrorKind::Latched, why.clone());
-            return self.out.done.push(request.complete(Err(error)));
+            return around.base.complete(request, Err(error));
         }
         let (op, range) = (request.op, request.range);
         let granules = range.start.0..range.start.0 + u64::from(range.count);
         match op {
-            Operation::Read | Operation::Write(_) => self.begin_transfer(volume, request),
-            Operation::Flush => self.begin_raw_flush(volume, Whom::Host(request)),
+            Operation::Read | Operation::Write(_) => self.begin_transfer(volume, request, around),
+            Operation::Flush => self.begin_flush(volume, Whom::Host(request), around),
             Operation::WriteZeroes { .. } | Operation::Deallocate => {
-                self.begin_raw_clear(volume, Whom::Host(request), op, granules);
+                self.begin_clear(volume, Whom::Host(request), op, granules, around);
             }
         }
     }
 
-    fn insert_raw(&mut self, volume: u32, whom: Whom, op: Operation, rest: Range<u64>) -> usize {
-        let serial = self.waiting.next_serial();
-        self.ops.insert(Op::Raw(RawOp {
+    fn insert(&mut self, volume: u32, whom: Whom, op: Operation, rest: Range<u64>) -> usize {
+        self.serial += 1;
+        self.ops.insert(RawOp {
             volume,
-            serial,
+            serial: self.serial,
             whom,
             op,
             parts: BTreeMap::new(),
@@ -94,26 +115,17 @@ impl Engine {
             rest,
             is_torn: false,
             error: None,
-        }))
+        })
     }
 
-    fn raw_op(&mut self, op: usize) -> Option<&mut RawOp> {
-        match self.ops.get_mut(op) {
-            Some(Op::Raw(raw)) => Some(raw),
-            _ => None,
-        }
-    }
-
-    fn begin_transfer(&mut self, volume: u32, mut request: Request) {
+    fn begin_transfer(&mut self, volume: u32, mut request: Request, around: &mut Around<'_>) {
         let (kind, range) = (request.op, request.range);
         let Some(buffer) = request.buffer.take() else {
-            return self.out.done.push(request.complete(Ok(())));
+            return around.base.complete(request, Ok(()));
         };
-        let pieces = self.volumes.get(&volume).map(|entry| {
-            let shape = self.raw_shape(entry);
-            shape.pieces(range.start.0, u64::from(range.count))
-        });
-        let op = self.insert_raw(volume, Whom::Host(request), kind, 0..0);
+        let shape = around.shape(volume);
+        let pieces = shape.map(|shape| shape.pieces(range.start.0, u64::from(range.count)));
+        let op = self.insert(volume, Whom::Host(request), kind, 0..0);
         let mut buffer = Some(buffer);
         for piece in pieces.unwrap_or_default().into_iter().rev() {
             // From the end, so that each split leaves what comes before.
@@ -123,59 +135,56 @@ impl Engine {
                 (None, _) => None,
             };
             if let Some(part) = part {
-                self.transfer(volume, op, kind, piece, part);
+                self.transfer(op, piece, part, around);
             }
         }
-        self.raw_part_done(op, Ok(()));
+        self.part_done(op, Ok(()), around);
     }
 
-    /// Where a column of a volume's segment is.
-    fn raw_column(&self, volume: u32, segment: u64, column: usize) -> Option<ChunkCopy> {
-        let segments = self.raw.volumes.get(&volume)?;
-        let segment = segments.get(usize::try_from(segment).ok()?)?;
-        segment.columns.get(column).copied()
-    }
-
-    /// The drive and the byte on it, or why not.
-    fn raw_place(
+    /// The drive and the byte on it of a column of a volume's segment, or why not.
+    fn place(
         &self,
         volume: u32,
         segment: u64,
-        column: usize,
-        at: u64,
-    ) -> Result<(usize, u64), IoError> {
+        span: Span,
+        around: &Around<'_>,
+    ) -> Result<DriveByte, IoError> {
+        let segments = self.volumes.get(&volume);
+        let segment = usize::try_from(segment).ok();
+        let segment = segments.and_then(|segments| segments.get(segment?));
+        let copy = segment.and_then(|segment| segment.columns.get(span.column));
         let none = || IoError::new(ErrorKind::Internal, "a block without a place");
-        let copy = self.raw_column(volume, segment, column).ok_or_else(none)?;
-        if !self.space.drives.in_service(copy.drive) {
-            return Err(self.out_of_service(copy.drive));
+        let copy = copy.ok_or_else(none)?;
+        if !around.space.drives.in_service(copy.drive) {
+            return Err(out_of_service(copy.drive));
         }
-        let at = self.identity.sizes().extent_at(copy.extent) + at;
-        Ok((usize::from(copy.drive), at))
+        Ok(DriveByte {
+            drive: usize::from(copy.drive),
+            byte: around.identity.sizes().extent_at(copy.extent) + span.at,
+        })
     }
 
-    fn out_of_service(&self, drive: u16) -> IoError {
-        let why = format!("drive {drive} is out of service, and nothing else has its blocks");
-        IoError::new(ErrorKind::Media, why)
-    }
-
-    fn transfer(&mut self, volume: u32, op: usize, kind: Operation, piece: Piece, part: IoBuffer) {
-        let Some(raw) = self.raw_op(op) else {
-            return invariant!(self, "request {op} of a stripe is not there to be sent");
+    fn transfer(&mut self, op: usize, piece: Piece, part: IoBuffer, around: &mut Around<'_>) {
+        let Some(raw) = self.ops.get_mut(op) else {
+            return invariant!(
+                around.base,
+                "request {op} of a stripe is not there to be sent"
+            );
         };
         raw.pending += 1;
-        let offset = piece.offset;
-        match self.raw_place(volume, piece.segment, piece.column, piece.at) {
-            Ok((drive, at)) => {
-                let range = self.space.drives.range(drive, at, part.len());
+        let (volume, kind, offset) = (raw.volume, raw.op, piece.offset);
+        match self.place(volume, piece.segment, piece.span(), around) {
+            Ok(DriveByte { drive, byte }) => {
+                let range = around.space.drives.range(drive, byte, part.len());
                 let owner = Owner::Raw(RawIo::Transfer { op, offset });
-                self.send(drive, owner, |tag| Request {
+                around.send(drive, owner, |tag| Request {
                     tag,
                     op: kind,
                     range,
                     buffer: Some(part),
                 });
             }
-            Err(error) => self.transferred(op, offset, Some(part), Err(error)),
+            Err(error) => self.transferred(op, offset, Some(part), Err(error), around),
         }
     }
 
@@ -185,87 +194,89 @@ impl Engine {
         offset: usize,
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
+        around: &mut Around<'_>,
     ) {
-        if let Some(raw) = self.raw_op(op) {
+        if let Some(raw) = self.ops.get_mut(op) {
             match buffer {
                 Some(buffer) => drop(raw.parts.insert(offset, buffer)),
                 None => raw.is_torn = true,
             }
         }
-        self.raw_part_done(op, result);
+        self.part_done(op, result, around);
     }
 
     /// A flush of every drive that holds a part of the volume.
-    pub(super) fn begin_raw_flush(&mut self, volume: u32, whom: Whom) {
-        let op = self.insert_raw(volume, whom, Operation::Flush, 0..0);
-        let drives: Vec<u16> = self.raw.drives(volume).collect();
+    pub(super) fn begin_flush(&mut self, volume: u32, whom: Whom, around: &mut Around<'_>) {
+        let op = self.insert(volume, whom, Operation::Flush, 0..0);
+        let drives: Vec<u16> = self.drives(volume).collect();
         for drive in drives {
-            if !self.space.drives.in_service(drive) {
-                let error = self.out_of_service(drive);
-                if let Some(raw) = self.raw_op(op) {
+            if !around.space.drives.in_service(drive) {
+                let error = out_of_service(drive);
+                if let Some(raw) = self.ops.get_mut(op) {
                     raw.error = Some(error);
                 }
                 continue;
             }
-            if let Some(raw) = self.raw_op(op) {
+            if let Some(raw) = self.ops.get_mut(op) {
                 raw.pending += 1;
             }
             let owner = Owner::Raw(RawIo::Flush { op });
-            self.send(usize::from(drive), owner, Request::flush);
+            around.send(usize::from(drive), owner, Request::flush);
         }
-        self.raw_part_done(op, Ok(()));
+        self.part_done(op, Ok(()), around);
     }
 
-    pub(super) fn begin_raw_clear(
+    pub(super) fn begin_clear(
         &mut self,
         volume: u32,
         whom: Whom,
         op: Operation,
         granules: Range<u64>,
+        around: &mut Around<'_>,
     ) {
-        let op = self.insert_raw(volume, whom, op, granules);
-        self.raw_part_done(op, Ok(()));
+        let op = self.insert(volume, whom, op, granules);
+        self.part_done(op, Ok(()), around);
     }
 
     /// Begins what a clear has of its next segment.
-    fn clear_segment(&mut self, op: usize) {
-        let Some(Op::Raw(raw)) = self.ops.get(op) else {
-            return invariant!(self, "clear {op} of a stripe is not there to go on");
+    fn clear_segment(&mut self, op: usize, around: &mut Around<'_>) {
+        let Some(raw) = self.ops.get(op) else {
+            return invariant!(around.base, "clear {op} of a stripe is not there to go on");
         };
-        let (volume, rest, kind) = (raw.volume, raw.rest.clone(), raw.op);
-        let shape = self.volumes.get(&volume).map(|entry| self.raw_shape(entry));
-        let begun = shape.map(|shape| {
+        let rest = raw.rest.clone();
+        let begun = around.shape(raw.volume).map(|shape| {
             let segment = rest.start / shape.segment_granules();
             let next = ((segment + 1) * shape.segment_granules()).min(rest.end);
             (segment, next, shape.spans(segment, &rest))
         });
         let (segment, next, spans) = begun.unwrap_or((0, rest.end, Vec::new()));
-        if let Some(raw) = self.raw_op(op) {
+        if let Some(raw) = self.ops.get_mut(op) {
             raw.rest.start = next;
             raw.pending += 1;
         }
         for span in spans {
-            self.clear_span(op, volume, segment, span, kind);
+            self.clear_span(op, segment, span, around);
         }
-        self.raw_part_done(op, Ok(()));
+        self.part_done(op, Ok(()), around);
     }
 
-    fn clear_span(&mut self, op: usize, volume: u32, segment: u64, span: Span, kind: Operation) {
-        let place = self.raw_place(volume, segment, span.column, span.at);
-        if let Some(raw) = self.raw_op(op) {
-            raw.pending += 1;
-        }
-        match place {
-            Ok((drive, at)) => self.send_clear(op, drive, at, span.bytes, kind),
-            Err(error) => self.raw_part_done(op, Err(error)),
-        }
-    }
-
-    fn send_clear(&mut self, op: usize, drive: usize, at: u64, bytes: u64, kind: Operation) {
-        let shift = self.space.drives.shift(drive);
+    fn clear_span(&mut self, op: usize, segment: u64, span: Span, around: &mut Around<'_>) {
+        let Some(raw) = self.ops.get_mut(op) else {
+            return invariant!(
+                around.base,
+                "clear {op} of a stripe has gone while it began"
+            );
+        };
+        raw.pending += 1;
+        let (volume, kind) = (raw.volume, raw.op);
+        let (drive, at) = match self.place(volume, segment, span, around) {
+            Ok(DriveByte { drive, byte }) => (drive, byte),
+            Err(error) => return self.part_done(op, Err(error), around),
+        };
+        let (bytes, shift) = (span.bytes, around.space.drives.shift(drive));
         let range = BlockRange::new(at >> shift, (bytes >> shift) as u32);
         let owner = Owner::Raw(RawIo::Clear { op, at, bytes });
-        self.send(drive, owner, |tag| Request {
+        around.send(drive, owner, |tag| Request {
             tag,
             op: kind,
             range,
@@ -274,64 +285,69 @@ impl Engine {
     }
 
     /// Writes zeroes to a drive that does not zero by itself, piece by piece.
-    fn write_zeroes(&mut self, op: usize, drive: usize, at: u64, bytes: u64) {
+    fn write_zeroes(&mut self, op: usize, to: DriveByte, bytes: u64, around: &mut Around<'_>) {
+        let DriveByte { drive, byte: at } = to;
         let now = bytes.min(ZEROES);
-        let durability = match self.raw_op(op).map(|raw| raw.op) {
+        let durability = match self.ops.get_mut(op).map(|raw| raw.op) {
             Some(Operation::WriteZeroes { durability, .. }) => durability,
             _ => Durability::Cached,
         };
-        let Some(mut buffer) = self.base.memory.get(now as usize) else {
+        let Some(mut buffer) = around.base.memory.get(now as usize) else {
             let error = IoError::new(ErrorKind::Exhausted, "no buffer for zeroes");
-            return self.raw_part_done(op, Err(error));
+            return self.part_done(op, Err(error), around);
         };
         buffer.fill(0);
-        let range = self.space.drives.range(drive, at, buffer.len());
+        let range = around.space.drives.range(drive, at, buffer.len());
         let owner = Owner::Raw(RawIo::Zeroes {
             op,
             at: at + now,
             left: bytes - now,
         });
-        self.send(drive, owner, |tag| {
+        around.send(drive, owner, |tag| {
             Request::write(tag, range, buffer, durability)
         });
     }
 
-    pub(in crate::engine) fn raw_io_done(
+    /// A drive has answered.
+    pub(in crate::engine) fn io_done(
         &mut self,
         io: RawIo,
-        drive: usize,
-        buffer: Option<IoBuffer>,
-        result: Result<(), IoError>,
+        answer: Answer,
+        around: &mut Around<'_>,
     ) {
-        let result = result.map_err(|error| of_drive(drive, error));
+        let Answer {
+            drive,
+            buffer,
+            result,
+        } = answer;
         match io {
-            RawIo::Transfer { op, offset } => self.transferred(op, offset, buffer, result),
-            RawIo::Flush { op } => {
-                if let Err(error) = &result {
-                    // It also spoke for what the map and the homes have there.
-                    self.drive_failed(drive, error);
+            RawIo::Transfer { op, offset } => self.transferred(op, offset, buffer, result, around),
+            RawIo::Flush { op } => self.part_done(op, result, around),
+            RawIo::Clear { op, at, bytes } => {
+                match (&result, self.ops.get_mut(op).map(|raw| raw.op)) {
+                    (Err(error), Some(kind)) if error.kind() == ErrorKind::Unsupported => {
+                        match kind {
+                            // Nothing has to happen.
+                            Operation::Deallocate => self.part_done(op, Ok(()), around),
+                            _ => {
+                                self.write_zeroes(op, DriveByte { drive, byte: at }, bytes, around)
+                            }
+                        }
+                    }
+                    _ => self.part_done(op, result, around),
                 }
-                self.raw_part_done(op, result);
             }
-            RawIo::Clear { op, at, bytes } => match (&result, self.raw_op(op).map(|raw| raw.op)) {
-                (Err(error), Some(kind)) if error.kind() == ErrorKind::Unsupported => match kind {
-                    // Nothing has to happen.
-                    Operation::Deallocate => self.raw_part_done(op, Ok(())),
-                    _ => self.write_zeroes(op, drive, at, bytes),
-                },
-                _ => self.raw_part_done(op, result),
-            },
             RawIo::Zeroes { op, at, left } if result.is_ok() && left > 0 => {
-                self.write_zeroes(op, drive, at, left);
+                self.write_zeroes(op, DriveByte { drive, byte: at }, left, around);
             }
-            RawIo::Zeroes { op, .. } => self.raw_part_done(op, result),
+            RawIo::Zeroes { op, .. } => self.part_done(op, result, around),
         }
     }
 
-    fn raw_part_done(&mut self, op: usize, result: Result<(), IoError>) {
-        let Some(raw) = self.raw_op(op) else {
+    fn part_done(&mut self, op: usize, result: Result<(), IoError>, around: &mut Around<'_>) {
+        let Some(raw) = self.ops.get_mut(op) else {
             return invariant!(
-                self,
+                around.base,
                 "a part of request {op} of a stripe is done, but it is not there"
             );
         };
@@ -341,50 +357,51 @@ impl Engine {
         raw.pending -= 1;
         let goes_on = raw.error.is_none() && !raw.rest.is_empty();
         if goes_on && raw.pending < CLEARS {
-            self.clear_segment(op);
+            self.clear_segment(op, around);
         } else if raw.pending == 0 {
-            self.end_raw(op);
+            self.end(op, around);
         }
     }
 
-    fn end_raw(&mut self, op: usize) {
-        let Some(Op::Raw(raw)) = self.ops.try_remove(op) else {
-            return invariant!(self, "request {op} of a stripe has ended twice");
+    fn end(&mut self, op: usize, around: &mut Around<'_>) {
+        let Some(raw) = self.ops.try_remove(op) else {
+            return invariant!(around.base, "request {op} of a stripe has ended twice");
         };
         let result = raw.error.map_or(Ok(()), Err);
         if let (Err(error), Operation::Flush) = (&result, raw.op) {
             let why = format!("a flush has failed, and what it was for may be lost: {error}");
-            self.raw.latched.insert(raw.volume, why);
+            self.latched.insert(raw.volume, why);
         }
         let mut request = match raw.whom {
-            Whom::Making => return self.making_done(result),
+            Whom::Making => return self.making_done(result, around),
             Whom::Host(request) => request,
         };
         let mut parts = raw.parts.into_values();
         let mut whole = parts.next();
         if raw.is_torn {
-            return self.out.done.push(
-                Request {
-                    buffer: None,
-                    ..request
-                }
-                .complete(result),
-            );
+            return around.base.complete(request, result);
         }
         for part in parts {
             if let Some(buffer) = &mut whole
                 && buffer.join(part).is_err()
             {
-                self.fail("a buffer did not fit together again".into());
+                around
+                    .base
+                    .fail("a buffer did not fit together again".into());
             }
         }
         request.buffer = whole;
-        self.out.done.push(request.complete(result));
+        around.base.complete(request, result);
     }
 }
 
+fn out_of_service(drive: u16) -> IoError {
+    let why = format!("drive {drive} is out of service, and nothing else has its blocks");
+    IoError::new(ErrorKind::Media, why)
+}
+
 /// A drive's error, with the drive. That a part had no effect does not mean that the whole had none.
-fn of_drive(drive: usize, error: IoError) -> IoError {
+pub(in crate::engine) fn of_drive(drive: usize, error: IoError) -> IoError {
     let kind = match error.kind() {
         ErrorKind::NotSent | ErrorKind::Aborted => ErrorKind::Disconnected,
         kind => kind,

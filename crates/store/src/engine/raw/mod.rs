@@ -21,17 +21,23 @@ mod shape;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ashlar_block::{BlockSize, Geometry};
+use ashlar_block::{BlockSize, Geometry, Request};
+use slab::Slab;
 
-use super::Engine;
-use super::journal::StagedChange;
-use super::space::DriveCounts;
-use crate::Layout;
+use super::Owner;
+use super::base::{Base, To};
+use super::drives::Drives;
+use super::identity::Identity;
+use super::journal::logs::Logs;
+use super::journal::{Journal, StagedChange};
+use super::space::{DriveCounts, Space};
+use super::volumes::VolumeTable;
 use crate::format::{ChunkCopy, VolumeEntry};
-use io::RawIo;
+use crate::{Layout, Sizes};
+use io::{RawIo, RawOp};
 use shape::Shape;
 
-pub(super) use io::RawOp;
+pub(super) use io::{Answer, of_drive};
 
 /// A part of a volume: a run of slots on each of its columns.
 #[derive(Clone, Debug)]
@@ -87,6 +93,9 @@ impl RawSegments {
 /// What the engine knows of pass-through volumes.
 #[derive(Default)]
 pub(crate) struct Raw {
+    /// Commands under way, and the number of the last one, to know older from younger.
+    ops: Slab<RawOp>,
+    serial: u64,
     /// Segments by volume and ordinal, also of volumes that are being made or are gone.
     volumes: BTreeMap<u32, RawSegments>,
     /// Segments on their way back, by number: whose they were, and what they hold until then.
@@ -172,82 +181,92 @@ impl Raw {
         !self.makings.is_empty()
     }
 
+    /// Whether no command is under way.
+    pub(super) fn has_no_commands(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// What hosts are told of such a volume: nothing that its drives do not promise.
+    pub(super) fn geometry(&self, volume: u32, granules: u64, drives: &Drives) -> Geometry {
+        let on = self.drives(volume);
+        let on = on.filter_map(|drive| drives.geometry(usize::from(drive)));
+        let on: Vec<&Geometry> = on.collect();
+        Geometry {
+            optimal_blocks: crate::sizes::UNIT_GRANULES as u32,
+            volatile_cache: on.iter().any(|geometry| geometry.volatile_cache),
+            deallocates: on.iter().any(|geometry| geometry.deallocates),
+            ..Geometry::plain(BlockSize::B4096, granules)
+        }
+    }
+
+    /// Why a pass-through volume does not serve all its blocks, if it does not.
+    pub(super) fn trouble(&self, volume: u32, drives: &Drives) -> Option<String> {
+        if let Some(why) = self.latched.get(&volume) {
+            return Some(why.clone());
+        }
+        let out = self.drives(volume);
+        let out = out.filter(|&drive| !drives.in_service(drive));
+        let out: Vec<String> = out.map(|drive| drive.to_string()).collect();
+        let which = out.join(", ");
+        (!out.is_empty()).then(|| format!("blocks on drives out of service ({which}) are lost"))
+    }
+
+    /// A drive is a member again that was left out. If that was since the import, what hosts had not had it flush by then
+    /// may be gone, and no later flush would say so.
+    pub(super) fn drive_returned(&mut self, drive: u16, drives: &Drives) {
+        if drives.record().why_out(usize::from(drive)).is_none() {
+            return;
+        }
+        let volumes = self.volumes.iter();
+        let on = volumes.filter(|(_, segments)| segments.on.on(usize::from(drive)) > 0);
+        for (&volume, _) in on {
+            let why =
+                format!("drive {drive} was out of service: what it had not flushed may be lost");
+            self.latched.entry(volume).or_insert(why);
+        }
+    }
+
+    /// Bytes that a pass-through volume takes of its drives.
+    pub(super) fn bytes(&self, volume: u32, sizes: &Sizes) -> u64 {
+        self.columns(volume) * sizes.segment_bytes()
+    }
+
     /// Whether anything on a drive is, or was until just now, part of such a volume.
     pub(super) fn is_on(&self, drive: u16) -> bool {
         self.volume_on(drive).is_some() || self.freeing_on.on(usize::from(drive)) > 0
     }
 }
 
-impl Engine {
-    fn raw_shape(&self, entry: &VolumeEntry) -> Shape {
-        let columns = match entry.layout {
-            Layout::Stripe { columns } => columns,
-            // Not passed through: it is not asked for.
-            Layout::Mirror { .. } | Layout::Parity { .. } => 1,
-        };
-        Shape {
-            columns: u64::from(columns),
-            slots: u64::from(self.identity.sizes().segment_slots),
-        }
+/// What commands and space of pass-through volumes may use.
+pub(super) struct Around<'a> {
+    pub(super) base: &'a mut Base,
+    pub(super) identity: &'a Identity,
+    pub(super) space: &'a mut Space,
+    pub(super) volumes: &'a mut VolumeTable,
+    pub(super) journal: &'a mut Journal,
+    pub(super) logs: &'a Logs,
+}
+
+impl Around<'_> {
+    fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
+        let to = To::of(&self.space.drives, drive, owner);
+        self.base.send(to, request);
     }
 
-    pub(super) fn is_raw(&self, volume: u32) -> bool {
-        let entry = self.volumes.get(&volume);
-        entry.is_some_and(|entry| matches!(entry.layout, Layout::Stripe { .. }))
+    fn shape(&self, volume: u32) -> Option<Shape> {
+        let entry = self.volumes.get(&volume)?;
+        Some(shape_of(entry, self.identity))
     }
+}
 
-    /// What hosts are told of such a volume: nothing that its drives do not promise.
-    pub(super) fn raw_geometry(&self, volume: u32, granules: u64) -> Geometry {
-        let drives = self.raw.drives(volume);
-        let drives: Vec<&Geometry> = drives
-            .filter_map(|drive| self.space.drives.geometry(usize::from(drive)))
-            .collect();
-        Geometry {
-            optimal_blocks: crate::sizes::UNIT_GRANULES as u32,
-            volatile_cache: drives.iter().any(|geometry| geometry.volatile_cache),
-            deallocates: drives.iter().any(|geometry| geometry.deallocates),
-            ..Geometry::plain(BlockSize::B4096, granules)
-        }
-    }
-
-    /// Why a pass-through volume does not serve all its blocks, if it does not.
-    pub(super) fn raw_trouble(&self, volume: u32) -> Option<String> {
-        if let Some(why) = self.raw.latched.get(&volume) {
-            return Some(why.clone());
-        }
-        let drives = self.raw.drives(volume);
-        let out: Vec<String> = drives
-            .filter(|&drive| !self.space.drives.in_service(drive))
-            .map(|drive| drive.to_string())
-            .collect();
-        let which = out.join(", ");
-        (!out.is_empty()).then(|| format!("blocks on drives out of service ({which}) are lost"))
-    }
-
-    /// A drive is a member again that was left out since the import. What hosts had not had it flush by then may be
-    /// gone, and no later flush would say so.
-    pub(super) fn raw_returned(&mut self, drive: u16) {
-        if self
-            .space
-            .drives
-            .record()
-            .why_out(usize::from(drive))
-            .is_none()
-        {
-            return;
-        }
-        let volumes = self.raw.volumes.iter();
-        let on = volumes.filter(|(_, segments)| segments.on.on(usize::from(drive)) > 0);
-        let on: Vec<u32> = on.map(|(&volume, _)| volume).collect();
-        for volume in on {
-            let why =
-                format!("drive {drive} was out of service: what it had not flushed may be lost");
-            self.raw.latched.entry(volume).or_insert(why);
-        }
-    }
-
-    /// Bytes that a pass-through volume takes of its drives.
-    pub(super) fn raw_bytes(&self, volume: u32) -> u64 {
-        self.raw.columns(volume) * self.identity.sizes().segment_bytes()
+fn shape_of(entry: &VolumeEntry, identity: &Identity) -> Shape {
+    let columns = match entry.layout {
+        Layout::Stripe { columns } => columns,
+        // Not passed through: it is not asked for.
+        Layout::Mirror { .. } | Layout::Parity { .. } => 1,
+    };
+    Shape {
+        columns: u64::from(columns),
+        slots: u64::from(identity.sizes().segment_slots),
     }
 }

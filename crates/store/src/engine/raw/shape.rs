@@ -108,6 +108,14 @@ impl Shape {
 }
 
 impl Piece {
+    pub(super) fn span(self) -> Span {
+        Span {
+            column: self.column,
+            at: self.at,
+            bytes: self.bytes as u64,
+        }
+    }
+
     fn goes_on_in(&self, next: &Self) -> bool {
         (self.segment, self.column) == (next.segment, next.column)
             && self.at + self.bytes as u64 == next.at

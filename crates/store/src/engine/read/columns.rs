@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use ashlar_block::{IoBuffer, IoError, Request};
 
-use super::{Source, Told};
+use super::{Around, Reads, Source, Told};
+use crate::engine::Owner;
 use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
 use crate::engine::segment_table::HomeSegment;
 use crate::engine::space::segment_and_slot;
-use crate::engine::{Engine, Op, Owner};
 use crate::sizes::{GRANULE, UNIT_BYTES};
 
 /// A part of a read as a column has it.
@@ -32,26 +32,27 @@ pub(in crate::engine) struct StripsOf {
     pub(in crate::engine) drive: usize,
 }
 
-impl Engine {
+impl Reads {
     /// Begins to read parts that lie side by side on their columns; returns which those are.
-    pub(super) fn read_strips(&mut self, op: usize) -> BTreeSet<u32> {
+    pub(super) fn read_strips(&mut self, op: usize, around: &mut Around<'_>) -> BTreeSet<u32> {
         let mut together = BTreeSet::new();
-        for run in runs(self.strips(op)) {
+        for run in runs(self.strips(op, around)) {
             let bytes = run.iter().map(|strip| strip.bytes).sum();
             // Without memory each part is read by itself, into the host's.
-            let buffer = (!self.is_short_of_memory()).then(|| self.base.memory.get(bytes));
+            let buffer = (!around.base.is_short_of_memory(around.logs))
+                .then(|| around.base.memory.get(bytes));
             let Some(buffer) = buffer.flatten() else {
                 continue;
             };
             let (drive, first) = (run[0].drive, run[0].at);
-            let range = self.space.drives.range(drive, run[0].byte, bytes);
+            let range = around.space.drives.range(drive, run[0].byte, bytes);
             let parts: Vec<u32> = run.iter().map(|strip| strip.at).collect();
             together.extend(&parts);
-            if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+            if let Some(read) = self.ops.get_mut(op) {
                 read.pending += 1;
                 read.strips.insert(first, parts);
             }
-            self.send(drive, Owner::ReadStrips { op, first }, |tag| {
+            around.send(drive, Owner::ReadStrips { op, first }, |tag| {
                 Request::read(tag, range, buffer)
             });
         }
@@ -59,11 +60,12 @@ impl Engine {
     }
 
     /// The parts of a read that are strips of columns in service, in the order of the columns.
-    fn strips(&self, op: usize) -> Vec<Strip> {
-        let Some(Op::Read(read)) = self.ops.get(op) else {
+    fn strips(&self, op: usize, around: &Around<'_>) -> Vec<Strip> {
+        let Some(read) = self.ops.get(op) else {
             return Vec::new();
         };
-        if !self.class_of(read.volume).is_some_and(Class::has_parity) {
+        let class = around.volumes.class_of(read.volume);
+        if !class.is_some_and(Class::has_parity) {
             return Vec::new();
         }
         // Most are in one segment.
@@ -74,7 +76,7 @@ impl Engine {
             };
             let (segment, slot) = segment_and_slot(location);
             if segment != last {
-                (last, found) = (segment, self.space.segments.get(segment));
+                (last, found) = (segment, around.space.segments.get(segment));
             }
             let HomeSegment { shape, columns, .. } = found?;
             if shape.is_mirror() {
@@ -82,13 +84,18 @@ impl Engine {
             }
             let (column, row) = shape.place(inner as usize);
             let column = *columns.get(column)?;
-            let byte = shape.strip_at(self.identity.sizes(), column, slot) + (row * GRANULE) as u64;
-            self.space.drives.in_service(column.drive).then_some(Strip {
-                drive: usize::from(column.drive),
-                byte,
-                bytes: part.buffer.len(),
-                at,
-            })
+            let byte =
+                shape.strip_at(around.identity.sizes(), column, slot) + (row * GRANULE) as u64;
+            around
+                .space
+                .drives
+                .in_service(column.drive)
+                .then_some(Strip {
+                    drive: usize::from(column.drive),
+                    byte,
+                    bytes: part.buffer.len(),
+                    at,
+                })
         };
         let mut strips: Vec<Strip> = read.parts.iter().filter_map(strip).collect();
         strips.sort_unstable_by_key(|strip| (strip.drive, strip.byte));
@@ -100,15 +107,16 @@ impl Engine {
         of: StripsOf,
         buffer: Option<IoBuffer>,
         result: Result<(), IoError>,
+        around: &mut Around<'_>,
     ) {
         let StripsOf { op, first, drive } = of;
-        let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-            return invariant!(self, "strips of read {op} are here, but it is not");
+        let Some(read) = self.ops.get_mut(op) else {
+            return invariant!(around.base, "strips of read {op} are here, but it is not");
         };
         let mut rest = buffer.as_deref();
         for at in read.strips.remove(&first).unwrap_or_default() {
-            let Some(Op::Read(read)) = self.ops.get_mut(op) else {
-                return invariant!(self, "read {op} ends while parts of it are here");
+            let Some(read) = self.ops.get_mut(op) else {
+                return invariant!(around.base, "read {op} ends while parts of it are here");
             };
             let Some(mut part) = read.parts.remove(at) else {
                 continue;
@@ -118,12 +126,12 @@ impl Engine {
                 part.buffer.copy_from_slice(bytes);
             }
             part.drive = drive;
-            self.part_read(op, at, part, Told::by(&result, false));
+            self.part_read(op, at, part, Told::by(&result, false), around);
         }
-        if let Some(Op::Read(read)) = self.ops.get_mut(op) {
+        if let Some(read) = self.ops.get_mut(op) {
             read.pending -= 1;
         }
-        self.end_read_if_done(op);
+        self.end_if_done(op, around);
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::Rebuild;
 use super::readmit::Returns;
+use super::renew::Renewal;
+use super::scrub::Scrub;
 use crate::comeback::Returning;
 use crate::engine::state::Joining;
 
@@ -32,14 +34,37 @@ impl Rebuild {
         self.joining.values().map(|joining| joining.column.drive)
     }
 
+    /// The scrub that is wanted, or under way.
+    pub(in crate::engine) fn scrub(&self) -> &Scrub {
+        &self.scrub
+    }
+
+    /// An order wants a scrub.
+    pub(in crate::engine) fn want_scrub(&mut self, id: u64) {
+        self.scrub.want(id);
+    }
+
+    /// The part of the map that is being written elsewhere.
+    pub(in crate::engine) fn renewal(&self) -> &Renewal {
+        &self.renewal
+    }
+
+    pub(in crate::engine) fn renewal_mut(&mut self) -> &mut Renewal {
+        &mut self.renewal
+    }
+
     /// Members that come back.
     pub(in crate::engine) fn returns(&self) -> &Returns {
         &self.returns
     }
 
+    pub(in crate::engine) fn returns_mut(&mut self) -> &mut Returns {
+        &mut self.returns
+    }
+
     /// Nothing walks any more: takes the orders that wait for a scrub, or for a drive to be back.
     pub(in crate::engine) fn take_asked(&mut self) -> Vec<u64> {
-        let mut asked = std::mem::take(&mut self.scrub.asked_by);
+        let mut asked = self.scrub.take_asked();
         asked.append(&mut self.returns.take_asked());
         asked
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-use crate::engine::Engine;
+use super::Rebuild;
+use crate::engine::base::Base;
+use crate::engine::roots::Roots;
 use crate::format::ScrubAt;
 use crate::manage::Managed;
 
@@ -27,12 +29,27 @@ pub(in crate::engine) struct Scrub {
     /// What there was of the map is being written anew.
     map_begun: bool,
     /// Who waits for its end.
-    pub(in crate::engine) asked_by: Vec<u64>,
+    asked_by: Vec<u64>,
 }
+
+const BEGINNING: ScrubAt = ScrubAt {
+    volume: 0,
+    granule: 0,
+};
 
 impl Scrub {
     pub(in crate::engine) fn is_wanted(&self) -> bool {
         self.wanted
+    }
+
+    /// Whether one is wanted or under way, interrupted or not.
+    pub(in crate::engine) fn is_there(&self) -> bool {
+        self.wanted || self.is_walking()
+    }
+
+    /// Whether the walk looks at everything.
+    pub(in crate::engine) fn is_walking(&self) -> bool {
+        self.done_to.is_some()
     }
 
     /// Whether the walk that begins has the map written anew: one that was interrupted has begun with that.
@@ -42,120 +59,112 @@ impl Scrub {
 
     /// Whether it is time to remember how far it has come.
     fn is_due(&self, now: Moment) -> bool {
-        self.done_to.is_some() && !self.walked && now >= self.remembered + REMEMBERED
+        self.is_walking() && !self.walked && now >= self.remembered + REMEMBERED
     }
-}
 
-impl Engine {
-    pub(in crate::engine) fn scrub(&mut self, id: u64) {
-        let scrub = &mut self.rebuild.scrub;
-        (scrub.wanted, scrub.from) = (true, None);
-        scrub.map_begun = false;
-        scrub.asked_by.push(id);
+    /// An order wants one.
+    pub(in crate::engine) fn want(&mut self, id: u64) {
+        (self.wanted, self.from) = (true, None);
+        self.map_begun = false;
+        self.asked_by.push(id);
     }
 
     /// After an import: what the engine before was at.
-    pub(in crate::engine) fn resume_scrub(&mut self) {
-        let scrub = &mut self.rebuild.scrub;
-        scrub.from = self.roots.durable().scrub;
-        scrub.wanted = scrub.from.is_some();
+    pub(in crate::engine) fn resume(&mut self, from: Option<ScrubAt>) {
+        self.from = from;
+        self.wanted = from.is_some();
+    }
+
+    /// What a root is to say of it.
+    pub(in crate::engine) fn at(&self) -> Option<ScrubAt> {
+        // Another one that is wanted begins anew.
+        let wanted = self.wanted.then(|| self.from.unwrap_or(BEGINNING));
+        wanted.or(self.done_to)
+    }
+
+    /// The engine has stopped: who waits for the end.
+    pub(in crate::engine) fn take_asked(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.asked_by)
+    }
+}
+
+impl Rebuild {
+    /// Where the walk stands.
+    fn stands_at(&self) -> ScrubAt {
+        ScrubAt {
+            volume: self.volume,
+            granule: self.at,
+        }
     }
 
     /// A walk begins, and is a scrub if one was wanted; says where that goes on.
-    pub(in crate::engine) fn begin_scrub(&mut self) -> Option<ScrubAt> {
-        let scrub = &mut self.rebuild.scrub;
+    pub(in crate::engine) fn begin_scrub(
+        &mut self,
+        now: Moment,
+        roots: &mut Roots,
+    ) -> Option<ScrubAt> {
+        let scrub = &mut self.scrub;
         if !std::mem::take(&mut scrub.wanted) {
             return None;
         }
-        let beginning = ScrubAt {
-            volume: 0,
-            granule: 0,
-        };
         let from = scrub.from.take();
         scrub.walked = false;
-        scrub.done_to = Some(from.unwrap_or(beginning));
-        scrub.remembered = self.now;
-        self.roots.say_scrub();
+        scrub.done_to = Some(from.unwrap_or(BEGINNING));
+        scrub.remembered = now;
+        roots.say_scrub();
         from
     }
 
     /// Remembers how far a scrub has come, when it is time to; false if what is under way must end first.
     /// Everything before where the walk stands was looked at then.
-    pub(in crate::engine) fn scrub_is_remembered(&mut self) -> bool {
-        let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
-        let scrub = &mut self.rebuild.scrub;
-        if !scrub.is_due(self.now) {
+    pub(in crate::engine) fn remember_scrub(&mut self, now: Moment, roots: &mut Roots) -> bool {
+        if !self.scrub.is_due(now) {
             return true;
         }
-        if self.rebuild.pending > 0 {
+        if self.pending > 0 {
             return false;
         }
-        scrub.done_to = Some(ScrubAt { volume, granule });
-        scrub.remembered = self.now;
-        self.roots.say_scrub();
+        self.scrub.done_to = Some(self.stands_at());
+        self.scrub.remembered = now;
+        roots.say_scrub();
         true
-    }
-
-    /// Whether a scrub is wanted or under way, interrupted or not.
-    pub fn has_scrub(&self) -> bool {
-        let scrub = &self.rebuild.scrub;
-        scrub.wanted || scrub.done_to.is_some()
-    }
-
-    /// Whether the walk looks at everything.
-    pub(in crate::engine) fn is_scrubbing(&self) -> bool {
-        self.rebuild.scrub.done_to.is_some()
-    }
-
-    /// What a root is to say of it.
-    pub(in crate::engine) fn scrub_at(&self) -> Option<ScrubAt> {
-        let scrub = &self.rebuild.scrub;
-        let wanted = || {
-            let beginning = ScrubAt {
-                volume: 0,
-                granule: 0,
-            };
-            scrub.wanted.then(|| scrub.from.unwrap_or(beginning))
-        };
-        // Another one that is wanted begins anew.
-        wanted().or(scrub.done_to)
     }
 
     /// A scrub's walk ends before its time: the next one goes on from here.
     pub(in crate::engine) fn scrub_interrupted(&mut self) {
-        let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
-        let scrub = &mut self.rebuild.scrub;
+        let at = self.stands_at();
+        let scrub = &mut self.scrub;
         scrub.done_to = None;
         // Another one that is wanted begins anew.
         if !std::mem::replace(&mut scrub.wanted, true) {
-            scrub.from = Some(ScrubAt { volume, granule });
+            scrub.from = Some(at);
         }
     }
 
     /// The walk has come to its end. Roots say so until the map is written anew, too: an import goes on with
     /// that.
-    pub(in crate::engine) fn scrub_walked(&mut self) {
-        let (volume, granule) = (self.rebuild.volume, self.rebuild.at);
-        let scrub = &mut self.rebuild.scrub;
-        if scrub.done_to.is_some() && !scrub.walked {
+    pub(in crate::engine) fn scrub_walked(&mut self, roots: &mut Roots) {
+        let at = self.stands_at();
+        let scrub = &mut self.scrub;
+        if scrub.is_walking() && !scrub.walked {
             scrub.walked = true;
-            scrub.done_to = Some(ScrubAt { volume, granule });
-            self.roots.say_scrub();
+            scrub.done_to = Some(at);
+            roots.say_scrub();
         }
     }
 
     /// A scrub is done when everything that is mapped was read, and the map itself written anew.
-    pub(in crate::engine) fn answer_scrubs(&mut self) {
-        let scrub = &mut self.rebuild.scrub;
-        if self.map.is_renewing() || !std::mem::take(&mut scrub.walked) {
+    pub(in crate::engine) fn answer_scrubs(&mut self, base: &mut Base, roots: &mut Roots) {
+        let scrub = &mut self.scrub;
+        if !std::mem::take(&mut scrub.walked) {
             return;
         }
         (scrub.map_begun, scrub.done_to) = (false, None);
-        self.base.counters.scrubs += 1;
-        self.roots.say_scrub();
-        let lost = self.rebuild.lost;
-        for id in std::mem::take(&mut self.rebuild.scrub.asked_by) {
-            self.out.managed.push((id, Ok(Managed::Scrubbed { lost })));
+        base.counters.scrubs += 1;
+        roots.say_scrub();
+        let lost = self.lost;
+        for id in self.scrub.take_asked() {
+            base.answer(id, Ok(Managed::Scrubbed { lost }));
         }
     }
 }

@@ -142,7 +142,6 @@ impl Homes<'_> {
 
 /// What tiers may use.
 pub(super) struct Around<'a> {
-    pub(super) now: Moment,
     pub(super) base: &'a mut Base,
     pub(super) volumes: &'a VolumeTable,
     pub(super) space: &'a mut Space,

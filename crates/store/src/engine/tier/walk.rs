@@ -95,7 +95,7 @@ impl Tiers {
         for volume in self.volumes() {
             self.admission_check(volume, around.homes());
         }
-        self.has_moves() && around.now >= self.rests_until
+        self.has_moves() && around.base.now >= self.rests_until
     }
 
     /// Volumes that have tiers.
@@ -204,7 +204,7 @@ impl Tiers {
                 (tier.hand, tier.laps) = (0, tier.laps + 1);
                 if tier.laps > LAPS {
                     tier.laps = 0;
-                    self.rests_until = around.now + FRUITLESS;
+                    self.rests_until = around.base.now + FRUITLESS;
                     return Found::Nothing;
                 }
                 continue;

@@ -11,10 +11,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ashlar_block::{BlockRange, IoError, Moment, Operation, Request};
+use ashlar_block::{BlockRange, Moment, Operation, Request};
 
 use crate::Canary;
-use crate::engine::{Engine, Owner};
+use crate::engine::Owner;
+use crate::engine::base::{Base, To};
+use crate::engine::identity::Identity;
+use crate::engine::space::Space;
 use crate::format::ChunkCopy;
 use crate::manage::Manage;
 
@@ -42,8 +45,6 @@ pub(crate) struct Discards {
     due: Option<Moment>,
     /// Wishes that need all the room there is.
     held: Vec<(u64, Manage)>,
-    /// Bytes discarded since the import.
-    bytes: u64,
 }
 
 impl Discards {
@@ -63,125 +64,143 @@ impl Discards {
         let idle = self.on_way.is_none() && !self.waiting.is_empty();
         self.due.filter(|_| idle)
     }
-}
 
-impl Engine {
-    /// Extents are free.
-    pub(in crate::engine) fn give_extents_of(&mut self, copy: ChunkCopy, count: u32) {
-        let drive = usize::from(copy.drive);
-        if self.space.drives.give(drive, copy.extent, count) {
-            self.recount_gives(copy);
-            self.discard_later(drive, copy.extent, count);
-        }
-    }
-
-    /// After an import: all that is free.
-    pub(in crate::engine) fn discard_all_free(&mut self) {
-        for drive in 0..self.space.drives.count() {
-            for (first, count) in self.space.drives.free(drive).runs() {
-                self.discard_later(drive, first, count);
-            }
-        }
-    }
-
-    fn discard_later(&mut self, drive: usize, first: u32, count: u32) {
-        let geometry = self.space.drives.geometry(drive);
-        let can = geometry.is_some_and(|geometry| geometry.deallocates);
-        if !can || !self.space.drives.in_service(drive as u16) {
-            return;
-        }
-        let most = (MOST_BYTES / self.identity.sizes().extent_bytes()).max(1) as u32;
-        let mut at = 0;
-        while at < count {
-            let part = most.min(count - at);
-            self.space.upkeep.discards_mut().waiting.push_back(Run {
-                drive,
-                first: first + at,
-                count: part,
-            });
-            at += part;
-        }
-        if self.space.upkeep.discards().due.is_none() {
-            self.space.upkeep.discards_mut().due = Some(self.now + BREATH);
-        }
+    /// Whether nothing is left to be discarded but what a drive has.
+    pub(in crate::engine) fn none_wait(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// Whether a wish waits until the room is there that a drive is discarding.
-    pub(in crate::engine) fn holds_for_discard(&mut self, id: u64, what: &Manage) -> bool {
+    pub(in crate::engine) fn holds(&mut self, id: u64, what: &Manage) -> bool {
         let needs_room = matches!(
             what,
             Manage::CreateVolume(_) | Manage::ResizeVolume { .. } | Manage::RemoveDrive { .. }
         );
-        let holds = needs_room && self.space.upkeep.discards().is_under_way();
+        let holds = needs_room && self.is_under_way();
         if holds {
-            self.space
-                .upkeep
-                .discards_mut()
-                .held
-                .push((id, what.clone()));
+            self.held.push((id, what.clone()));
         }
         holds
     }
 
-    /// Wishes that wait for a discard.
-    pub(in crate::engine) fn take_held_for_discard(&mut self) -> Vec<u64> {
-        let held = std::mem::take(&mut self.space.upkeep.discards_mut().held);
-        held.into_iter().map(|(id, _)| id).collect()
+    /// The engine has stopped: whose wishes wait for a discard.
+    pub(in crate::engine) fn take_asked(&mut self) -> Vec<u64> {
+        self.held.drain(..).map(|(id, _)| id).collect()
     }
 
-    /// Discards the next run, if it is time and the run is still free.
-    pub(in crate::engine) fn advance_discards(&mut self) {
-        let due = self.space.upkeep.discards().due;
-        let due = due.is_some_and(|due| due <= self.now) && !self.add_log_copies.is_waiting();
-        while due && self.space.upkeep.discards().on_way.is_none() {
-            let Some(run) = self.space.upkeep.discards_mut().waiting.pop_front() else {
-                self.space.upkeep.discards_mut().due = None;
-                return;
+    /// A run waits, in parts of no more than so many extents.
+    fn add(&mut self, run: Run, most: u32, now: Moment) {
+        let mut at = 0;
+        while at < run.count {
+            let part = most.min(run.count - at);
+            self.waiting.push_back(Run {
+                first: run.first + at,
+                count: part,
+                ..run
+            });
+            at += part;
+        }
+        self.due.get_or_insert(now + BREATH);
+    }
+
+    /// The next run, if it is time for one.
+    fn take_due(&mut self, now: Moment) -> Option<Run> {
+        if self.due.is_none_or(|due| due > now) || self.is_under_way() {
+            return None;
+        }
+        let run = self.waiting.pop_front();
+        if run.is_none() {
+            self.due = None;
+        }
+        run
+    }
+
+    /// A drive gets a run of so many bytes.
+    fn begin(&mut self, run: Run, bytes: u64, now: Moment) {
+        let pace = Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / PACE);
+        self.on_way = Some(run);
+        self.due = Some(now + pace.max(BREATH));
+    }
+
+    /// Both halves of a run wait instead of it.
+    fn halve(&mut self, run: Run) {
+        let half = run.count / 2;
+        let (first, count) = (run.first + half, run.count - half);
+        self.waiting.push_front(Run {
+            first,
+            count,
+            ..run
+        });
+        self.waiting.push_front(Run { count: half, ..run });
+    }
+}
+
+impl Space {
+    /// Extents are free.
+    pub(in crate::engine) fn give_extents(&mut self, copy: ChunkCopy, count: u32, now: Moment) {
+        let drive = usize::from(copy.drive);
+        if self.drives.give(drive, copy.extent, count) {
+            self.recount_gives(copy);
+            let run = Run {
+                drive,
+                first: copy.extent,
+                count,
             };
-            if !self.space.drives.in_service(run.drive as u16) {
-                continue;
-            }
-            if self.identity.sings(Canary::DiscardInUse) {
-                self.send_discard(run);
-                return;
-            }
-            if self.space.drives.claim(run.drive, run.first, run.count) {
-                self.discard(run);
-            } else if run.count > 1 {
-                // A part of it is in use again.
-                let half = run.count / 2;
-                let (first, rest) = (run.first + half, run.count - half);
-                let parts = [
-                    Run { count: half, ..run },
-                    Run {
-                        first,
-                        count: rest,
-                        ..run
-                    },
-                ];
-                parts
-                    .into_iter()
-                    .rev()
-                    .for_each(|part| self.space.upkeep.discards_mut().waiting.push_front(part));
+            self.discard_later(run, now);
+        }
+    }
+
+    /// After an import: all that is free.
+    pub(in crate::engine) fn discard_all_free(&mut self, now: Moment) {
+        for drive in 0..self.drives.count() {
+            for (first, count) in self.drives.free(drive).runs() {
+                let run = Run {
+                    drive,
+                    first,
+                    count,
+                };
+                self.discard_later(run, now);
             }
         }
     }
 
-    fn discard(&mut self, run: Run) {
-        let bytes = u64::from(run.count) * self.identity.sizes().extent_bytes();
-        self.space.upkeep.discards_mut().on_way = Some(run);
-        let pace = Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / PACE);
-        self.space.upkeep.discards_mut().due = Some(self.now + pace.max(BREATH));
-        self.space.upkeep.discards_mut().bytes += bytes;
-        self.send_discard(run);
+    fn discard_later(&mut self, run: Run, now: Moment) {
+        let geometry = self.drives.geometry(run.drive);
+        let can = geometry.is_some_and(|geometry| geometry.deallocates);
+        if !can || !self.drives.in_service(run.drive as u16) {
+            return;
+        }
+        let most = (MOST_BYTES / self.sizes().extent_bytes()).max(1) as u32;
+        self.upkeep.discards_mut().add(run, most, now);
     }
 
-    fn send_discard(&mut self, run: Run) {
-        let at = self.identity.sizes().extent_at(run.first);
-        let bytes = u64::from(run.count) * self.identity.sizes().extent_bytes();
-        let shift = self.space.drives.shift(run.drive);
+    /// Discards the next run, if it is time and the run is still free.
+    pub(in crate::engine) fn advance_discards(&mut self, base: &mut Base, identity: &Identity) {
+        while let Some(run) = self.upkeep.discards_mut().take_due(base.now) {
+            if !self.drives.in_service(run.drive as u16) {
+                continue;
+            }
+            if identity.sings(Canary::DiscardInUse) {
+                return self.send_discard(run, base);
+            }
+            if self.drives.claim(run.drive, run.first, run.count) {
+                let bytes = u64::from(run.count) * self.sizes().extent_bytes();
+                self.upkeep.discards_mut().begin(run, bytes, base.now);
+                self.send_discard(run, base);
+            } else if run.count > 1 {
+                // A part of it is in use again.
+                self.upkeep.discards_mut().halve(run);
+            }
+        }
+    }
+
+    fn send_discard(&self, run: Run, base: &mut Base) {
+        let at = self.sizes().extent_at(run.first);
+        let bytes = u64::from(run.count) * self.sizes().extent_bytes();
+        let shift = self.drives.shift(run.drive);
         let range = BlockRange::new(at >> shift, (bytes >> shift) as u32);
-        self.send(run.drive, Owner::Discard, |tag| Request {
+        let to = To::of(&self.drives, run.drive, Owner::Discard);
+        base.send(to, |tag| Request {
             tag,
             op: Operation::Deallocate,
             range,
@@ -189,30 +208,18 @@ impl Engine {
         });
     }
 
-    /// A drive has discarded a run, or could not: then it keeps what it had, which harms nothing.
-    pub(in crate::engine) fn discarded(&mut self, drive: usize, result: Result<(), IoError>) {
-        if let Err(error) = result {
-            // What has not been answered may still be under way: nothing may be put there.
-            if error.kind() == ashlar_block::ErrorKind::Timeout {
-                self.drive_failed(drive, &error);
-            }
-            self.space
-                .upkeep
-                .discards_mut()
-                .waiting
-                .retain(|run| run.drive != drive);
+    /// A drive has discarded a run, or could not: then it keeps what it had, which harms nothing. Returns the wishes that
+    /// have waited for it.
+    pub(in crate::engine) fn discarded(&mut self, drive: usize, can: bool) -> Vec<(u64, Manage)> {
+        let discards = self.upkeep.discards_mut();
+        if !can {
+            discards.waiting.retain(|run| run.drive != drive);
         }
+        let held = std::mem::take(&mut discards.held);
         // The defect takes none.
-        if let Some(run) = self.space.upkeep.discards_mut().on_way.take() {
-            self.space.drives.give(run.drive, run.first, run.count);
+        if let Some(run) = discards.on_way.take() {
+            self.drives.give(run.drive, run.first, run.count);
         }
-        for (id, what) in std::mem::take(&mut self.space.upkeep.discards_mut().held) {
-            self.manage(id, what);
-        }
-        if self.space.upkeep.discards().waiting.is_empty() {
-            // Repairs that found no room meanwhile have ended without it.
-            self.look_for_repairs();
-        }
-        self.base.again = true;
+        held
     }
 }

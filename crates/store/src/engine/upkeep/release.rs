@@ -14,12 +14,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Canary;
-use crate::engine::Engine;
+use crate::engine::base::Base;
 use crate::engine::class::Class;
+use crate::engine::identity::Identity;
 use crate::engine::invariant::invariant;
-use crate::engine::journal::Then;
+use crate::engine::journal::logs::Logs;
+use crate::engine::journal::{Journal, Then};
 use crate::engine::manage::segment_change;
+use crate::engine::rebuild::Rebuild;
 use crate::engine::space::Space;
+use crate::engine::volumes::VolumeTable;
 use crate::format::{ChunkCopy, SegmentEntry};
 
 /// Records of segments on their way at a time: each takes a block of the map log.
@@ -34,6 +38,16 @@ pub(crate) struct Release {
     look: bool,
     /// Segments whose records are on their way: their columns, and extents of each.
     freeing: BTreeMap<u32, (Vec<ChunkCopy>, u32)>,
+}
+
+/// What the release of a segment may use.
+pub(in crate::engine) struct Around<'a> {
+    pub(in crate::engine) base: &'a mut Base,
+    pub(in crate::engine) identity: &'a Identity,
+    pub(in crate::engine) volumes: &'a VolumeTable,
+    pub(in crate::engine) rebuild: &'a Rebuild,
+    pub(in crate::engine) logs: &'a Logs,
+    pub(in crate::engine) journal: &'a mut Journal,
 }
 
 impl Release {
@@ -96,82 +110,69 @@ impl Space {
     }
 }
 
-impl Engine {
+impl Space {
     /// Gives segments back that are empty, as far as the map log has room for it.
-    pub(in crate::engine) fn advance_release(&mut self) {
-        if !self.space.upkeep.release().look {
+    pub(in crate::engine) fn advance_release(&mut self, around: &mut Around<'_>) {
+        if !self.upkeep.release().look {
             return;
         }
         let mut stocks: BTreeMap<Class, bool> = BTreeMap::new();
-        for id in self.space.upkeep.release().empty.clone() {
-            let full = self.logs.is_map_busy();
-            if self.space.upkeep.release().freeing.len() >= RECORDS || full {
+        for id in self.upkeep.release().empty.clone() {
+            if self.upkeep.release().freeing.len() >= RECORDS || around.logs.is_map_busy() {
                 return;
             }
             // It may have been given back since, or may be in use again.
-            let class = self.space.segments.class(id);
-            let Some(class) = class.filter(|_| self.space.segments.is_empty(id)) else {
-                self.space.upkeep.release_mut().empty.remove(&id);
+            let class = self.segments.class(id);
+            let Some(class) = class.filter(|_| self.segments.is_empty(id)) else {
+                self.upkeep.release_mut().empty.remove(&id);
                 continue;
             };
-            let stocked = *stocks
-                .entry(class)
-                .or_insert_with(|| self.has_volume_of(class));
+            let has_volume = || around.volumes.have_one_of(class);
+            let stocked = *stocks.entry(class).or_insert_with(has_volume);
             // One that is being given a column stays until that is done.
-            let stays = self.rebuild.is_joining(id) || stocked && self.space.is_stock(class, id);
+            let stays = around.rebuild.is_joining(id) || stocked && self.is_stock(class, id);
             if !stays {
-                self.space.upkeep.release_mut().empty.remove(&id);
-                self.release_segment(id);
+                self.upkeep.release_mut().empty.remove(&id);
+                self.release_segment(id, around);
             }
         }
-        self.space.upkeep.release_mut().look = false;
+        self.upkeep.release_mut().look = false;
     }
 
-    fn release_segment(&mut self, id: u32) {
-        let shape = self.space.shape(id);
-        let (Some(shape), Some(columns)) = (shape, self.space.segments.remove(id)) else {
-            return invariant!(self, "segment {id} is to be given back, but is not there");
+    fn release_segment(&mut self, id: u32, around: &mut Around<'_>) {
+        let shape = self.shape(id);
+        let (Some(shape), Some(columns)) = (shape, self.segments.remove(id)) else {
+            let base = &mut *around.base;
+            return invariant!(base, "segment {id} is to be given back, but is not there");
         };
-        let extents = shape.extents(self.identity.sizes());
-        self.space
-            .upkeep
-            .release_mut()
-            .freeing
-            .insert(id, (columns, extents));
-        if self.identity.sings(Canary::ReleaseBeforeDurable) {
+        let extents = shape.extents(self.sizes());
+        let release = self.upkeep.release_mut();
+        release.freeing.insert(id, (columns, extents));
+        if around.identity.sings(Canary::ReleaseBeforeDurable) {
             // As late as a record can be: never.
-            self.give_segment_back(id);
-            self.space.upkeep.release_mut().freeing.remove(&id);
-            return;
+            return self.give_segment_back(id, around.base);
         }
         let change = segment_change(id, &SegmentEntry::free(), Then::Released(id));
-        self.journal.stage(change);
+        around.journal.stage(change);
     }
 
     /// Extents of a segment are free.
-    fn give_segment_back(&mut self, id: u32) {
-        let Some((columns, extents)) = self.space.upkeep.release_mut().freeing.get_mut(&id) else {
-            return invariant!(self, "segment {id} is free, but was not to be given back");
+    fn give_segment_back(&mut self, id: u32, base: &mut Base) {
+        let Some((columns, extents)) = self.upkeep.release_mut().freeing.remove(&id) else {
+            return invariant!(base, "segment {id} is free, but was not to be given back");
         };
-        let (columns, extents) = (std::mem::take(columns), *extents);
         for copy in columns {
-            self.give_extents_of(copy, extents);
+            self.give_extents(copy, extents, base.now);
         }
     }
 
-    /// A segment's free entry is durable.
-    pub(in crate::engine) fn segment_released(&mut self, id: u32) {
-        self.give_segment_back(id);
-        self.space.upkeep.release_mut().freeing.remove(&id);
-        self.space.segments.give_id(id);
-        self.base.counters.released += 1;
-        let release = self.space.upkeep.release_mut();
+    /// A segment's free entry is durable. Whether none is on its way back any more.
+    pub(in crate::engine) fn segment_released(&mut self, id: u32, base: &mut Base) -> bool {
+        self.give_segment_back(id, base);
+        self.segments.give_id(id);
+        base.counters.released += 1;
+        let release = self.upkeep.release_mut();
         release.look |= !release.empty.is_empty();
-        if self.space.upkeep.release().freeing.is_empty() && self.is_degraded() {
-            // What found no room before may find it now.
-            self.rebuild_wanted();
-            self.volumes
-                .stops_admission_check(&self.space, &self.rebuild);
-        }
+        release.freeing.is_empty()
     }
 }

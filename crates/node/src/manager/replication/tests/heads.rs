@@ -75,8 +75,8 @@ impl Nodes {
         let drives = Drives::new(devices.expect("opened"), Box::new(wait));
         let options = ImportOptions::default();
         let engine = ashlar_store::import(drives, &options).expect("a pool");
-        let copies = engine.engine.replicas();
-        engine.engine.replica_marks(copies[0].0)
+        let copies = engine.engine.replicas().list();
+        engine.engine.replicas().marks(copies[0].0)
     }
 
     /// All of them end together, and nothing is said to the quorum of it. Drives by node.
