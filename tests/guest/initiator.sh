@@ -353,13 +353,14 @@ run_attach() {
     survived attach node
 }
 
-# The path of the tests of a crate's library, which are made if need be: with all others, for of one alone cargo makes
-# its dependencies anew, with fewer features.
+# The path of the tests of a crate's library, which are made if need be: with all other tests, for of some alone cargo
+# makes their dependencies anew, with fewer features.
 library_tests() {
-    (cd "$repo_root" && cargo test --quiet --locked --workspace --lib --no-run --message-format=json) | python3 -c '
+    (cd "$repo_root" && cargo test --quiet --locked --workspace --no-run --message-format=json) | python3 -c '
 import json, sys
 built = [json.loads(line) for line in sys.stdin]
-print(next(of["executable"] for of in built if of.get("executable") and of["target"]["name"] == sys.argv[1]))' "$1"
+tests = (of for of in built if of.get("executable") and of["target"]["kind"] == ["lib"])
+print(next(of["executable"] for of in tests if of["target"]["name"] == sys.argv[1]))' "$1"
 }
 
 run_memory() {
