@@ -304,17 +304,24 @@ fn pools_are_made_measured_and_removed() {
 fn a_pipeline_fails_below_its_share() {
     let room = open_folder();
     let dir = room.path();
-    let run = |device: &str, out: &str| {
-        let words =
-            format!("sweep --on it={device} --seconds 0.15 --repeat 5 --rate 2000 --out {out}");
-        let (code, said) = lab(dir, &words);
-        assert_eq!(code, 0, "{said}");
+    let words = "sweep --on it=memory:16MiB --seconds 0.15 --repeat 5 --rate 2000 --out measured";
+    let (code, said) = lab(dir, words);
+    assert_eq!(code, 0, "{said}");
+    // What the machine does between two runs is not asked: both are this one, with other figures.
+    let figures = |iops: u32, out: &str| {
+        let mut result = json(&dir.join("measured/result.json"));
+        let cell = &mut result["configurations"][0]["cells"][0];
+        let repeats = cell["repeats"].as_array_mut().expect("repeats");
+        for (at, repeat) in repeats.iter_mut().enumerate() {
+            repeat["iops"] = (iops * (100 + at as u32) / 100).into();
+        }
+        cell["iops"] = iops.into();
+        std::fs::create_dir(dir.join(out)).expect("made");
+        let written = std::fs::write(dir.join(out).join("result.json"), result.to_string());
+        written.expect("written");
     };
-    run("memory:16MiB", "first");
-    run("memory:16MiB", "second");
-    // Half of the rate is what half of the accesses are, whatever the machine does meanwhile.
-    let words = "sweep --on it=memory:16MiB --seconds 0.15 --repeat 5 --rate 1000 --out half";
-    assert_eq!(lab(dir, words).0, 0);
+    figures(2000, "first");
+    figures(1000, "half");
     let (code, said) = lab(dir, "compare first half --fail-below 0.95");
     assert!(code == 1 && said.contains("the second is 0."), "{said}");
     let (code, said) = lab(dir, "compare half first --fail-below 0.95");
