@@ -271,8 +271,6 @@ fn an_interrupted_deletion_goes_on() {
     let nodes = Nodes::new(2);
     let name = nodes.volume(2);
     let volume = nodes.look(0, &name).uuid;
-    let any = super::super::delete::Doomed::default();
-    nodes.manager(1).drop_copy(volume, any).expect("deleted");
     nodes.quorum.set_loses_answers(true);
     let deleted = nodes.manager(0).delete_volume(&name, destroy());
     let error = deleted.expect_err("lost");
