@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole.
+//! Files that are made or replaced as a whole.
 
 use std::fs::{File, OpenOptions, hard_link, remove_file, rename};
 use std::io::{Error, ErrorKind, Write};
@@ -31,12 +31,13 @@ pub(crate) fn make(path: &Path, content: &[u8]) -> Result<(), ControlError> {
 
 fn write_and_link(path: &Path, content: &[u8]) -> Result<(), Error> {
     let beside = write_beside(path, &Uuid::new_v4().simple().to_string(), content)?;
-    let linked = hard_link(&beside, path);
-    remove_file(&beside)?;
-    match linked {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        linked => linked.and_then(|()| sync_folder(path)),
+    match hard_link(&beside, path) {
+        Ok(()) => remove_file(&beside)?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return remove_file(&beside),
+        // A file system without links: what another makes at the same moment is replaced.
+        Err(_) => rename(&beside, path)?,
     }
+    sync_folder(path)
 }
 
 /// A file beside, synced. Its name.

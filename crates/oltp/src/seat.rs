@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
@@ -27,9 +28,14 @@ pub fn mark(path: &Path, text: &str) -> Result<File, LabError> {
     make().map_err(|error: std::io::Error| LabError::caused(path.display(), error))
 }
 
-/// Folders below `dir` with a mark of this name whose agents are gone, each locked by us.
+/// Folders below `dir` with a mark of this name whose agents are gone, each locked by us. One of another user's is none
+/// of ours, whatever it is called: `dir` may be where all users can write.
 pub fn left_behind(dir: &Path, name: &str) -> Vec<(PathBuf, File)> {
     let locked = |folder: PathBuf| {
+        let of = folder.symlink_metadata().ok()?;
+        if !of.is_dir() || of.uid() != rustix::process::geteuid().as_raw() {
+            return None;
+        }
         let lock = File::open(folder.join(name)).ok()?;
         let is_left = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         is_left.then_some((folder, lock))

@@ -4,9 +4,9 @@
 //!
 //! The lab measures whatever it is handed ([`Stacks`](ashlar_lab::Stacks), [`Services`](ashlar_lab::Services)), and a
 //! procedure says what is to fail. This room has the things themselves: [`stacks`] that are opened, [`service`]s and
-//! [`pools`] that are served, agents over TCP ([`agent`], [`link`], [`own_agents`]) and their [`hosts`], also with an [`instance`], this program's
-//! own commands as processes ([`process`]), mounted [`image`]s, and whole clusters in network namespaces ([`nodes`]),
-//! also as what a volume of a scenario has its copies on ([`replicated`]).
+//! [`pools`] that are served, agents over TCP ([`agent`], [`link`], [`own_agents`]) and their [`hosts`], also with an
+//! [`instance`], this program's own commands as processes ([`process`]), mounted [`image`]s, and whole clusters in
+//! network namespaces ([`nodes`]), also as what a volume of a scenario has its copies on ([`replicated`]).
 //!
 //! # Where it stands on a write's way
 //!

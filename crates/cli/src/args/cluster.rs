@@ -20,7 +20,8 @@ pub(crate) enum GroupAction {
     /// With --host it is on these hosts, and ends with this command, whatever ends that; --dir has what it is at
     Start,
     /// A failover cluster instance: a PostgreSQL as a service on a replicated volume of two nodes of Ashlar, in an empty
-    /// directory; print the listener's URL. `status`, `move` and `stop` are of it, too. Needs root. With --host as `start`
+    /// directory; print the listener's URL. `status`, `move` and `stop` are of it, too. Needs root; with --host, as `start`,
+    /// its agents do
     Fci,
     /// End all processes of a group or an instance, and remove all that was made
     Stop,
@@ -51,8 +52,8 @@ impl From<TuningWord> for Tuning {
 pub(crate) struct HostArguments {
     /// Address of an agent (`ashlar lab agent`) on a host that has a part of a group or an instance, instead of a network
     /// namespace of this machine; three times: two databases or nodes with a member of etcd each, then etcd's third and the
-    /// listener. Each host needs etcd, PostgreSQL and HAProxy, of a group Patroni, of an instance root's agents; the hosts
-    /// reach each other by these addresses
+    /// listener. Each host needs etcd, PostgreSQL and HAProxy; for a group Patroni, for an instance an agent that is root's.
+    /// The hosts reach each other by these addresses
     #[arg(
         long = "host",
         value_name = "ADDR",

@@ -262,8 +262,6 @@ fn faults_are_done_by_agents_to_their_hosts() {
             "failover --topology group --tuning fast --fault {faults} --host {hosts} --token-file token {rest}"
         )
     };
-    // A group's, then an instance's.
-    let both = |text: String| text.replace("--topology group", "--topology group,fci");
     // What an agent does not do is refused before anything is there.
     for (faults, rest, name) in [
         (
@@ -282,27 +280,21 @@ fn faults_are_done_by_agents_to_their_hosts() {
         refuses(&mut machines.lab(dir, &words(faults, rest)), 2, &[name]);
         assert!(!dir.join("r").join("result.json").exists());
     }
-    // An instance whose node dies has what was flushed, and nothing else.
     let long = "--rounds 1 --before 2s --after 2s";
-    let faults = words("kill-daemon,kill-node", &format!("{long} --out o"));
-    let ran = ended(&mut machines.lab(dir, &both(faults)));
+    let faults = "kill-daemon,cut-network,kill-node,move";
+    let rest = format!("{long} --set fsync=off --out o");
+    let ran = ended(&mut machines.lab(dir, &words(faults, &rest)));
     assert_eq!(ran.code, 0, "{}", ran.said());
-    let cells = result(dir, "o")["cells"].clone();
-    let cells = cells.as_array().expect("cells");
-    let done: Vec<&str> = cells
-        .iter()
-        .filter_map(|cell| cell["fault"].as_str())
-        .collect();
-    assert_eq!(done, ["kill-node", "kill-daemon", "kill-node"]);
-    for cell in cells {
-        let round = &cell["rounds"][0];
-        assert_eq!(
-            (&round["moved"], &round["missing"]),
-            (&true.into(), &0.into()),
-            "{round}"
-        );
-        assert!(round["acknowledged"].as_u64() > Some(20), "{round}");
-        assert!(round["probes"].as_u64() > Some(20), "{round}");
+    // An instance's.
+    let of_instance = words("kill-daemon,kill-node", &format!("{long} --out i"))
+        .replace("--topology group --tuning fast", "--topology fci");
+    let ran = ended(&mut machines.lab(dir, &of_instance));
+    assert_eq!(ran.code, 0, "{}", ran.said());
+    for (out, faults) in [
+        ("o", &["cut-network", "kill-node", "move"][..]),
+        ("i", &["kill-daemon", "kill-node"]),
+    ] {
+        is_whole(&result(dir, out)["cells"], faults);
     }
     assert!(hosts.iter().all(Host::is_empty));
     // The lab is killed while a host is cut off: it is connected again, and all of it ends.
@@ -320,4 +312,24 @@ fn faults_are_done_by_agents_to_their_hosts() {
     eventually_within(GONE_WITHIN, "all ends", || hosts.iter().all(Host::is_empty));
     let left = ["a", "b", "w"].map(|name| machines.rules(name));
     assert_eq!(left, ["", "", ""]);
+}
+
+/// Each fault was done once, and nothing is lost.
+fn is_whole(cells: &Value, faults: &[&str]) {
+    let cells = cells.as_array().expect("cells");
+    let done: Vec<&str> = cells
+        .iter()
+        .filter_map(|cell| cell["fault"].as_str())
+        .collect();
+    assert_eq!(done, faults);
+    for cell in cells {
+        let round = &cell["rounds"][0];
+        assert_eq!(
+            (&round["moved"], &round["missing"]),
+            (&true.into(), &0.into()),
+            "{round}"
+        );
+        assert!(round["acknowledged"].as_u64() > Some(20), "{round}");
+        assert!(round["probes"].as_u64() > Some(20), "{round}");
+    }
 }

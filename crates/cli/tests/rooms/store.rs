@@ -156,8 +156,9 @@ fn what_lies_below_an_owner_asks_it_by_its_methods() {
     }
 }
 
-/// Parts whose steps are their own, with all parts of the engine that each knows: it is handed these, and cannot reach
-/// others, for it does not know the engine. What follows from a step for the rest is a value that it returns.
+/// Files whose steps are their part's own, with all parts of the engine that each names: it does not know the engine, and
+/// is handed what it may use, which the part's `Around` names for all its files. What follows from a step for the rest is
+/// a value that it returns, or queues until the step is over.
 const STEPS: &[(&str, &[&str])] = &[
     ("add_log_copies", &["roots", "space", "volumes"]),
     (

@@ -229,7 +229,7 @@ impl PoolManager {
         let access = VolumeAccess::new(pool.id, plan.uuid, list);
         let link = pool.link.clone();
         let volume = self.make_fast(&link, plan, &request.pool, &access)?;
-        let begun = self.begin_cache(&link, &volume, request, backing);
+        let begun = self.begin_cache(&link, &volume, request, layout, backing);
         let (header, opened) = match begun {
             Ok(begun) => begun,
             Err(error) => {
@@ -285,9 +285,9 @@ impl PoolManager {
         link: &PoolLink,
         volume: &CacheVolume,
         request: &CreateCache,
+        layout: CacheLayout,
         backing: Arc<dyn Opener>,
     ) -> Result<(Header, Opened), ControlError> {
-        let layout = CacheLayout::of_bytes(backing.geometry().bytes());
         let bytes = cache_bytes(link, volume, request)?;
         let header = Header {
             cache: volume.uuid,

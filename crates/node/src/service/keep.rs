@@ -249,9 +249,9 @@ impl Services {
 
     /// The service that a volume is of, whether it runs or not.
     pub(crate) fn user_of(&self, volume: &VolumeName) -> Option<String> {
-        let all = self.lock();
+        let (all, volume) = (self.lock(), volume.to_string());
         let mut known = all.values().filter(|one| !one.entry.deleted);
-        let is_its = |one: &&One| one.entry.service.volumes.contains(&volume.to_string());
+        let is_its = |one: &&One| one.entry.service.volumes.contains(&volume);
         known.find(is_its).map(|one| one.entry.service.name.clone())
     }
 
@@ -539,7 +539,7 @@ impl Services {
     }
 }
 
-/// Refuses a mount point that would hide something; one that is not there is made.
+/// Refuses a mount point that would hide something; one that is not there is made later.
 fn is_free(mount: &Path) -> Result<(), ControlError> {
     let refused = |why| {
         let mount = mount.display();

@@ -9,7 +9,7 @@ use crate::canary::Canary;
 use crate::event::{Alarm, Turn};
 use crate::extent::ExtentSet;
 use crate::heads::{Heads, Mark};
-use crate::ids::{Head, Position, Positions, SessionId};
+use crate::ids::{Epoch, Head, Position, Positions, SessionId};
 use crate::lease::{GRANT_EVERY, Given};
 use crate::message::{Attach, Envelope, Join, Message, Refusal};
 
@@ -165,7 +165,7 @@ impl Owner {
         self.consider_change(turn);
     }
 
-    /// The copies whose processes end.
+    /// The copies whose processes end, or whose pools are exported.
     pub(super) fn ending(&self) -> Positions {
         let leave = self.peers.iter().flatten().filter(|peer| peer.leaves);
         leave.fold(Positions::NONE, |all, peer| all.with(peer.position))
@@ -173,8 +173,8 @@ impl Owner {
 
     /// A message of one of the others.
     pub(crate) fn receive(&mut self, turn: &mut Turn<'_>, from: Position, envelope: Envelope) {
-        if matches!(envelope.message, Message::Refuse { .. }) {
-            return self.refused(turn, from, &envelope);
+        if let Message::Refuse { promised, reason } = envelope.message {
+            return self.refused(turn, &envelope, from, promised, reason);
         }
         let Some(peer) = self.peers[from.index()].as_mut() else {
             return;
@@ -232,10 +232,14 @@ impl Owner {
         }
     }
 
-    fn refused(&mut self, turn: &mut Turn<'_>, from: Position, envelope: &Envelope) {
-        let Message::Refuse { promised, reason } = envelope.message else {
-            return;
-        };
+    fn refused(
+        &mut self,
+        turn: &mut Turn<'_>,
+        envelope: &Envelope,
+        from: Position,
+        promised: Epoch,
+        reason: Refusal,
+    ) {
         if envelope.epoch != self.epoch {
             return;
         }

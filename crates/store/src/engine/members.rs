@@ -1,5 +1,5 @@
-//! Members: drives that join, leave, fail, come back, or do not answer. One that fails a write is out: from then on nothing is
-//! acknowledged until the others hold a root that says so, for it may come back with an older past.
+//! Members: drives that join, leave, fail, come back, or do not answer. One that fails a write is out: from then on
+//! nothing is acknowledged until the others hold a root that says so, for it may come back with an older past.
 
 use std::collections::BTreeSet;
 
@@ -391,7 +391,9 @@ impl Engine {
         let (drive, copies) = (member as u16, self.log_copies());
         self.rebuild.end_return();
         self.base.again = true;
-        let id = self.rebuild.returns_mut().end(copies);
+        let Some(id) = self.rebuild.returns_mut().end(copies) else {
+            return invariant!(self, "the drive on its way back is gone");
+        };
         // What it had of the logs and of the map's pages is old.
         self.logs.leave_drive(drive);
         self.space.metadata.leave_drive(drive);
@@ -428,7 +430,8 @@ impl Engine {
     }
 }
 
-/// Drives that do not answer.
+/// Drives that do not answer. A read goes to another copy before the drive's time is over. A drive whose time is over is
+/// out, as after a failed write. Only a drive that the pool cannot do without is waited for.
 impl Engine {
     /// Does what there is to do about requests that drives have had for long.
     pub(super) fn watch_drives(&mut self) {

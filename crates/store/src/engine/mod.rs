@@ -9,9 +9,10 @@
 //! | `journal/append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `journal`, `journal/logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
 //! | `read`, `read/places`, `read/columns` | index, map, home; checksums; the other copy |
+//! | `read/mend`, `read/slow` | copies that are written anew; drives that are slow to answer |
 //! | `destage` | from the ring to the homes |
 //! | `features` | what a pool begins to use waits until its roots name it |
-//! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what happens when one does not answer |
+//! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what they are asked for again |
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
 //! | `steps`, `steps/tiers` | steps of parts: what each is handed, and what follows from it for others |

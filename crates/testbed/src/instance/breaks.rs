@@ -40,6 +40,9 @@ impl Own {
         }
         able(&[fault], self.site.door.ip())?;
         self.nodes()?;
+        if fault != Fault::EtcdDown {
+            self.node()?;
+        }
         // Before it happens: half of it must be mended, too.
         self.broken = Some(Broken {
             fault,

@@ -73,6 +73,14 @@ pub(crate) fn check(
     hold: Duration,
 ) -> Result<(), LabError> {
     check_settings(set)?;
+    if let Some(setting) = set
+        .iter()
+        .find(|setting| setting.trim_start().starts_with("fsync"))
+    {
+        return Err(LabError::usage(format!(
+            "--set {setting}: the node that takes an instance over has what was flushed, and nothing else"
+        )));
+    }
     if clients.count() != Host::ALL.len() {
         return Err(LabError::usage(format!(
             "--host: {} given; an instance takes three, of which the last is the witness and has the listener",
@@ -83,7 +91,9 @@ pub(crate) fn check(
     let faults = faults.iter().copied().filter(|fault| *fault != Fault::Move);
     let faults: Vec<Fault> = faults.collect();
     for host in Host::ALL {
-        let faults = faults.clone();
+        // The witness has etcd and the listener.
+        let is_its = |fault: &Fault| host != Host::Witness || *fault == Fault::EtcdDown;
+        let faults = faults.iter().copied().filter(is_its).collect();
         order(clients, host, &Order::Able(Able { host, faults }))?;
     }
     Ok(())

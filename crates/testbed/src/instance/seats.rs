@@ -379,8 +379,10 @@ mod tests {
                 faults,
             })
         };
-        let is_root = rustix::process::geteuid().is_root();
-        if !is_root || order(&able(&[])).is_err() {
+        if let Err(lacks) = order(&able(&[])) {
+            let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+            assert!(!is_ci, "{lacks}");
+            eprintln!("SKIPPED an agent's part: {lacks}");
             return;
         }
         assert!(refused(&able(&[Fault::Move])).contains("move"));

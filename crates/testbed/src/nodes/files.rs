@@ -52,9 +52,9 @@ impl Nodes {
             has_switches: plan.has_switches,
         };
         // One token for all: a load balancer asks each node with the same.
-        let secrets = [secret(), secret()];
+        let (key, token) = (secret(), secret());
         let made = nodes.keep_and_bring();
-        let made = made.and_then(|()| nodes.fill([&secrets[0], &secrets[1]]));
+        let made = made.and_then(|()| nodes.fill(&key, &token));
         if let Err(error) = made {
             nodes.down()?;
             return Err(error);
@@ -82,7 +82,7 @@ impl Nodes {
             etcd: MOST_ETCD,
             has_switches: part.has_switches,
         };
-        nodes.fill([part.secret; 2])?;
+        nodes.fill(part.secret, part.secret)?;
         Ok(nodes)
     }
 
@@ -106,7 +106,7 @@ impl Nodes {
     }
 
     /// With the key of peers, and the token of callers.
-    fn fill(&self, [key, token]: [&str; 2]) -> Result<(), LabError> {
+    fn fill(&self, key: &str, token: &str) -> Result<(), LabError> {
         for folder in self.folders() {
             std::fs::create_dir_all(&folder)
                 .map_err(|error| LabError::caused(folder.display(), error))?;

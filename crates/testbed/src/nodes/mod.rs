@@ -1,4 +1,5 @@
-//! A cluster of Ashlar's own nodes on this machine: etcd, and daemons in network namespaces or on ports of 127.0.0.1.
+//! A cluster of Ashlar's own nodes on this machine: etcd, and daemons in network namespaces or on ports of 127.0.0.1; or
+//! what one of three hosts has of such a cluster.
 //!
 //! Its processes outlive the command that starts them. They are known by where they work, below the cluster's
 //! directory: what a starter that was killed has left is found, and ended, from the directory alone.

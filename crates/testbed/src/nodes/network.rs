@@ -320,7 +320,7 @@ impl Network {
         match self {
             Self::Namespaces { namespaces, .. } => Ok(namespaces),
             Self::Loopback { .. } | Self::Hosts { .. } => Err(LabError::usage(
-                "a link can only be cut between network namespaces, and so by root: these nodes are ports of 127.0.0.1",
+                "a link can only be cut between network namespaces, which root makes on one machine: these nodes have none",
             )),
         }
     }

@@ -116,7 +116,7 @@ impl PoolManager {
         }
     }
 
-    /// A node ends, and asks that its copies are not waited for. One that ends itself lets none go: what both have when
+    /// A node ends or exports a pool, and asks that its copies are not waited for. One that ends itself lets none go: what both have when
     /// hosts are put off is in sync yet.
     pub(super) fn let_leave(
         &self,

@@ -82,7 +82,7 @@ pub(super) enum Order {
     Drain { drain: bool },
     /// Say whether you are drained.
     IsDrained,
-    /// This process of mine ends: go on without its copies of these, as far as you own them.
+    /// This process of mine ends, or exports their pool: go on without its copies of these, as far as you own them.
     Leave {
         incarnation: Incarnation,
         volumes: Vec<Uuid>,

@@ -1,6 +1,4 @@
-//! Drives that do not answer. A read goes to another copy before the drive's time is over. A drive whose time
-//! is over is out, as after a failed write: its exclusion is durable on the others before anything is
-//! acknowledged without it. Only a drive that the pool cannot do without is waited for.
+//! What a drive cannot do now is asked for again, until its time is over.
 
 use ashlar_block::{ErrorKind, IoError, Operation, Request};
 use tracing::trace;

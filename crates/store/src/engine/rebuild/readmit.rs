@@ -98,10 +98,11 @@ impl Returns {
         self.walking.as_ref().map(|(one, _)| one)
     }
 
-    /// The one that a walk is for takes part again; returns the order that has waited for it. Logs had so many copies.
-    pub(in crate::engine) fn end(&mut self, log_copies: usize) -> Option<u64> {
+    /// The one that a walk is for takes part again; returns the order, if one has waited for it. Logs had so many copies.
+    pub(in crate::engine) fn end(&mut self, log_copies: usize) -> Option<Option<u64>> {
+        let (_, id) = self.walking.take()?;
         self.log_copies = log_copies;
-        self.walking.take().and_then(|(_, id)| id)
+        Some(id)
     }
 
     /// Whether a walk may leave out a leaf of the map: a drive that returns has all that it says.

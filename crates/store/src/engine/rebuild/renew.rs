@@ -71,7 +71,7 @@ impl Renewal {
 }
 
 impl Space {
-    /// What has lost a copy of its segment is to move to healthy ones. Whether there is such a segment.
+    /// What has lost a copy of its segment is to move to healthy ones. Whether any was closed.
     pub(in crate::engine) fn close_short_metadata(&mut self, map: &Map, copies: usize) -> bool {
         let wanted = self.meta_copies(copies);
         let short = self.metadata.segments().iter();

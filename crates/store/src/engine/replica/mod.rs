@@ -45,7 +45,7 @@ const IDLE: Duration = Duration::from_secs(1);
 const NEWS_WAIT: Duration = Duration::from_millis(50);
 
 /// The pool's copies of replicated volumes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Replicas {
     /// Of the command that is taken in now.
     tag: Option<ReplicaTag>,
@@ -210,8 +210,13 @@ impl Replicas {
             .values_mut()
             .for_each(|copy| copy.comes_to(published));
         Self {
+            tag: None,
             copies,
-            ..Self::default()
+            seen: (None, false),
+            since: Moment::default(),
+            news_since: None,
+            late: Vec::new(),
+            growing: Vec::new(),
         }
     }
 

@@ -271,18 +271,28 @@ fn an_interrupted_deletion_goes_on() {
     let nodes = Nodes::new(2);
     let name = nodes.volume(2);
     let volume = nodes.look(0, &name).uuid;
+    let any = super::super::delete::Doomed::default();
+    nodes.manager(1).drop_copy(volume, any).expect("deleted");
     nodes.quorum.set_loses_answers(true);
     let deleted = nodes.manager(0).delete_volume(&name, destroy());
-    let error = deleted.expect_err("lost");
-    assert_eq!(error.kind, ErrorKind::Environment);
-    let told = error.message.contains("The copies on n2 are deleted");
-    assert!(told, "{error}");
+    assert_eq!(deleted.expect_err("lost").kind, ErrorKind::Environment);
     assert!(nodes.is_there(0));
     nodes.quorum.set_loses_answers(false);
     assert!(!nodes.has_key(volume));
     let deleted = nodes.manager(0).delete_volume(&name, destroy());
     deleted.expect("deleted");
     assert!(!nodes.is_there(0));
+}
+
+#[test]
+fn a_deletion_that_stops_halfway_says_which_copies_are_gone() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    nodes.quorum.set_loses_answers(true);
+    let deleted = nodes.manager(0).delete_volume(&name, destroy());
+    let error = deleted.expect_err("lost");
+    let told = error.message.contains("The copies on n2 are deleted");
+    assert!(told && nodes.is_there(0), "{error}");
 }
 
 #[test]
