@@ -17,8 +17,9 @@ const PLACE_BYTES: usize = 4096;
 const PLACES: u64 = 256;
 /// What is read at both ends, where labels are; and at a time of all the rest.
 const END_BYTES: usize = 1 << 20;
-/// How long reading all of a device may take.
-const READ_ALL: Duration = Duration::from_secs(60);
+/// How long reading all of a device may take, and after how long its pace tells.
+const READ_ALL: Duration = Duration::from_secs(240);
+const PACE_TELLS: Duration = Duration::from_secs(10);
 const MAKE: Duration = Duration::from_secs(600);
 
 /// A file system that can be made.
@@ -140,7 +141,7 @@ fn holds(device: &Path, used: Option<u64>) -> Result<Option<String>, AttachError
         AttachError::environment(format!("cannot look at {}: {error}", device.display()))
     };
     let data = match first_data(device).map_err(failed)? {
-        None if used.is_none() => return all_of(device, Instant::now() + READ_ALL).map_err(failed),
+        None if used.is_none() => return all_of(device).map_err(failed),
         data => data,
     };
     let known = used.filter(|&used| used > 0);
@@ -153,8 +154,10 @@ fn not_zero(at: u64) -> String {
 }
 
 /// What a device holds whose owner cannot be asked.
-fn all_of(device: &Path, until: Instant) -> io::Result<Option<String>> {
-    let file = File::open(device)?;
+fn all_of(device: &Path) -> io::Result<Option<String>> {
+    let mut file = File::open(device)?;
+    let size = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+    let began = Instant::now();
     let mut buffer = vec![0; END_BYTES];
     let mut at = 0;
     loop {
@@ -162,15 +165,26 @@ fn all_of(device: &Path, until: Instant) -> io::Result<Option<String>> {
         if length == 0 {
             return Ok(None);
         }
-        if Instant::now() > until {
+        let takes = takes(began.elapsed(), at, size);
+        if takes > READ_ALL {
             return Ok(Some(format!(
-                "something unknown: nothing was found in its first {at} bytes, and to read the rest takes too long"
+                "something unknown: nothing was found in its first {at} bytes, and to read all of it would take {} s",
+                takes.as_secs()
             )));
         }
         if let Some(inside) = buffer[..length].iter().position(|&byte| byte != 0) {
             return Ok(Some(not_zero(at + inside as u64)));
         }
         at += length as u64;
+    }
+}
+
+/// How long reading all of a device takes at the pace of what was read; as long as it has, while that does not tell.
+fn takes(spent: Duration, read: u64, size: u64) -> Duration {
+    let factor = size.max(read) as f64 / read.max(1) as f64;
+    match spent < PACE_TELLS {
+        true => spent,
+        false => Duration::try_from_secs_f64(spent.as_secs_f64() * factor).unwrap_or(Duration::MAX),
     }
 }
 
@@ -263,7 +277,15 @@ mod tests {
         assert_eq!(first_data(&path).expect("read"), None);
         let found = holds(&path, None).expect("looked at");
         assert_eq!(found, Some(not_zero(at)));
-        let found = all_of(&path, Instant::now()).expect("read").expect("some");
-        assert!(found.contains("takes too long"), "{found}");
+    }
+
+    #[test]
+    fn a_device_is_read_as_a_whole_if_its_pace_allows() {
+        let after = |seconds, read| takes(Duration::from_secs(seconds), read, 1 << 30);
+        assert!(after(9, 1 << 20) < READ_ALL);
+        assert!(after(10, 1 << 20) > READ_ALL);
+        assert!(after(11, 0) > READ_ALL);
+        assert_eq!(after(60, 1 << 29), Duration::from_secs(120));
+        assert!(after(241, 1 << 30) > READ_ALL, "one that grows");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{PipeWriter, Write};
-use std::net::TcpListener;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,8 +64,9 @@ struct Target {
 
 impl Target {
     fn new(ids: &'static str) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("an address").to_string();
+        // Its own also while it is stopped.
+        let address = ashlar_oltp::Ports::default().draw(Ipv4Addr::LOCALHOST.into());
+        let address = address.expect("a port").to_string();
         Self {
             ids,
             address,

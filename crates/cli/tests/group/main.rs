@@ -498,7 +498,7 @@ fn a_group_is_on_volumes_and_lets_them_go() {
     ok(&mut ours(
         "volume create tank/a --size 1GiB --layout mirror:2",
     ));
-    let device = format!("file:{}?size=1GiB", dir.join("other").display());
+    let device = format!("file:{}?size=512MiB", dir.join("other").display());
     let nqn = "nqn.2026-11.org.example:other";
     let serve =
         format!("serve --listen 127.0.0.1:0 --allow-any-host --nqn {nqn} --device {device}");

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -85,10 +85,15 @@ impl Drop for Network {
 pub(super) const A: usize = 0;
 pub(super) const B: usize = 1;
 
-/// Ports that were free a moment ago.
+/// Ports that were free a moment ago, and that no connection gets meanwhile.
 fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-    listeners.map(|one| one.local_addr().expect("an address").port())
+    let mut ports = ashlar_oltp::Ports::default();
+    [(); N].map(|()| {
+        ports
+            .draw(Ipv4Addr::LOCALHOST.into())
+            .expect("a port")
+            .port()
+    })
 }
 
 /// A process with mounts and a machine identifier of its own, which daemons that come and go enter.

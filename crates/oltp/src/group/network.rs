@@ -3,13 +3,14 @@
 //! Clients come in over the listener's unix socket, which knows no namespaces.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use ashlar_lab::LabError;
 use serde::{Deserialize, Serialize};
 
 use super::node::Seat;
+use crate::Ports;
 use crate::namespaces::{Namespaces, Place};
 
 /// The hub's second address.
@@ -76,18 +77,15 @@ impl Network {
 
     /// Ports that are free now.
     pub(super) fn loopback() -> Result<Self, LabError> {
-        let free = || TcpListener::bind("127.0.0.1:0");
-        let mut held = Vec::new();
+        let mut free = Ports::default();
         let mut ports = BTreeMap::new();
         for seat in Seat::NODES {
             let mut four = [0; 4];
             for port in &mut four {
-                let listener = free().map_err(|error| LabError::caused("a free port", error))?;
-                let address = listener.local_addr();
-                *port = address
+                let drawn = free.draw(IpAddr::from(Ipv4Addr::LOCALHOST));
+                *port = drawn
                     .map_err(|error| LabError::caused("a free port", error))?
                     .port();
-                held.push(listener);
             }
             ports.insert(seat.letter().to_owned(), four);
         }

@@ -1,7 +1,7 @@
 //! Where the nodes of a cluster meet.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ashlar_lab::LabError;
@@ -160,12 +160,10 @@ impl Network {
 
     /// Ports that are free now.
     pub(super) fn loopback(names: &[String], etcd: usize) -> Result<Self, LabError> {
-        let mut held = Vec::new();
-        let mut free = || -> std::io::Result<u16> {
-            let listener = TcpListener::bind("127.0.0.1:0")?;
-            let port = listener.local_addr()?.port();
-            held.push(listener);
-            Ok(port)
+        let mut drawn = ashlar_oltp::Ports::default();
+        let mut free = || {
+            let at = drawn.draw(IpAddr::from(Ipv4Addr::LOCALHOST))?;
+            std::io::Result::Ok(at.port())
         };
         let mut ports = BTreeMap::new();
         let seats = names.iter().cloned();
