@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ashlar_lab::{Journal, Origin, ResultFile, Scale, check_out_dir};
+use ashlar_lab::{Journal, Origin, ResultFile, Scale, new_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{
@@ -103,7 +103,7 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
         set: arguments.set.clone(),
         seed: arguments.seed,
     };
-    check_out_dir(&arguments.out)?;
+    new_out_dir(&arguments.out)?;
     let mut keep = |result: &FailoverResult| result.write(&arguments.out);
     let result = ashlar_oltp::failover(&plan, (&interruptible()?, &mut keep))?;
     ending::end(&result, &arguments.out)
