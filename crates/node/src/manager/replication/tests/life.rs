@@ -11,7 +11,7 @@ use super::*;
 use crate::manager::PoolManager;
 use crate::manager::serve::nqn;
 use crate::manager::volumes::plan_of;
-use crate::model::{DeleteVolume, ReplaceNode, ReplaceState, VolumeState};
+use crate::model::{DeleteVolume, ReplaceState, VolumeState};
 
 const HOST: &str = "nqn.2014-08.org.test:host";
 
