@@ -158,7 +158,7 @@ fn a_place_that_is_not_there_is_refused_by_name_and_not_made() {
     let (here, missing) = (dir.path().display(), dir.path().join("missing"));
     let given = |texts: &[String]| Place::given(texts).map_err(|error| error.to_string());
     let (good, bad) = (format!("a={here}"), format!("b={}", missing.display()));
-    let places = given(&[good.clone()]).expect("it is there");
+    let places = given(std::slice::from_ref(&good)).expect("it is there");
     assert_eq!((&*places[0].name, &*places[0].dir), ("a", dir.path()));
     for (texts, says) in [
         ([good.clone(), bad.clone()], format!("--place {bad}")),
