@@ -27,6 +27,7 @@ demo: build
 
 # etcd is among what the tests need.
 demo-ha: setup-test build
+	rm -rf demo-ha
 	$(BIN) lab failover --topology fci --fault kill-node --rounds 1 --dir $${TMPDIR:-/tmp} --out demo-ha
 
 test: setup-test

@@ -40,6 +40,7 @@ disk_mib=$((mib * 9 + 512))
 model=${DISK:-hdd:model=10k,raid=5,disks=10}
 
 lacks() { echo "flash-cache: $*" >&2; exit 3; }
+[ ! -e "$out/run" ] || { echo "flash-cache: $out/run is there: name another directory (OUT), or remove it" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || lacks "attaching needs root"
 [ -d "$place" ] || lacks "there is no $place here"
 needs=$((warehouses * 100 * 6 + mib * 2))

@@ -45,8 +45,8 @@ echo "== PostgreSQL without torn-page protection, through power cuts"
 torn=$(mktemp -d)
 # The server is not root's.
 chmod 755 "$torn"
-"$bin" lab torn-pages --dir "$torn" --out "$torn" --seed "$first" --images "${SOAK_POWER_CUTS:-50}" --seconds 30
-"$bin" lab torn-pages --dir "$torn" --out "$torn" --seed "$first" --images "${SOAK_POWER_CUTS:-50}" --seconds 30 --only volume --tear 512
+"$bin" lab torn-pages --dir "$torn" --out "$torn/all" --seed "$first" --images "${SOAK_POWER_CUTS:-50}" --seconds 30
+"$bin" lab torn-pages --dir "$torn" --out "$torn/volume" --seed "$first" --images "${SOAK_POWER_CUTS:-50}" --seconds 30 --only volume --tear 512
 rm -rf "$torn"
 for round in $(seq "${SOAK_GUEST_ROUNDS:-10}"); do
     echo "== real initiators, round $round"

@@ -93,9 +93,9 @@ fn a_warehouse_is_built_driven_compared_and_found_out_when_damaged() {
 fn a_file_is_put_back_before_every_step() {
     let dir = tempfile::tempdir().expect("folder");
     let words = "oltp --db sqlite:a.db --warehouses 1 --users 1,2 --repeat 2 --mode fixed:60 \
-                 --restore kept.db --out o";
-    let words: Vec<&str> = words.split_whitespace().collect();
-    let (code, text) = lab(dir.path(), &words);
+                 --restore kept.db --out";
+    let run = |out| lab(dir.path(), words.split_whitespace().chain([out]));
+    let (code, text) = run("o");
     assert_eq!(code, 0, "{text}");
     let open = |name: &str| rusqlite::Connection::open(dir.path().join(name)).expect("opens");
     let orders = |name: &str| -> i64 {
@@ -120,7 +120,9 @@ fn a_file_is_put_back_before_every_step() {
     open("a.db")
         .execute("DELETE FROM stock", [])
         .expect("damaged");
-    let (code, text) = lab(dir.path(), &words);
+    let (code, text) = run("o");
+    assert!(code == 2 && text.contains("--append"), "{text}");
+    let (code, text) = run("second");
     assert_eq!(code, 0, "{text}");
 }
 

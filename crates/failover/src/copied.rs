@@ -83,6 +83,7 @@ mod tests {
             reads: Default::default(),
             last_proof: None,
             written_bytes: None,
+            advice: None,
         }
     }
 

@@ -16,7 +16,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{LabError, Machine, differ};
+use crate::result_file::refuse_finished;
+use crate::{LabError, Machine, check_out_dir, differ};
 
 const NAME: &str = "journal.jsonl";
 /// The `schema` of journals that this version writes and reads.
@@ -220,11 +221,14 @@ impl Journal {
         Self::default()
     }
 
-    /// Begins the journal of a run in `dir`, in the place of one that has ended.
+    /// Begins the journal of a run in `dir`, which is made.
     ///
     /// # Errors
-    /// A usage error if an unfinished run is there, which this would throw away, or one that goes on.
+    /// A usage error if a finished result is there, or an unfinished run, which this would throw away, or one that goes
+    /// on.
     pub fn begin(dir: &Path, origin: &Origin) -> Result<Self, LabError> {
+        refuse_finished(dir)?;
+        check_out_dir(dir)?;
         let path = dir.join(NAME);
         let file = lock(&path, true)?;
         let told = read(&path)?;
@@ -242,16 +246,18 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Refuses a directory with an unfinished run, which a new one would throw away.
+    /// Refuses a directory with what a new run would throw away: a finished result, or an unfinished run.
     ///
     /// # Errors
-    /// A usage error that says how to go on with it.
-    pub fn refuse_unfinished(dir: &Path) -> Result<(), LabError> {
+    /// A usage error that says what is there, and how to go on.
+    pub fn refuse_used(dir: &Path) -> Result<(), LabError> {
+        refuse_finished(dir)?;
         let path = dir.join(NAME);
-        match path.exists() {
-            true => read(&path)?.refuse_unfinished(dir),
-            false => Ok(()),
+        if !path.exists() {
+            return Ok(());
         }
+        let _locked = lock(&path, false)?;
+        read(&path)?.refuse_unfinished(dir)
     }
 
     /// Whether a directory has one of a run that has begun and not reached its end.
@@ -528,6 +534,36 @@ mod tests {
         drop(journal);
         let error = Journal::resume(dir.path(), &here).expect_err("ended");
         assert!(error.to_string().contains("reached its end"), "{error}");
-        begin().expect("what has ended may be replaced");
+        // What has ended may be replaced where no result is, or none that is whole; a result is not.
+        begin().expect("no result");
+        let result = |text: &str| {
+            std::fs::write(dir.path().join("result.json"), text).expect("written");
+        };
+        result(r#"{"schema":"ashlar-result-2","kind":"scan","partial":true}"#);
+        begin().expect("a part of one");
+        Journal::refuse_used(dir.path()).expect("a part of one");
+        for (text, what) in [
+            (
+                r#"{"schema":"ashlar-result-2","kind":"scan"}"#,
+                "of `lab scan`",
+            ),
+            (
+                r#"{"schema":"ashlar-oltp-1"}"#,
+                "of `lab oltp` (its `--append`",
+            ),
+            ("not ours", "result.json"),
+        ] {
+            result(text);
+            for refused in [begin().map(drop), Journal::refuse_used(dir.path())] {
+                let error = refused.expect_err(text);
+                let said = error.to_string();
+                assert!(
+                    error.exit_code() == 2 && said.contains(what) && said.contains("--out"),
+                    "{error}"
+                );
+            }
+            let kept = std::fs::read_to_string(dir.path().join("result.json"));
+            assert_eq!(kept.expect("there"), text);
+        }
     }
 }

@@ -76,7 +76,7 @@ pub use compare::{
 };
 pub use cpu::CpuTicks;
 pub use error::LabError;
-pub use export::{Interval, Latencies, LatencyLog, check_out_dir, write_whole};
+pub use export::{Interval, Latencies, LatencyLog, check_out_dir, new_out_dir, write_whole};
 pub use folder::{LONGEST_SOCKET, OwnFolder, check_length, remove_left};
 pub use head::{Head, Kind, UNFINISHED};
 pub use journal::{Agents, Command, Journal, Origin, Turn};

@@ -114,6 +114,31 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))
 }
 
+/// Refuses a directory with the result of a run that has reached its end.
+///
+/// # Errors
+/// A usage error that names it.
+pub(crate) fn refuse_finished(dir: &Path) -> Result<(), LabError> {
+    #[derive(Deserialize)]
+    struct Whole {
+        #[serde(default)]
+        partial: bool,
+    }
+    let path = dir.join(NAME);
+    if !path.exists() || read::<Whole>(&path).is_ok_and(|of| of.partial) {
+        return Ok(());
+    }
+    let what = match kind_in(dir) {
+        Ok(Kind::Oltp) => "a finished result of `lab oltp` (its `--append` adds to it)".to_owned(),
+        Ok(kind) => format!("a finished result of {}", kind.words()),
+        Err(_) => format!("a {NAME}"),
+    };
+    Err(LabError::usage(format!(
+        "{}: has {what}, which would be overwritten: name another directory (--out), or remove it",
+        dir.display()
+    )))
+}
+
 /// What the run in a directory measured.
 ///
 /// # Errors

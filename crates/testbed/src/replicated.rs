@@ -236,6 +236,7 @@ mod tests {
             reads: Default::default(),
             last_proof: None,
             written_bytes: None,
+            advice: None,
         };
         assert_eq!(known.unlike(&now), None);
         now.replicas[1].state = ReplicaState::Resync;

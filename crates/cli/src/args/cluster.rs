@@ -112,7 +112,8 @@ pub(crate) struct GroupArguments {
     #[arg(long, value_name = "N")]
     pub(crate) etcd: Option<usize>,
 
-    /// With up and fci: the size of each node's two drives, which are sparse files; an instance's volume has half of it
+    /// With up and fci: the size of each node's two drives, 64 MiB at least. They are sparse files; an instance's volume
+    /// has half of it
     /// [default: 2GiB; fci: 8GiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) drive_size: Option<String>,

@@ -234,7 +234,7 @@ pub(crate) struct CreateVolumeArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) grain: Option<String>,
     /// The class of drives that hold it: nvme, ssd or hdd. Without it, in a pool of several, the one with most
-    /// room of those with drives enough
+    /// room of those with drives enough; for a cache the fastest with drives and room enough
     #[arg(long, value_name = "CLASS")]
     pub(crate) class: Option<DriveClass>,
     /// Where what is small and hot of it lies, and the rest as --layout says: mirror:2@nvme; without @CLASS on the

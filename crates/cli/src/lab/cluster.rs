@@ -17,7 +17,9 @@ use crate::args::{GroupAction, GroupArguments};
 use crate::exit::Failure;
 use crate::output::print;
 
-const DRIVE_SIZE: &str = "2GiB";
+const DRIVE_SIZE: u64 = 2 << 30;
+/// What a pool takes at least.
+const LEAST_DRIVE: u64 = 64 << 20;
 
 pub(super) fn run(arguments: &GroupArguments) -> Result<(), Failure> {
     arguments.check().map_err(Failure::usage)?;
@@ -88,11 +90,10 @@ fn end(arguments: &GroupArguments) -> Result<(), Failure> {
 }
 
 fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
-    let size = arguments.drive_size.as_deref().unwrap_or(DRIVE_SIZE);
     let plan = NodesPlan {
         nodes: arguments.nodes.unwrap_or(2),
         drives: DRIVES,
-        drive_bytes: parse_size(size)?,
+        drive_bytes: drive_size(arguments)?.unwrap_or(DRIVE_SIZE),
         loopback: arguments.loopback,
         etcd: arguments.etcd.unwrap_or(1),
         has_switches: false,
@@ -102,8 +103,20 @@ fn nodes_plan(arguments: &GroupArguments) -> Result<NodesPlan, Failure> {
 }
 
 fn fci_plan(arguments: &GroupArguments) -> Result<FciPlan<'_>, Failure> {
-    let size = arguments.drive_size.as_deref().map(parse_size);
-    Ok(FciPlan::sized(&arguments.set, size.transpose()?))
+    Ok(FciPlan::sized(&arguments.set, drive_size(arguments)?))
+}
+
+fn drive_size(arguments: &GroupArguments) -> Result<Option<u64>, Failure> {
+    let Some(text) = &arguments.drive_size else {
+        return Ok(None);
+    };
+    match parse_size(text) {
+        Ok(bytes) if bytes >= LEAST_DRIVE => Ok(Some(bytes)),
+        Ok(_) => Err(Failure::usage(format!(
+            "--drive-size {text}: a pool takes drives of 64 MiB at least"
+        ))),
+        Err(error) => Err(Failure::usage(format!("--drive-size: {error}"))),
+    }
 }
 
 /// A group or an instance on given hosts, which ends with this command.
@@ -113,9 +126,9 @@ fn hold(arguments: &GroupArguments) -> Result<(), Failure> {
         progress.finish();
         show(arguments, status).map_err(|why| LabError::environment(why.message()))
     };
+    let plan = fci_plan(arguments)?;
     let hosts = GroupHosts::greet(&arguments.hosts.agents())?;
     if arguments.action == GroupAction::Fci {
-        let plan = fci_plan(arguments)?;
         return Ok(FciSystem::hold_there(
             &hosts, dir, &plan, &progress, &mut tell,
         )?);

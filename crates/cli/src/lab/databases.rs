@@ -1,9 +1,9 @@
 //! `ashlar lab run` of scenarios of databases.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use ashlar_lab::{Journal, Origin, ResultFile, Scale, check_out_dir};
+use ashlar_lab::{Journal, Origin, ResultFile, Scale, new_out_dir};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::schema::Shape;
 use ashlar_oltp::{
@@ -29,7 +29,7 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
             "--destroy-data: a database's folder is always a new one",
         ));
     }
-    let places = places(origin)?;
+    let places = Place::given(&origin.places)?;
     if !origin.clients.addresses.is_empty() {
         check_clients(&origin.scenario)?;
     }
@@ -41,7 +41,7 @@ pub(super) fn check(origin: &Origin) -> Result<(), Failure> {
 
 /// Databases, or a fleet of them.
 pub(super) fn run(origin: &Origin, out: &Path, journal: &mut Journal) -> Result<(), Failure> {
-    let places = places(origin)?;
+    let places = Place::given(&origin.places)?;
     let (run, progress) = (scenario_run(origin, &places, out)?, interruptible()?);
     if FleetScenario::is_one(&origin.scenario)? {
         let volumes = AttachedVolumes::here();
@@ -103,19 +103,8 @@ pub(super) fn failover(arguments: &FailoverArguments) -> Result<(), Failure> {
         set: arguments.set.clone(),
         seed: arguments.seed,
     };
-    check_out_dir(&arguments.out)?;
+    new_out_dir(&arguments.out)?;
     let mut keep = |result: &FailoverResult| result.write(&arguments.out);
     let result = ashlar_oltp::failover(&plan, (&interruptible()?, &mut keep))?;
     ending::end(&result, &arguments.out)
-}
-
-fn places(origin: &Origin) -> Result<Vec<Place>, Failure> {
-    let place = |text: &String| match text.split_once('=') {
-        Some((name, dir)) if !name.is_empty() && !dir.is_empty() => Ok(Place {
-            name: name.into(),
-            dir: PathBuf::from(dir),
-        }),
-        _ => Err(Failure::usage(format!("--place {text}: must be NAME=DIR"))),
-    };
-    origin.places.iter().map(place).collect()
 }

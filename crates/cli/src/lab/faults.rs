@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ashlar_failover::{FaultsRun, ReadyRun};
-use ashlar_lab::{Command, Journal, Origin, check_out_dir};
+use ashlar_lab::{Command, Journal, Origin};
 use ashlar_oltp::faults::{FaultsPlan, Topology};
 use ashlar_oltp::schema::Shape;
 
@@ -42,7 +42,6 @@ pub(super) fn run(arguments: &FailoverArguments) -> Result<(), Failure> {
     };
     let ready = asked.ready()?;
     let out = &arguments.out;
-    check_out_dir(out)?;
     let mut journal = Journal::begin(out, &Origin::asked(Command::Failover, &asked)?)?;
     carry_out(&ready, out, &mut journal)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ashlar_device::parse_size;
 use ashlar_failover::{HaPlan, ha};
-use ashlar_lab::{Command, Journal, Origin, check_out_dir};
+use ashlar_lab::{Command, Journal, Origin};
 
 use super::ending;
 use super::interrupt::interruptible;
@@ -15,7 +15,6 @@ use crate::stack;
 pub(super) fn run(arguments: &HaArguments) -> Result<(), Failure> {
     let plan = plan(arguments)?;
     plan.check()?;
-    check_out_dir(&plan.out)?;
     let mut journal = Journal::begin(&plan.out, &Origin::asked(Command::Ha, &plan)?)?;
     let out = plan.out.clone();
     carry_out(plan, &out, &mut journal)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ashlar_lab::result::RunResult;
 use ashlar_lab::{
-    Comparison, Kind, LabError, Machine, Progress, ResultFile, check_out_dir, kind_in,
+    Comparison, Kind, LabError, Machine, Progress, ResultFile, check_out_dir, kind_in, new_out_dir,
 };
 use ashlar_oltp::check::Consistency;
 use ashlar_oltp::job::{Done, Job, Part, Saved, open};
@@ -27,7 +27,8 @@ pub(super) fn run(arguments: &OltpArguments) -> Result<(), Failure> {
     plan.check()?;
     let mut job = job(arguments, plan)?;
     match &job.out {
-        Some(dir) => check_out_dir(dir)?,
+        Some(dir) if job.append => check_out_dir(dir)?,
+        Some(dir) => new_out_dir(dir)?,
         None if job.runs() => return Err(Failure::usage("--out DIR: a run needs one")),
         None => {}
     }
@@ -129,7 +130,7 @@ pub(super) fn read_all(arguments: &ScanArguments) -> Result<(), Failure> {
         build_users: Machine::here().cores as usize,
     };
     plan.check()?;
-    check_out_dir(&arguments.out)?;
+    new_out_dir(&arguments.out)?;
     let owned = arguments.clone();
     attended(&arguments.db, move |progress, last_words| {
         read(&owned, &plan, (progress, last_words))

@@ -28,7 +28,6 @@ use crate::stack;
 pub(super) fn sweep(plan: &SweepPlan, arguments: &SweepArguments) -> Result<(), Failure> {
     let out = &arguments.out;
     plan.check()?;
-    check_out_dir(out)?;
     let origin = Origin {
         command: Command::Sweep,
         scenario: ScenarioFile::of(plan).text()?,
@@ -112,7 +111,6 @@ pub(super) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         own_agents::check(&file, &origin.clients)?;
     }
     origin.scale.parse::<Scale>()?;
-    check_out_dir(out)?;
     let mut journal = Journal::begin(out, &origin)?;
     carry_out(&origin, out, &mut journal)
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ashlar_lab::{Command, Journal, Origin, ResultFile, check_out_dir};
+use ashlar_lab::{Command, Journal, Origin, ResultFile};
 use ashlar_torn::{Asked, Part, Wanted, torn_pages};
 
 use super::ending;
@@ -16,7 +16,6 @@ pub(super) fn run(arguments: &TornPagesArguments) -> Result<(), Failure> {
     // Whatever is wrong with the request is told before anything is there.
     let asked = asked(arguments);
     Wanted::of(&asked, &arguments.out)?;
-    check_out_dir(&arguments.out)?;
     let mut journal = Journal::begin(&arguments.out, &Origin::asked(Command::TornPages, &asked)?)?;
     carry_out(asked, &arguments.out, &mut journal)
 }

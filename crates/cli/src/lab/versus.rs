@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ashlar_failover::versus;
 use ashlar_lab::scenario::{FILE, refuse_changed};
-use ashlar_lab::{Command, Journal, LabError, Machine, Origin, Scale, check_out_dir, write_whole};
+use ashlar_lab::{Command, Journal, LabError, Machine, Origin, Scale, write_whole};
 use ashlar_oltp::versus::{PartFile, VersusFile, VersusRun};
 
 use super::ending;
@@ -18,7 +18,6 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
     let (file, parts) = VersusFile::parse(text, &arguments.set, &arguments.users)?;
     refuse_others(arguments, &file)?;
     arguments.scale.parse::<Scale>()?;
-    check_out_dir(out)?;
     let origin = Origin {
         command: Command::Run,
         scenario: VersusFile::changed(text, &arguments.set)?,
@@ -30,7 +29,7 @@ pub(super) fn run(arguments: &RunArguments, text: &str) -> Result<(), Failure> {
         ..Origin::default()
     };
     for part in &parts {
-        Journal::refuse_unfinished(&out.join(&part.name))?;
+        Journal::refuse_used(&out.join(&part.name))?;
     }
     let mut journal = Journal::begin(out, &origin)?;
     write_whole(&out.join(FILE), &origin.scenario)?;

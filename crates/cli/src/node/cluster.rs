@@ -104,6 +104,10 @@ fn show(cluster: &ClusterView) -> String {
     if let Some(advice) = &cluster.quorum.advice {
         shown.push(("to do", advice.clone()));
     }
+    shown.extend(cluster.volumes.iter().filter_map(|volume| {
+        let advice = volume.replication.advice.as_ref()?;
+        Some(("to do", format!("{}: {advice}", volume.volume)))
+    }));
     let mut text = lines(&shown);
     if cluster.quorum.local {
         let members: Vec<_> = cluster.quorum.members.iter().map(member_row).collect();

@@ -134,12 +134,13 @@ fn ways_out(volume: &str, known: &ReplicationStatus) -> Vec<String> {
             _ => None,
         }
     };
-    let hosts_wait = known.owner.is_none().then(|| {
-        format!(
+    let hosts_wait = known.owner.is_none().then(|| match &known.advice {
+        Some(advice) => advice.clone(),
+        None => format!(
             "wait: a copy in sync takes over within two seconds. If that lasts, `ashlar cluster status`: the quorum has to \
              answer, and a node whose copy was in sync has to run; only if those are gone for good, `ashlar volume \
              run-alone {volume} --accept-data-loss` on one that is left"
-        )
+        ),
     });
     let ways = known.replicas.iter().filter_map(way);
     hosts_wait.into_iter().chain(ways).collect()
@@ -228,6 +229,7 @@ mod tests {
             reads: Default::default(),
             last_proof: None,
             written_bytes: None,
+            advice: None,
         }
     }
 
@@ -260,6 +262,12 @@ mod tests {
                 assert!(way.contains(command), "{way}");
             }
         }
+        let advice = Some("`volume delete`".to_owned());
+        let nowhere = ReplicationStatus {
+            advice: advice.clone(),
+            ..known(None, ReplicaState::Unknown)
+        };
+        assert_eq!(ways_out("tank/db", &nowhere), Vec::from_iter(advice));
     }
 
     #[test]

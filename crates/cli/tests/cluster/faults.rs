@@ -164,6 +164,18 @@ fn what_makes_no_sense_is_refused_by_name() {
         ),
         ("explode", "ha --fault explode --out o"),
         ("--nodes 8", "cluster up --nodes 8 --dir d"),
+        (
+            "--drive-size 0: a pool takes",
+            "cluster up --drive-size 0 --dir d",
+        ),
+        (
+            "--drive-size 63MiB",
+            "cluster fci --drive-size 63MiB --dir d",
+        ),
+        (
+            "--drive-size: size `x`",
+            "cluster up --drive-size x --dir d",
+        ),
         ("are for up", "cluster status --nodes 2 --dir d"),
         ("no cluster of ours", "cluster down --dir d"),
     ] {

@@ -157,7 +157,7 @@ fn a_group_is_compared_with_one_server_beside_what_was_published() {
     assert!(code == 2 && text.contains("--place shared=DIR"), "{text}");
     let (code, text) = lab(dir, "run small.toml --place nonsense --out out");
     assert!(code == 2 && text.contains("NAME=DIR"), "{text}");
-    let (code, text) = lab(dir, "run small.toml --place a=x --place a=y --out out");
+    let (code, text) = lab(dir, "run small.toml --place a=x --place a=y --out out2");
     assert!(code == 2 && text.contains("twice"), "{text}");
     let (code, text) = lab(dir, "show fixed-transactions");
     assert!(code == 0 && text.contains("[oltp]"), "{text}");

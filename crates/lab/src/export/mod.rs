@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::runner::RunOutcome;
-use crate::{LabError, ResultFile, scenario};
+use crate::{Journal, LabError, ResultFile, scenario};
 
 impl RunOutcome {
     /// Writes the run's directory: `result.json`, `sweep.toml` or `scenario.toml` (the
@@ -53,6 +53,15 @@ pub fn check_out_dir(dir: &Path) -> Result<(), LabError> {
     let probe = dir.join(".ashlar-lab-probe");
     std::fs::write(&probe, []).map_err(refuse)?;
     std::fs::remove_file(&probe).map_err(refuse)
+}
+
+/// The same of a run that has no journal. (One that has, begins with it.)
+///
+/// # Errors
+/// A usage error, too, if something is there that the run would throw away.
+pub fn new_out_dir(dir: &Path) -> Result<(), LabError> {
+    Journal::refuse_used(dir)?;
+    check_out_dir(dir)
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), LabError> {

@@ -18,6 +18,7 @@ use ashlar_store::{Grain, Manage, Managed, VolumeInfo, VolumePlan};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
+use super::cache_class::fastest;
 use super::pools::engine;
 use super::serve::{CORE, Offered, served};
 use super::{Kept, LivePool, PoolManager, live, stored_class};
@@ -39,6 +40,8 @@ const FLUSH_WAIT: Duration = Duration::from_secs(30);
 const REST_WAIT: Duration = Duration::from_secs(10);
 /// Share of a pool's room that a cache gets by default: what it keeps of itself, and other volumes, need some.
 const SHARE_OF_ROOM: f64 = 0.9;
+/// Least bytes that it gets.
+const LEAST_ROOM: u64 = 8 << 20;
 
 /// Opens devices by what names them, remote ones included; those that have no size of blocks of their own, in such blocks.
 pub type OpenDevice =
@@ -211,14 +214,18 @@ impl PoolManager {
         let usual = LayoutSpec::Mirror {
             copies: drives.count().min(2) as u8,
         };
+        let kept_as = super::volumes::layout(request.layout.unwrap_or(usual), 1)?;
+        let least = (LEAST_ROOM as f64 / SHARE_OF_ROOM) as u64;
+        let needed = request.cache_bytes.unwrap_or(0).max(least);
+        let class = request.class.map(stored_class);
         let plan = VolumePlan {
             name: request.name.clone(),
             uuid: Uuid::new_v4(),
             granules: layout.fast_granules(),
-            layout: super::volumes::layout(request.layout.unwrap_or(usual), 1)?,
+            layout: kept_as,
             grain: Some(Grain::K8),
             stops: false,
-            class: request.class.map(stored_class),
+            class: class.or_else(|| fastest(&view.status.members, kept_as, needed)),
             is_cache: true,
             hot: None,
         };
@@ -634,12 +641,12 @@ fn cache_bytes(
     let room = info.map_or(0, |info| room_for(info, &view));
     let most = (room as f64 * SHARE_OF_ROOM) as u64 / GRANULE as u64 * GRANULE as u64;
     let wanted = request.cache_bytes.unwrap_or(most);
-    if wanted > room || most < 8 << 20 {
+    if wanted > room || most < LEAST_ROOM {
         return Err(ControlError::environment(format!(
             "pool {} has room for a cache of {}, not of {}: `pool add` a drive, or say a smaller --cache",
             request.pool,
             readable_bytes(room),
-            readable_bytes(wanted.max(8 << 20))
+            readable_bytes(wanted.max(LEAST_ROOM))
         )));
     }
     Ok(wanted)

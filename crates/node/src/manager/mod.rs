@@ -1,6 +1,7 @@
 //! The [`Control`](crate::Control) of a real node: pools on the cores of a running target.
 
 mod advice;
+mod cache_class;
 mod cache_end;
 mod caches;
 mod drives;

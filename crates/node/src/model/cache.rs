@@ -43,7 +43,8 @@ pub struct CreateCache {
     /// How what is cached is laid out. Without it `mirror:2`, in a pool of one drive `mirror:1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<LayoutSpec>,
-    /// The class of drives that hold what is cached, as for [`CreateVolume`](super::CreateVolume).
+    /// The class of drives that hold what is cached. Without it, in a pool of several, the fastest with drives enough
+    /// for its layout and room for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<DriveClass>,
     /// The hosts that may connect, by NQN.

@@ -149,6 +149,9 @@ pub struct ReplicationStatus {
     /// Bytes of it that hosts have written and not discarded, in whole slots, if its owner can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_bytes: Option<u64>,
+    /// What leads out of what keeps it from having an owner, if that does not end by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
 }
 
 /// Whether ownership of a replicated volume follows its hosts.

@@ -122,7 +122,7 @@ impl Check for CreateService {
 pub enum ServiceState {
     /// An operator has stopped it.
     Stopped,
-    /// Its volumes are another node's, which runs it.
+    /// Its volumes are another node's, which runs it; `reason` says why if it does not.
     Elsewhere,
     /// It waits: for its volumes, or before it is tried again; `reason` says for what.
     Waiting,

@@ -384,7 +384,7 @@ impl Services {
             return Err(one_copy(&volumes));
         }
         if let Some(to) = request.to.as_ref().filter(|to| !entry.nodes.contains(to)) {
-            return Err(ControlError::usage(format!(
+            return Err(ControlError::conflict(format!(
                 "service {name}: node {to} has no copy of its volumes, which are on {}",
                 entry.nodes.join(", ")
             )));

@@ -11,7 +11,7 @@ use super::Services;
 use super::entry::{Answer, Entry, Told, Words};
 use super::keep::{One, wanted};
 use super::machine::Owner;
-use crate::model::{ControlError, MoveService, ServiceNode, ServiceStatus};
+use crate::model::{ControlError, MoveService, ServiceNode, ServiceState, ServiceStatus};
 
 /// How often other nodes are told the state; news are told at once.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -40,6 +40,24 @@ struct Account {
     node: String,
     status: ServiceStatus,
     at: Instant,
+}
+
+impl Account {
+    /// What this node says of it, with what the one says that has its volumes.
+    fn complete(&self, status: &mut ServiceStatus) {
+        let there = &self.status;
+        status.since_seconds = there.since_seconds;
+        status.last_gap_seconds = there.last_gap_seconds;
+        status.moves = status.moves.max(there.moves);
+        status.highly_available = there.highly_available;
+        status.warnings = there.warnings.clone();
+        if status.state == ServiceState::Elsewhere && there.state != ServiceState::Running {
+            let state = format!("{:?}", there.state).to_lowercase();
+            let why = there.reason.as_ref();
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            status.reason = Some(format!("{state} on node {}{why}", self.node));
+        }
+    }
 }
 
 impl Heard {
@@ -113,12 +131,7 @@ impl Services {
             && let Some(account) = heard.accounts.get(&status.service.name)
             && account.at.elapsed() < STALE_AFTER
         {
-            let there = &account.status;
-            status.since_seconds = there.since_seconds;
-            status.last_gap_seconds = there.last_gap_seconds;
-            status.moves = status.moves.max(there.moves);
-            status.highly_available = there.highly_available;
-            status.warnings = there.warnings.clone();
+            account.complete(&mut status);
         }
         let node = |name: &String| ServiceNode {
             name: name.clone(),
@@ -391,5 +404,43 @@ fn tell(services: &Weak<Services>, node: &str) {
             );
         }
         is_away = failed.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ServiceState::{Elsewhere, Failed, Running, Starting, Stopped};
+
+    fn status(state: ServiceState, reason: Option<&str>) -> ServiceStatus {
+        let status = serde_json::json!({
+            "name": "pg", "volumes": [], "mounts": [], "start": "run", "state": state, "reason": reason, "epoch": 1,
+            "highly_available": true, "since_seconds": 0.0, "moves": 0, "starts": 0, "failures": 0
+        });
+        serde_json::from_value(status).expect("a status")
+    }
+
+    #[test]
+    fn one_that_does_not_run_elsewhere_says_why() {
+        let failed = status(Failed, Some("exit status: 7"));
+        for (here, there, reason) in [
+            (Elsewhere, &failed, Some("failed on node a: exit status: 7")),
+            (
+                Elsewhere,
+                &status(Starting, None),
+                Some("starting on node a"),
+            ),
+            (Elsewhere, &status(Running, None), None),
+            (Stopped, &failed, None),
+        ] {
+            let mut shown = status(here, None);
+            let account = Account {
+                node: "a".into(),
+                status: there.clone(),
+                at: Instant::now(),
+            };
+            account.complete(&mut shown);
+            assert_eq!((shown.state, shown.reason.as_deref()), (here, reason));
+        }
     }
 }

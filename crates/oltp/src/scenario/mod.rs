@@ -79,6 +79,32 @@ pub struct Place {
     pub dir: PathBuf,
 }
 
+impl Place {
+    /// Those that a command line names, `NAME=DIR`.
+    ///
+    /// # Errors
+    /// A usage error that names one that is said otherwise, said twice, or not there: a mount that is missing is not
+    /// made up for by a folder below its mount point.
+    pub fn given(texts: &[String]) -> Result<Vec<Self>, LabError> {
+        let place = |text: &String| match text.split_once('=') {
+            Some((name, dir)) if !name.is_empty() && !dir.is_empty() => Ok(Self {
+                name: name.into(),
+                dir: dir.into(),
+            }),
+            _ => Err(LabError::usage(format!("--place {text}: must be NAME=DIR"))),
+        };
+        let places = texts.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        check_places(&places)?;
+        match places.iter().find(|place| !place.dir.is_dir()) {
+            Some(Self { name, dir }) => Err(LabError::usage(format!(
+                "--place {name}={}: there is no such directory",
+                dir.display()
+            ))),
+            None => Ok(places),
+        }
+    }
+}
+
 /// How a scenario is run.
 #[derive(Clone, Debug)]
 pub struct ScenarioRun<'a> {

@@ -73,6 +73,7 @@ fn snapshot(owner: &str) -> MetricsSnapshot {
         reads: Default::default(),
         last_proof: Some(proof()),
         written_bytes: None,
+        advice: None,
     });
     let count = |cause, count| FailoverCount {
         volume: uuid,

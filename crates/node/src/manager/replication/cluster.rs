@@ -181,16 +181,12 @@ impl PoolManager {
         request: &DrainNode,
     ) -> Result<DrainReply, ControlError> {
         let replication = self.replication()?;
-        let config = replication.cluster.config();
-        let node = config.node(&request.node).ok_or_else(|| {
-            let name = &config.name;
-            ControlError::usage(format!("cluster {name} has no node {}", request.node))
-        })?;
-        if node.id == replication.cluster.me() {
+        let node = replication.node_named(&request.node)?;
+        if node == replication.cluster.me() {
             return self.drain_here(request.drain);
         }
         let drain = request.drain;
-        let answer = replication.order(node.id, &Order::Drain { drain })?;
+        let answer = replication.order(node, &Order::Drain { drain })?;
         serde_json::from_value(answer).map_err(|error| ControlError::internal(error.to_string()))
     }
 

@@ -400,13 +400,7 @@ impl PoolManager {
                 "volume {name} has one copy, on this node: it cannot move"
             )));
         };
-        let config = replication.cluster.config();
-        let to = config.node(&request.to).ok_or_else(|| {
-            ControlError::usage(format!(
-                "cluster {} has no node {}",
-                config.name, request.to
-            ))
-        })?;
+        let to = replication.node_named(&request.to)?;
         let copy = known.replicas.iter().find(|one| one.node == request.to);
         let copy = copy.ok_or_else(|| {
             ControlError::conflict(format!("node {} has no copy of volume {name}", request.to))
@@ -423,12 +417,13 @@ impl PoolManager {
                 request.to, copy.resync_bytes_left
             )));
         }
+        let config = replication.cluster.config();
         let owner = config
             .node(owner)
             .map_or(replication.cluster.me(), |node| node.id);
         let order = Order::Move {
             volume: status.uuid,
-            to: to.id,
+            to,
         };
         self.order_of(replication, owner, order)?;
         self.await_owner(name, |owner| owner == Some(&request.to))

@@ -57,6 +57,7 @@ use self::hosts::Hosts;
 use self::link::Link;
 use self::news::{Item, Known, Shown};
 use self::remembered::Remembered;
+use self::waiting::Left;
 use super::pools::engine;
 use super::serve::SharedCopy;
 use super::{LivePool, PoolManager};
@@ -80,6 +81,8 @@ pub(super) struct Replication {
     places: Mutex<BTreeMap<Uuid, CopyPlace>>,
     /// Copies that could not come into service, and may yet.
     waiting: Mutex<BTreeSet<Uuid>>,
+    /// Copies that are none of their volumes', and in no service.
+    left: Mutex<BTreeMap<Uuid, Left>>,
     /// Volumes that are being given their first copies.
     converting: Mutex<BTreeSet<Uuid>>,
     events: Arc<Events>,
@@ -158,6 +161,11 @@ impl Replication {
     fn waiting(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
         // Single insertions and removals.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeMap<Uuid, Left>> {
+        // Replaced as a whole, or single removals.
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn converting(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
@@ -242,6 +250,7 @@ impl PoolManager {
             news,
             places: Mutex::default(),
             waiting: Mutex::default(),
+            left: Mutex::default(),
             converting: Mutex::default(),
             hosts: Hosts::default(),
             events,
@@ -340,7 +349,8 @@ impl PoolManager {
                 .to_owned();
         };
         let shown = replication.shown().get(&volume).cloned();
-        let why = shown.and_then(|shown| shown.alarm);
+        let left = || Some(replication.left().get(&volume)?.why.to_owned());
+        let why = shown.and_then(|shown| shown.alarm).or_else(left);
         why.unwrap_or_else(|| "its copy is not in service on this node".to_owned())
     }
 
@@ -438,6 +448,7 @@ impl PoolManager {
         if let Some(replication) = &self.replication {
             replication.places().remove(&volume);
             replication.shown().remove(&volume);
+            replication.left().remove(&volume);
         }
     }
 

@@ -52,8 +52,9 @@ pub(in crate::manager) struct Shown {
     pub(super) absent: BTreeMap<u32, Option<u64>>,
 }
 
-const UNSEATED: &str = "this node's copy is none of the volume's any more: its place was given up. What it holds is old; \
-                        `volume delete --destroy-data` here deletes it, and nothing of the others";
+pub(super) const UNSEATED: &str = "this node's copy is none of the volume's any more: its place was given up. What it \
+                                   holds is old; `volume delete --destroy-data` here deletes it, and nothing of the \
+                                   others";
 
 pub(super) type All = Arc<Mutex<BTreeMap<Uuid, Shown>>>;
 

@@ -48,15 +48,8 @@ impl PoolManager {
         request: &ReplaceNode,
     ) -> Result<ReplaceReply, ControlError> {
         let replication = self.replication()?;
-        let config = replication.cluster.config();
-        let id = |name: &str| match config.node(name) {
-            Some(node) => Ok(node.id),
-            None => Err(ControlError::usage(format!(
-                "cluster {} has no node {name}",
-                config.name
-            ))),
-        };
-        let (old, new) = (id(&request.node)?, id(&request.with)?);
+        let named = |name: &str| replication.node_named(name);
+        let (old, new) = (named(&request.node)?, named(&request.with)?);
         if old == new {
             let why = format!("node {} cannot take its own place", request.node);
             return Err(ControlError::usage(why));

@@ -145,18 +145,24 @@ impl Replication {
 
     /// Nodes by their names, each once.
     pub(super) fn named(&self, names: &[String]) -> Result<Vec<NodeId>, ControlError> {
-        let config = self.cluster.config();
         let mut nodes = Vec::new();
         for name in names {
-            let node = config.node(name).ok_or_else(|| {
-                ControlError::usage(format!("cluster {} has no node {name}", config.name))
-            })?;
-            if nodes.contains(&node.id) {
+            let node = self.node_named(name)?;
+            if nodes.contains(&node) {
                 return Err(ControlError::usage(format!("node {name} is named twice")));
             }
-            nodes.push(node.id);
+            nodes.push(node);
         }
         Ok(nodes)
+    }
+
+    /// A node by its name.
+    pub(super) fn node_named(&self, name: &str) -> Result<NodeId, ControlError> {
+        let config = self.cluster.config();
+        let node = config.node(name).map(|node| node.id);
+        node.ok_or_else(|| {
+            ControlError::not_found(format!("cluster {} has no node {name}", config.name))
+        })
     }
 
     /// So many nodes that have none.

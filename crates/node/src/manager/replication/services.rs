@@ -245,24 +245,20 @@ impl Ownership for ClusterNodes {
 
     fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
         let replication = self.replication()?;
-        let config = replication.cluster.config();
-        let to = config.node(to).ok_or_else(|| {
-            ControlError::usage(format!("cluster {} has no node {to}", config.name))
-        })?;
+        let node = replication.node_named(to)?;
         let copies = self.all_copies(volumes).ok_or_else(|| one_copy(volumes))?;
         // All at once: what has moved is of no use without the others.
         for copy in &copies {
-            self.manager.may_give(copy.volume, to.id)?;
+            self.manager.may_give(copy.volume, node)?;
         }
         for copy in &copies {
-            self.manager.give_copy(copy.volume, to.id)?;
+            self.manager.give_copy(copy.volume, node)?;
         }
         let begun = Instant::now();
         while copies.iter().any(|copy| self.serves(copy).is_some()) {
             if begun.elapsed() > GIVEN_WITHIN {
                 return Err(ControlError::environment(format!(
-                    "node {} has not taken all volumes over within {} s",
-                    to.name,
+                    "node {to} has not taken all volumes over within {} s",
                     GIVEN_WITHIN.as_secs()
                 )));
             }
@@ -296,10 +292,7 @@ impl Ownership for ClusterNodes {
 
     fn say(&self, node: &str, words: Words) -> Result<Answer, ControlError> {
         let replication = self.replication()?;
-        let config = replication.cluster.config();
-        let to = config.node(node).ok_or_else(|| {
-            ControlError::not_found(format!("cluster {} has no node {node}", config.name))
-        })?;
+        let to = replication.node_named(node)?;
         let limit = match &words {
             Words::Offer { .. } => OFFER_WITHIN,
             _ => ANSWER_WITHIN,
@@ -307,7 +300,7 @@ impl Ownership for ClusterNodes {
         let internal = |error: serde_json::Error| ControlError::internal(error.to_string());
         let words = Box::new(words);
         let order = serde_json::to_value(Order::Service { words }).map_err(internal)?;
-        let answer = replication.cluster.order(to.id, &order, limit);
+        let answer = replication.cluster.order(to, &order, limit);
         let answer = answer.map_err(|error| refused(node, error))?;
         serde_json::from_value(answer).map_err(internal)
     }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::Replication;
 use super::orders::{Order, ShowReply};
 use super::verify::diverged;
+use super::waiting::NO_KEY;
 use crate::manager::volumes::{GRANULE, REGISTER};
 use crate::manager::work::seconds;
 use crate::manager::{LivePool, PoolManager};
@@ -122,6 +123,7 @@ impl Replication {
             last_proof: self.proof_status(view),
             // What a copy elsewhere holds may not be what the volume does.
             written_bytes: view.serves.then(|| self.written_bytes(volume)).flatten(),
+            advice: None,
         }
     }
 
@@ -145,8 +147,13 @@ impl Replication {
         own: ReplicationStatus,
         heard: &BTreeSet<NodeId>,
     ) -> ReplicationStatus {
-        let Ok(Some(key)) = self.read_key(volume) else {
-            return own;
+        let key = match self.read_key(volume) {
+            Ok(Some(key)) => key,
+            Ok(None) => {
+                let advice = Some(NO_KEY.to_owned());
+                return ReplicationStatus { advice, ..own };
+            }
+            Err(_) => return own,
         };
         let node = key.owner.node;
         if !heard.contains(&node)

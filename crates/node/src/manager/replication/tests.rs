@@ -22,8 +22,8 @@ use crate::manager::tests::Room;
 use crate::manager::{Ending, Kept};
 use crate::model::{
     AddDrive, ControlError, CreateVolume, DrainNode, ErrorKind, ExportPool, HostChange, ImportPool,
-    LayoutSpec, MoveVolume, ReplicaState, ReplicateVolume, RunAlone, SetHosts, SetWhenDegraded,
-    VolumeName, VolumeStatus, WhenDegraded,
+    LayoutSpec, MoveVolume, ReplaceNode, ReplicaState, ReplicateVolume, RunAlone, SetHosts,
+    SetWhenDegraded, VolumeName, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{ReplicaMail, VolumeOpener};
 use crate::replica::ReplicaView;
@@ -434,6 +434,51 @@ fn a_volume_that_is_given_copies_twice_at_once_has_them_once() {
         key.expect("read").is_some(),
         "no call takes another's key away"
     );
+}
+
+#[test]
+fn a_node_that_is_not_there_is_not_found_whatever_it_is_named_for() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let manager = &nodes.rooms[0].manager;
+    let nosuch = || "nosuch".to_owned();
+    let both = vec!["n1".to_owned(), nosuch()];
+    let layout = LayoutSpec::Mirror { copies: 2 };
+    let other = VolumeName::new("tank", "other").expect("a name");
+    let create = CreateVolume {
+        replicas: 2,
+        nodes: both.clone(),
+        ..CreateVolume::new(&other, SIZE, layout)
+    };
+    let replicate = ReplicateVolume {
+        replicas: 2,
+        nodes: both,
+    };
+    let replace = |node: String, with: String| ReplaceNode { node, with };
+    let drain = DrainNode {
+        node: nosuch(),
+        drain: true,
+    };
+    for refused in [
+        manager.drain(drain).map(drop),
+        manager
+            .move_volume(&name, MoveVolume { to: nosuch() })
+            .map(drop),
+        manager.create_volume(create).map(drop),
+        manager.replicate_volume(&name, replicate).map(drop),
+        manager
+            .replace_node(replace(nosuch(), "n2".into()))
+            .map(drop),
+        manager
+            .replace_node(replace("n2".into(), nosuch()))
+            .map(drop),
+    ] {
+        let error = refused.expect_err("it is not there");
+        assert!(
+            error.kind == ErrorKind::NotFound && error.message.contains("no node nosuch"),
+            "{error}"
+        );
+    }
 }
 
 /// Nodes are upgraded one after the other.

@@ -48,7 +48,15 @@ impl PoolManager {
             volume: place.name,
             uuid: place.volume,
         };
-        self.copies().into_iter().map(of).collect()
+        let left = self.replication.as_ref().map(|known| known.left().clone());
+        let left = left.into_iter().flatten();
+        let left = left.filter(|(volume, _)| !self.is_copy(*volume));
+        let left = left.map(|(uuid, copy)| VolumeOfCluster {
+            replication: self.out_of_service(uuid),
+            volume: copy.name,
+            uuid,
+        });
+        self.copies().into_iter().map(of).chain(left).collect()
     }
 
     /// What can be said of a volume whose copy here is not in service.

@@ -151,3 +151,25 @@ fn what_cannot_be_is_named() {
     let error = OltpScenario::parse(text).expect_err("no names");
     assert!(error.to_string().contains("there is none"), "{error}");
 }
+
+#[test]
+fn a_place_that_is_not_there_is_refused_by_name_and_not_made() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (here, missing) = (dir.path().display(), dir.path().join("missing"));
+    let given = |texts: &[String]| Place::given(texts).map_err(|error| error.to_string());
+    let (good, bad) = (format!("a={here}"), format!("b={}", missing.display()));
+    let places = given(std::slice::from_ref(&good)).expect("it is there");
+    assert_eq!((&*places[0].name, &*places[0].dir), ("a", dir.path()));
+    for (texts, says) in [
+        ([good.clone(), bad.clone()], format!("--place {bad}")),
+        ([good.clone(), good], "--place a: twice".to_owned()),
+        (
+            ["a".to_owned(), bad],
+            "--place a: must be NAME=DIR".to_owned(),
+        ),
+    ] {
+        let refused = given(&texts).expect_err("it is wrong");
+        assert!(refused.contains(&says), "{refused}");
+    }
+    assert!(!missing.exists());
+}

@@ -6,11 +6,12 @@ use ashlar_store::Managed;
 use super::super::convert::{make_first, wanted};
 use super::super::make::Seat;
 use super::super::orders::Order;
+use super::super::waiting::NO_KEY;
 use super::*;
 use crate::manager::PoolManager;
 use crate::manager::serve::nqn;
 use crate::manager::volumes::plan_of;
-use crate::model::{DeleteVolume, ReplaceNode, ReplaceState, VolumeState};
+use crate::model::{DeleteVolume, ReplaceState, VolumeState};
 
 const HOST: &str = "nqn.2014-08.org.test:host";
 
@@ -90,6 +91,41 @@ fn a_leftover_of_an_interrupted_conversion_is_deleted_alone() {
         assert!(nodes.is_there(0), "with a key {with_key}: the volume stays");
         assert!(!nodes.is_there(1) && !nodes.has_key(volume));
     }
+}
+
+/// Its maker ended before the volume had a key: what is left says so, and goes alone.
+#[test]
+fn a_copy_of_a_volume_without_a_key_says_how_it_is_deleted() {
+    let nodes = Nodes::new(2);
+    let copies = nodes.plain();
+    nodes.manager(1).make_copy(&copies[1]).expect("made");
+    let is_told = |node: usize| {
+        let view = nodes.manager(node).cluster_view().expect("in a cluster");
+        let advice = view
+            .volumes
+            .first()
+            .map(|one| one.replication.advice.clone());
+        assert_eq!(advice, Some(Some(NO_KEY.to_owned())), "{view:?}");
+    };
+    nodes.manager(1).take_up_waiting();
+    let status = nodes.look(1, &name());
+    assert_eq!(
+        (status.state, status.reason.as_deref()),
+        (VolumeState::Failed, Some(NO_KEY))
+    );
+    is_told(1);
+    // Its node starts anew, and takes it for a copy like others.
+    let drives = nodes.export(1);
+    nodes.import(1, drives);
+    let status = nodes.look(1, &name());
+    let advice = status.replication.and_then(|known| known.advice);
+    assert_eq!(advice.as_deref(), Some(NO_KEY));
+    is_told(1);
+    let deleted = nodes.manager(1).delete_volume(&name(), destroy());
+    deleted.expect("deleted");
+    assert!(nodes.is_there(0) && !nodes.is_there(1));
+    let view = nodes.manager(1).cluster_view().expect("in a cluster");
+    assert!(view.volumes.is_empty());
 }
 
 #[test]
