@@ -35,6 +35,8 @@ pub(crate) const LONGEST_DIR: usize = nodes::LONGEST_DIR - "/n".len();
 /// All is as it should be within so long, on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What a node says of itself is said at once, or it does not answer.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where an instance's nodes are, how they are reached, and what is done to them there.
 pub trait Ground: Sync {
@@ -186,12 +188,18 @@ impl<G: Ground> FciSystem<G> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A client that asks a node how it is.
+    fn asked(&self, node: &str) -> Option<Client> {
+        let client = self.ground.client(node).ok()?;
+        Some(client.answered_within(TOLD_WITHIN))
+    }
+
     /// How the service is on a node that answers.
     fn service_at(&self, node: &str) -> Option<ServiceStatus> {
         if self.silent().as_deref() == Some(node) {
             return None;
         }
-        self.ground.client(node).ok()?.service(SERVICE).ok()
+        self.asked(node)?.service(SERVICE).ok()
     }
 
     /// The volume's copies, as a node knows them that answers.
@@ -199,7 +207,7 @@ impl<G: Ground> FciSystem<G> {
         let silent = self.silent().clone();
         let mut names = self.ground.names().iter();
         let name = names.find(|name| Some(*name) != silent.as_ref());
-        let client = name.and_then(|name| self.ground.client(name).ok());
+        let client = name.and_then(|name| self.asked(name));
         client?.volume(&self.volume).ok()?.replication
     }
 

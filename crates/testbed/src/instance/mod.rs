@@ -33,6 +33,9 @@ pub const SERVICE: &str = "pg";
 pub const RUN: &str = "run";
 pub const PASSWORD: &str = "password";
 
+/// A node that has not answered after so long does not.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+
 /// What the nodes are to be.
 #[derive(Clone, Copy, Debug)]
 pub struct HostedNodesPlan {
@@ -144,7 +147,7 @@ impl HostedNodes {
             self.order(host, &Order::Etcd(Box::new(plan)))?;
         }
         progress.say("two nodes are started");
-        for what in [Order::Node, Order::Pool] {
+        for what in [Order::Node, Order::Ready, Order::Pool] {
             progress.go_on()?;
             self.order(a, &what)?;
             self.order(b, &what)?;
@@ -176,7 +179,8 @@ impl HostedNodes {
         let failed = |error| LabError::caused(format!("node {node}"), error);
         let token: Token = self.secret.parse().map_err(failed)?;
         let at = Endpoint::Tcp(self.site(node).api.to_string());
-        Client::new(at, Some(token)).map_err(failed)
+        let client = Client::new(at, Some(token)).map_err(failed)?;
+        Ok(client.answered_within(ANSWERS_WITHIN))
     }
 
     /// Where the listener is.

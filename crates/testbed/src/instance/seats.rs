@@ -131,6 +131,7 @@ impl Seats for AllSeats<'_> {
             Order::End => text(&self.end()?),
             Order::Etcd(plan) => text(&self.own().as_mut().ok_or_else(none)?.start_etcd(&plan)?),
             Order::Node => text(&self.own().as_ref().ok_or_else(none)?.start_node()?),
+            Order::Ready => text(&self.own().as_ref().ok_or_else(none)?.await_node()?),
             Order::Pool => text(&self.own().as_ref().ok_or_else(none)?.make_pool()?),
             Order::Listener => text(&self.own().as_ref().ok_or_else(none)?.start_listener()?),
             Order::Look => text(&self.own().as_ref().ok_or_else(none)?.processes()),
@@ -217,10 +218,14 @@ impl Own {
         nodes.start_node(node)
     }
 
+    fn await_node(&self) -> Result<(), LabError> {
+        let node = self.node()?;
+        self.nodes()?.await_ready(node, &Progress::silent())
+    }
+
     fn make_pool(&self) -> Result<(), LabError> {
-        let (node, nodes) = (self.node()?, self.nodes()?);
-        nodes.await_ready(node, &Progress::silent())?;
-        nodes.make_pool(node)
+        let node = self.node()?;
+        self.nodes()?.make_pool(node)
     }
 
     /// HAProxy, as `ashlar service haproxy` sets it up.

@@ -25,7 +25,9 @@ pub(super) enum Order {
     Etcd(Box<Plan>),
     /// Start its node.
     Node,
-    /// Make the node's pool, when it is ready.
+    /// Wait until the node is ready.
+    Ready,
+    /// Make the node's pool.
     Pool,
     /// Start the listener.
     Listener,
