@@ -8,6 +8,7 @@ use ashlar_lab::{LabError, Progress};
 use ashlar_node::client::Client;
 use ashlar_node::model::{CreateService, VolumeName};
 use ashlar_oltp::faults::Fault;
+use ashlar_oltp::group::Needed;
 use ashlar_oltp::processes::Sign;
 use ashlar_oltp::server::OWNER;
 use ashlar_testbed::nodes::{DRIVES, DriveTrouble, MOST_ETCD, Nodes, NodesPlan, Seat};
@@ -33,7 +34,7 @@ pub(super) fn check() -> Result<(), LabError> {
             "an instance on a replicated volume: needs root, which attaches and mounts",
         ));
     }
-    Listener::check()
+    Needed::HAPROXY.check()
 }
 
 impl Here {

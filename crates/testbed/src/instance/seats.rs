@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use ashlar_lab::agent::Seats;
 use ashlar_lab::{LabError, OwnFolder, Progress, check_length};
 use ashlar_node::service::haproxy;
+use ashlar_oltp::Ports;
 use ashlar_oltp::cut::Cut;
 use ashlar_oltp::faults::Fault;
+use ashlar_oltp::group::{GroupSeats, Needed};
 use ashlar_oltp::processes::{self, Sign, TIED};
 use ashlar_oltp::seat::{left_behind, mark};
 use ashlar_oltp::server::Programs;
-use ashlar_oltp::{Ports, group::GroupSeats};
 
 use super::breaks::{Broken, able};
 use super::words::{Able, Claim, Claimed, Host, OURS, Order, Plan, read, text};
@@ -292,13 +293,9 @@ fn check_host(host: Host, dir: &Path) -> Result<Option<PathBuf>, LabError> {
         ));
     }
     check_length(dir, LONGEST_DIR)?;
+    Needed::ETCD.check()?;
     if host == Host::Witness {
-        return match Path::new(HAPROXY).exists() {
-            true => Ok(None),
-            false => Err(LabError::environment(format!(
-                "{HAPROXY} is not there: install haproxy"
-            ))),
-        };
+        return Needed::HAPROXY.check().map(|()| None);
     }
     let is_below = dir
         .canonicalize()

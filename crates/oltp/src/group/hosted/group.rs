@@ -11,6 +11,7 @@ use super::entry::{Entry, Keys};
 use super::quorum::Quorum;
 use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
 use super::{Held, HostStatus, HostedPlan, HostedStatus, LOOK_EVERY};
+use crate::faults::Fault;
 use crate::group::node::{Member, NodeName, Seat};
 use crate::group::{READY_WITHIN, Role, ask};
 
@@ -199,6 +200,20 @@ pub(super) fn check_plan(clients: &Clients, plan: &HostedPlan) -> Result<(), Lab
             "--host: {count} given; a group takes three, of which the last is the witness and has the listener"
         ))),
     }
+}
+
+/// Asks all hosts whether they could have a seat, and these faults be done to them: before anything is there.
+///
+/// # Errors
+/// Names the host, and what it lacks.
+pub(super) fn check_hosts(clients: &Clients, faults: &[Fault]) -> Result<(), LabError> {
+    for (number, seat) in Seat::NODES.into_iter().enumerate() {
+        // The witness has etcd and the listener.
+        let is_its = |fault: &Fault| seat != Seat::Witness || *fault == Fault::EtcdDown;
+        let faults = faults.iter().copied().filter(is_its).collect();
+        order(clients, number, &Order::Able(faults))?;
+    }
+    Ok(())
 }
 
 /// Has the agent of this number do it; what it says of it.

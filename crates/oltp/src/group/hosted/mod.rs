@@ -33,7 +33,7 @@ use ashlar_lab::{LabError, Progress};
 use serde::{Deserialize, Serialize};
 
 pub use self::entry::{Keys, USER, make_user};
-use self::group::{HostedGroup, check_plan};
+use self::group::{HostedGroup, check_hosts, check_plan};
 use self::kept::Kept;
 pub use self::kept::{end_hosted, hosted_status, is_hosted};
 pub use self::seats::GroupSeats;
@@ -121,6 +121,7 @@ pub fn hold_hosted(
     tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
     check_plan(clients, plan)?;
+    check_hosts(clients, &[])?;
     let start = || -> Result<Box<dyn Held>, LabError> {
         let group = HostedGroup::start(clients, (plan, keys), progress)?;
         Ok(Box::new(group))

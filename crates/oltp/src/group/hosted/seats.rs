@@ -14,6 +14,7 @@ use ashlar_lab::{LONGEST_SOCKET, LabError, OwnFolder, check_length, write_whole}
 use super::breaks::{Broken, able};
 use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
 use crate::cut::Cut;
+use crate::faults::Fault;
 use crate::group::config::{Keeper, etcd_words, haproxy};
 use crate::group::needed;
 use crate::group::node::{Member, NodeName, Seat};
@@ -76,15 +77,23 @@ impl<'a> GroupSeats<'a> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this host could have a seat.
+    fn check(&self) -> Result<(), LabError> {
+        needed()?;
+        let most = LONGEST_SOCKET - SOCKET.len() - OwnFolder::LONGEST_NAME - 1;
+        check_length(self.dir, most)
+    }
+
+    fn able(&self, faults: &[Fault]) -> Result<(), LabError> {
+        able(faults, self.address)?;
+        self.check()
+    }
+
     fn claim(&self, claim: &Claim) -> Result<Site, LabError> {
         if self.own().is_some() {
             return Err(LabError::usage("it has a seat already"));
         }
-        needed()?;
-        check_length(
-            self.dir,
-            LONGEST_SOCKET - SOCKET.len() - OwnFolder::LONGEST_NAME - 1,
-        )?;
+        self.check()?;
         let folder = OwnFolder::make(self.dir)?;
         // As the kernel names the folders that processes work in.
         end_left_behind(folder.path().parent().unwrap_or(self.dir))?;
@@ -131,7 +140,7 @@ impl Seats for GroupSeats<'_> {
             Order::End => text(&self.end()?),
             Order::Start(start) => text(&self.own().as_mut().ok_or_else(none)?.start(&start)?),
             Order::Look => text(&self.own().as_ref().ok_or_else(none)?.seen()),
-            Order::Able(faults) => text(&able(&faults, self.address)?),
+            Order::Able(faults) => text(&self.able(&faults)?),
             Order::Break(order) => text(&self.own().as_mut().ok_or_else(none)?.break_it(&order)?),
             Order::Mend => text(&self.own().as_mut().ok_or_else(none)?.mend()?),
         }
@@ -350,7 +359,6 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::faults::Fault;
     use crate::group::Tuning;
     use crate::group::hosted::words::Break;
 

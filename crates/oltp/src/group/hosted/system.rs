@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_lab::agent::Clients;
 use ashlar_lab::{LabError, Progress};
 
-use super::group::{HostedGroup, check_plan, order};
+use super::group::{HostedGroup, check_hosts, check_plan};
 use super::words::{Break, Order};
 use super::{HostedPlan, Keys};
 use crate::faults::{Fault, System, Topology};
@@ -44,10 +44,7 @@ pub fn check_hosted(
         !lacks && *fault != Fault::Move
     };
     let faults: Vec<Fault> = faults.iter().copied().filter(is_done_there).collect();
-    for number in 0..Seat::NODES.len() - 1 {
-        order(clients, number, &Order::Able(faults.clone()))?;
-    }
-    Ok(())
+    check_hosts(clients, &faults)
 }
 
 /// Whether these faults could be over in time, and done between these hosts.

@@ -21,7 +21,7 @@ pub(super) enum Order {
     Start(Box<Start>),
     /// Say what runs.
     Look,
-    /// Say whether these could be done there. It needs no seat.
+    /// Say whether this host could have a seat, and whether these could be done to it. It needs none.
     Able(Vec<Fault>),
     Break(Break),
     /// The fault is over.
