@@ -359,7 +359,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::group::Tuning;
+    use crate::group::{OVER_AFTER_S, Tuning};
     use crate::group::hosted::words::Break;
 
     #[test]
@@ -425,7 +425,7 @@ mod tests {
         order(&Order::Claim(claim)).expect("claimed");
         for (fault, seconds) in [
             (Fault::StopNode, 0),
-            (Fault::StopNode, 601),
+            (Fault::StopNode, OVER_AFTER_S + 1),
             (Fault::Move, 1),
         ] {
             refused(&breaks(fault, seconds));
@@ -458,11 +458,11 @@ mod tests {
         within(&stands);
         within(&|| !stands());
         assert!(begun.elapsed() >= Duration::from_secs(1));
-        order(&breaks(Fault::StopNode, 600)).expect("the one before is over");
+        order(&breaks(Fault::StopNode, OVER_AFTER_S)).expect("the one before is over");
         within(&stands);
         order(&Order::Mend).expect("mended");
         within(&|| !stands());
-        order(&breaks(Fault::StopNode, 600)).expect("done");
+        order(&breaks(Fault::StopNode, OVER_AFTER_S)).expect("done");
         seats.end().expect("the one who has ordered it is gone");
         assert!(processes::working_in(&[folder]).is_empty());
     }

@@ -14,7 +14,8 @@ use crate::group::http::{moved, post_as};
 use crate::group::node::{NodeName, Seat};
 use crate::group::{Role, Tuning};
 
-/// A fault is over so long after it was ordered, if nothing ends it before: longer than a round waits for its clients.
+/// A fault is over so long after it was ordered, if nothing ends it before, and may last no longer: longer than a round
+/// waits for its clients.
 pub const OVER_AFTER_S: u32 = 300;
 /// What lasts as long as it is said to has ended before, and the load has been looked at.
 const MOST_HOLD: Duration = Duration::from_secs(OVER_AFTER_S as u64 - 60);
