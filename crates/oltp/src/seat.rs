@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ashlar_lab::LabError;
 use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
 
 use crate::processes;
 
@@ -42,4 +43,71 @@ pub fn left_behind(dir: &Path, name: &str) -> Vec<(PathBuf, File)> {
     };
     let folders = processes::own_folders(dir).into_iter();
     folders.filter_map(locked).collect()
+}
+
+/// What of all that an agent has started runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Seen {
+    pub processes: usize,
+    /// Programs that have ended, with what they said last.
+    pub ended: Vec<String>,
+}
+
+impl Seen {
+    /// What is wrong, if something is.
+    pub fn trouble(&self) -> Option<String> {
+        (!self.ended.is_empty()).then(|| self.ended.join("; "))
+    }
+}
+
+/// A program that was started, and is known by where it works.
+pub struct Watched {
+    pub name: &'static str,
+    pub folder: PathBuf,
+    pub log: PathBuf,
+}
+
+impl Watched {
+    /// What it said last, if it has ended.
+    pub fn ended(&self) -> Option<String> {
+        if !processes::working_in(std::slice::from_ref(&self.folder)).is_empty() {
+            return None;
+        }
+        let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.unwrap_or("it said nothing");
+        Some(format!("{} has ended: {last}", self.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use ashlar_lab::OwnFolder;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_has_ended_is_told_with_its_last_words() {
+        let room = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let one = Watched {
+            name: "etcd",
+            folder: room.path().to_owned(),
+            log: room.path().join("log"),
+        };
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", "import time; time.sleep(600)"]);
+        processes::start(command.current_dir(room.path())).expect("started");
+        let begun = std::time::Instant::now();
+        while one.ended().is_some() {
+            assert!(begun.elapsed().as_secs() < 60, "it is called python then");
+        }
+        std::fs::write(&one.log, "first\nno space left\n\n").expect("written");
+        processes::end(std::slice::from_ref(&one.folder)).expect("ended");
+        let ended = vec![one.ended().expect("told")];
+        let processes = 0;
+        let trouble = Seen { processes, ended }.trouble();
+        assert_eq!(trouble.as_deref(), Some("etcd has ended: no space left"));
+    }
 }

@@ -82,13 +82,11 @@ impl Held for FciSystem<There> {
                 seat: node.unwrap_or("w").to_owned(),
                 role: service.as_ref().map(role),
                 url: node.map(|_| seen.url),
-                trouble: seen
-                    .processes
-                    .as_ref()
-                    .err()
-                    .map(ToString::to_string)
-                    .or(reason),
-                processes: seen.processes.unwrap_or(0),
+                processes: seen.seen.as_ref().map_or(0, |seen| seen.processes),
+                trouble: match seen.seen {
+                    Ok(seen) => seen.trouble().or(reason),
+                    Err(error) => Some(error.to_string()),
+                },
             }
         });
         HostedStatus {

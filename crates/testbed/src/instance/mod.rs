@@ -18,6 +18,7 @@ use ashlar_node::client::{Client, Endpoint};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::faults::Fault;
 use ashlar_oltp::group::{USER, check_faults, check_settings, make_user};
+use ashlar_oltp::seat::Seen;
 use ashlar_oltp::server::{DATABASE, OWNER};
 use ashlar_oltp::{Logic, Postgres, Secret};
 use uuid::Uuid;
@@ -47,7 +48,7 @@ pub struct HostedNodesPlan {
 
 /// What a host is at.
 pub struct SeenHost {
-    pub processes: Result<usize, LabError>,
+    pub seen: Result<Seen, LabError>,
     pub url: String,
 }
 
@@ -213,10 +214,10 @@ impl HostedNodes {
         postgres.execute(&format!("ALTER DATABASE {DATABASE} OWNER TO {USER}"))
     }
 
-    /// How many processes each host has, and the database there, as its owner, if it has one; the last is the listener.
+    /// What runs at each host, and the database there, as its owner, if it has one; the last is the listener.
     pub fn seen(&self) -> [SeenHost; 3] {
         Host::ALL.map(|host| SeenHost {
-            processes: self.look(host),
+            seen: self.look(host),
             url: {
                 let door = self.sites[host.number()].door;
                 format!("postgres://{USER}:{}@{door}/{DATABASE}", self.user)
@@ -224,7 +225,7 @@ impl HostedNodes {
         })
     }
 
-    fn look(&self, host: Host) -> Result<usize, LabError> {
+    fn look(&self, host: Host) -> Result<Seen, LabError> {
         let look = OURS.to_owned() + &text(&Order::Look)?;
         read(&self.clients.order_soon(host.number(), &look)?)
     }

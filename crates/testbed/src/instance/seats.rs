@@ -16,7 +16,7 @@ use ashlar_oltp::cut::Cut;
 use ashlar_oltp::faults::Fault;
 use ashlar_oltp::group::{GroupSeats, Needed};
 use ashlar_oltp::processes::{self, Sign, TIED};
-use ashlar_oltp::seat::{left_behind, mark};
+use ashlar_oltp::seat::{Seen, Watched, left_behind, mark};
 use ashlar_oltp::server::Programs;
 
 use super::breaks::{Broken, able};
@@ -51,6 +51,7 @@ pub(super) struct Own {
     pub(super) folder: OwnFolder,
     _lock: File,
     nodes: Option<Nodes>,
+    watched: Vec<Watched>,
     pub(super) broken: Option<Broken>,
 }
 
@@ -105,6 +106,7 @@ impl<'a> AllSeats<'a> {
             folder,
             _lock: lock,
             nodes: None,
+            watched: Vec::new(),
             broken: None,
         });
         Ok(Claimed { site, programs })
@@ -131,11 +133,11 @@ impl Seats for AllSeats<'_> {
             Order::Claim(claim) => text(&self.claim(&claim)?),
             Order::End => text(&self.end()?),
             Order::Etcd(plan) => text(&self.own().as_mut().ok_or_else(none)?.start_etcd(&plan)?),
-            Order::Node => text(&self.own().as_ref().ok_or_else(none)?.start_node()?),
+            Order::Node => text(&self.own().as_mut().ok_or_else(none)?.start_node()?),
             Order::Ready => text(&self.own().as_ref().ok_or_else(none)?.await_node()?),
             Order::Pool => text(&self.own().as_ref().ok_or_else(none)?.make_pool()?),
-            Order::Listener => text(&self.own().as_ref().ok_or_else(none)?.start_listener()?),
-            Order::Look => text(&self.own().as_ref().ok_or_else(none)?.processes()),
+            Order::Listener => text(&self.own().as_mut().ok_or_else(none)?.start_listener()?),
+            Order::Look => text(&self.own().as_ref().ok_or_else(none)?.seen()),
             Order::Break(fault) => text(&self.own().as_mut().ok_or_else(none)?.break_it(fault)?),
             Order::Mend => text(&self.own().as_mut().ok_or_else(none)?.mend()?),
         }
@@ -176,10 +178,19 @@ impl Own {
         self.folder.path().join(NODES)
     }
 
-    fn processes(&self) -> usize {
+    fn seen(&self) -> Seen {
         let all = processes::working_in(&[self.folder.path().to_owned()]);
         let elsewhere = self.world().into_iter().filter(|pid| !all.contains(pid));
-        all.len() + elsewhere.count()
+        Seen {
+            processes: all.len() + elsewhere.count(),
+            ended: self.watched.iter().filter_map(Watched::ended).collect(),
+        }
+    }
+
+    /// From now on its end is told.
+    fn watch(&mut self, name: &'static str, folder: PathBuf) {
+        let log = folder.join("log");
+        self.watched.push(Watched { name, folder, log });
     }
 
     fn start_etcd(&mut self, plan: &Plan) -> Result<(), LabError> {
@@ -202,11 +213,13 @@ impl Own {
         };
         let nodes = Nodes::part(&dir, &part)?;
         nodes.start_etcd()?;
+        let etcd = Seat::Etcd(self.host.number());
+        self.watch("etcd", nodes.folder(&etcd));
         self.nodes = Some(nodes);
         Ok(())
     }
 
-    fn start_node(&self) -> Result<(), LabError> {
+    fn start_node(&mut self) -> Result<(), LabError> {
         let (node, nodes) = (self.node()?, self.nodes()?);
         let mounts = self.dir().join(MOUNTS);
         let programs = Programs::find()?;
@@ -216,7 +229,10 @@ impl Own {
         let password = mounts.join(PASSWORD);
         write_secret(&password, &self.secret)?;
         programs.give(&password)?;
-        nodes.start_node(node)
+        nodes.start_node(node)?;
+        let folder = nodes.folder(&Seat::node(node));
+        self.watch("the node", folder);
+        Ok(())
     }
 
     fn await_node(&self) -> Result<(), LabError> {
@@ -230,7 +246,7 @@ impl Own {
     }
 
     /// HAProxy, as `ashlar service haproxy` sets it up.
-    fn start_listener(&self) -> Result<(), LabError> {
+    fn start_listener(&mut self) -> Result<(), LabError> {
         if self.host != Host::Witness {
             return Err(LabError::usage("the listener is not to be started here"));
         }
@@ -250,7 +266,9 @@ impl Own {
         let mut command = Command::new(TIED[0]);
         command.args(&TIED[1..]).args(["--", HAPROXY, "-db", "-f"]);
         command.arg(file).current_dir(&folder);
-        processes::start(command.stdout(Stdio::null()).stderr(log))
+        processes::start(command.stdout(Stdio::null()).stderr(log))?;
+        self.watch("HAProxy", folder);
+        Ok(())
     }
 
     fn end(mut self) -> Result<(), LabError> {

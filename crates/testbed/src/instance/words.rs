@@ -31,7 +31,7 @@ pub(super) enum Order {
     Pool,
     /// Start the listener.
     Listener,
-    /// Say how many processes it has.
+    /// Say what runs.
     Look,
     /// Something of it fails.
     Break(Fault),

@@ -9,11 +9,12 @@ use ashlar_lab::{LabError, Progress};
 
 use super::entry::{Entry, Keys};
 use super::quorum::Quorum;
-use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
+use super::words::{Claim, Order, Site, Sites, Start, check_settings, read, text};
 use super::{Held, HostStatus, HostedPlan, HostedStatus, LOOK_EVERY};
 use crate::faults::Fault;
 use crate::group::node::{Member, NodeName, Seat};
 use crate::group::{READY_WITHIN, Role, ask};
+use crate::seat::Seen;
 
 /// A group that runs, until it is ended.
 pub(super) struct HostedGroup {
@@ -161,7 +162,7 @@ impl Held for HostedGroup {
         let host = |(number, name): (usize, &String)| {
             let node = [NodeName::A, NodeName::B].get(number).copied();
             let (processes, trouble) = match self.look(number) {
-                Ok(seen) => (seen.processes, seen.ended.first().cloned()),
+                Ok(seen) => (seen.processes, seen.trouble()),
                 Err(error) => (0, Some(error.to_string())),
             };
             HostStatus {

@@ -12,7 +12,7 @@ use ashlar_lab::agent::Seats;
 use ashlar_lab::{LONGEST_SOCKET, LabError, OwnFolder, check_length, write_whole};
 
 use super::breaks::{Broken, able};
-use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
+use super::words::{Claim, Order, Site, Sites, Start, check_settings, read, text};
 use crate::cut::Cut;
 use crate::faults::Fault;
 use crate::group::config::{Keeper, etcd_words, haproxy};
@@ -20,7 +20,7 @@ use crate::group::needed;
 use crate::group::node::{Member, NodeName, Seat};
 use crate::processes::{self, ALONE, TIED};
 use crate::remote::ports::Ports;
-use crate::seat::{left_behind, mark};
+use crate::seat::{Seen, Watched, left_behind, mark};
 use crate::server::Programs;
 
 /// In a seat's folder.
@@ -291,18 +291,20 @@ impl Own {
     fn seen(&self) -> Seen {
         let runs = |member: Member| processes::working_in(&[self.folder(member)]);
         let members = || self.started.iter().map(|one| one.member);
-        let ended = members().filter(|&member| runs(member).is_empty());
-        let last_words = |member: Member| {
-            let said = std::fs::read_to_string(self.log(member)).unwrap_or_default();
-            let last = said.lines().rev().find(|line| !line.trim().is_empty());
-            format!(
-                "{member:?} has ended: {}",
-                last.unwrap_or("it said nothing")
-            )
+        let watched = |member: Member| Watched {
+            name: match member {
+                Member::Etcd(_) | Member::Witness => "etcd",
+                Member::Patroni(_) => "Patroni",
+                Member::Listener => "HAProxy",
+            },
+            folder: self.folder(member),
+            log: self.log(member),
         };
         Seen {
             processes: members().map(|member| runs(member).len()).sum(),
-            ended: ended.map(last_words).collect(),
+            ended: members()
+                .filter_map(|member| watched(member).ended())
+                .collect(),
         }
     }
 }
@@ -359,8 +361,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::group::{OVER_AFTER_S, Tuning};
     use crate::group::hosted::words::Break;
+    use crate::group::{OVER_AFTER_S, Tuning};
 
     #[test]
     fn an_agent_starts_what_its_seat_has_where_it_has_said_and_nothing_else() {

@@ -109,14 +109,6 @@ impl Sites {
     }
 }
 
-/// What of a seat runs.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Seen {
-    pub(super) processes: usize,
-    /// Programs that were started and have ended, with what they said last.
-    pub(super) ended: Vec<String>,
-}
-
 /// Settings that a group on given hosts may be told. Of others some name commands, files or libraries, which would be
 /// run or read by the hosts.
 const MAY_BE_SET: [&str; 24] = [
