@@ -105,6 +105,14 @@ impl Ground for Here {
             .into()
     }
 
+    fn api(&self, node: &str) -> String {
+        self.nodes.api(node).display().to_string()
+    }
+
+    fn namespaces(&self) -> Vec<String> {
+        self.nodes.network.names()
+    }
+
     fn client(&self, node: &str) -> Result<Client, LabError> {
         self.nodes.client(node)
     }

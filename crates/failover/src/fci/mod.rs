@@ -19,12 +19,14 @@ use ashlar_node::model::{
 };
 use ashlar_oltp::database::Database;
 use ashlar_oltp::faults::{Fault, System, Topology};
+use ashlar_oltp::group::{InstanceNode, InstanceStatus};
+use ashlar_oltp::server::DATABASE;
 use ashlar_oltp::{Logic, Postgres};
 use ashlar_testbed::nodes::{self, POOL};
 
 pub use self::here::Here;
 use self::service::SERVICE;
-pub use self::standing::{FciNode, FciStatus};
+pub use self::standing::FciStatus;
 use crate::all_in_sync;
 use crate::copied::Copied;
 
@@ -45,6 +47,14 @@ pub trait Ground: Sync {
 
     /// What it is, in words, for the report.
     fn told(&self) -> String;
+
+    /// Where a node's API is.
+    fn api(&self, node: &str) -> String;
+
+    /// Network namespaces that were made for it.
+    fn namespaces(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// # Errors
     /// It cannot be made.
@@ -200,6 +210,31 @@ impl<G: Ground> FciSystem<G> {
             return None;
         }
         self.asked(node)?.service(SERVICE).ok()
+    }
+
+    /// What it is at; `each` is given what each node has said, if it has.
+    fn instance(&self, mut each: impl FnMut(Option<ServiceStatus>)) -> InstanceStatus {
+        let (mut nodes, mut primary) = (Vec::new(), None);
+        for node in self.ground.names() {
+            let service = self.service_at(node);
+            let state = service.as_ref().map(|one| one.state);
+            if state == Some(ServiceState::Running) {
+                primary.get_or_insert_with(|| node.clone());
+            }
+            nodes.push(InstanceNode {
+                node: node.clone(),
+                service: state.map(|state| format!("{state:?}").to_lowercase()),
+                url: with_timeout(self.ground.node_url(node, DATABASE), 1),
+                api: self.ground.api(node),
+            });
+            each(service);
+        }
+        InstanceStatus {
+            primary,
+            in_sync: self.are_in_sync(),
+            namespaces: self.ground.namespaces(),
+            nodes,
+        }
     }
 
     /// The volume's copies, as a node knows them that answers.

@@ -25,9 +25,9 @@ use crate::processes;
 use crate::server::{Door, OWNER};
 pub(crate) use adopt::Adopted;
 pub use hosted::{
-    GroupSeats, Held, HostStatus, HostedPlan, HostedStatus, HostedSystem, Keys, OVER_AFTER_S, USER,
-    check_faults, check_hosted, check_settings, end_hosted, hold, hold_hosted, hosted_status,
-    is_hosted, make_user,
+    GroupSeats, Held, HostStatus, HostedPlan, HostedStatus, HostedSystem, InstanceNode,
+    InstanceStatus, Keys, OVER_AFTER_S, USER, check_faults, check_hosted, check_settings,
+    end_hosted, hold, hold_hosted, hosted_status, is_hosted, make_user,
 };
 pub use needed::Needed;
 use needed::needed;

@@ -7,6 +7,7 @@ mod breaks;
 mod seats;
 mod words;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,6 +173,11 @@ impl HostedNodes {
         &self.sites[host_of(node).number()]
     }
 
+    /// Where a node's API is.
+    pub fn api(&self, node: &str) -> SocketAddr {
+        self.site(node).api
+    }
+
     /// A client of a node's API.
     ///
     /// # Errors
@@ -179,7 +185,7 @@ impl HostedNodes {
     pub fn client(&self, node: &str) -> Result<Client, LabError> {
         let failed = |error| LabError::caused(format!("node {node}"), error);
         let token: Token = self.secret.parse().map_err(failed)?;
-        let at = Endpoint::Tcp(self.site(node).api.to_string());
+        let at = Endpoint::Tcp(self.api(node).to_string());
         let client = Client::new(at, Some(token)).map_err(failed)?;
         Ok(client.answered_within(ANSWERS_WITHIN))
     }

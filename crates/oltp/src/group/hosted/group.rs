@@ -182,6 +182,7 @@ impl Held for HostedGroup {
             dir: dir.to_owned(),
             url: entry.user_url(),
             superuser_url: entry.superuser_url(),
+            instance: None,
             hosts: self.names.iter().enumerate().map(host).collect(),
         }
     }
