@@ -11,7 +11,15 @@ use ashlar_lab::LabError;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::cut::Cut;
 use crate::processes;
+
+/// The names of marks: of what a group has, and of what an instance has.
+pub const GROUP: &str = "seat";
+pub const INSTANCE: &str = "part";
+
+/// Ends all that works in such a folder, and removes it.
+pub type TakeAway = fn(&Path) -> Result<(), LabError>;
 
 /// Makes a mark, locked before it has its name: no other agent finds it free.
 ///
@@ -29,15 +37,29 @@ pub fn mark(path: &Path, text: &str) -> Result<File, LabError> {
     make().map_err(|error: std::io::Error| LabError::caused(path.display(), error))
 }
 
-/// Folders below `dir` with a mark of this name whose agents are gone, each locked by us. One of another user's is none
+/// Ends what agents have left below `dir` that were killed, or could not end it, of a group and of an instance.
+///
+/// # Errors
+/// Something stays.
+pub fn end_left_behind(dir: &Path, take_away: TakeAway) -> Result<(), LabError> {
+    let mut left = left_behind(dir).into_iter();
+    left.try_for_each(|(folder, _lock)| {
+        // A host that has no `nft` was not cut off; the kernel has ended it otherwise.
+        let _ = Cut::of(&folder).end();
+        take_away(&folder)
+    })
+}
+
+/// Folders below `dir` with a mark whose agents are gone, each locked by us. One of another user's is none
 /// of ours, whatever it is called: `dir` may be where all users can write.
-pub fn left_behind(dir: &Path, name: &str) -> Vec<(PathBuf, File)> {
+fn left_behind(dir: &Path) -> Vec<(PathBuf, File)> {
     let locked = |folder: PathBuf| {
         let of = folder.symlink_metadata().ok()?;
         if !of.is_dir() || of.uid() != rustix::process::geteuid().as_raw() {
             return None;
         }
-        let lock = File::open(folder.join(name)).ok()?;
+        let mut marks = [GROUP, INSTANCE].into_iter();
+        let lock = marks.find_map(|name| File::open(folder.join(name)).ok())?;
         let is_left = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         is_left.then_some((folder, lock))
     };

@@ -12,11 +12,10 @@ use ashlar_lab::agent::Seats;
 use ashlar_lab::{LabError, OwnFolder, Progress, check_length};
 use ashlar_node::service::haproxy;
 use ashlar_oltp::Ports;
-use ashlar_oltp::cut::Cut;
 use ashlar_oltp::faults::Fault;
 use ashlar_oltp::group::{GroupSeats, Needed};
 use ashlar_oltp::processes::{self, Sign, TIED};
-use ashlar_oltp::seat::{Seen, Watched, left_behind, mark};
+use ashlar_oltp::seat::{INSTANCE, Seen, Watched, end_left_behind, mark};
 use ashlar_oltp::server::Programs;
 
 use super::breaks::{Broken, able};
@@ -25,8 +24,6 @@ use super::{PASSWORD, RUN, SERVICE};
 use crate::nodes::{self, MOUNTS, Nodes, ON_HOSTS, OWN_MOUNTS, Part, Seat, Site};
 use crate::process::own_program;
 
-/// In a part's folder.
-const MARK: &str = "part";
 const NODES: &str = "n";
 /// The longest path of an agent's directory that has a part.
 const LONGEST_DIR: usize = nodes::LONGEST_DIR - "/n".len() - OwnFolder::LONGEST_NAME - 1;
@@ -57,7 +54,8 @@ pub(super) struct Own {
 
 impl<'a> AllSeats<'a> {
     /// None is claimed yet.
-    pub(crate) fn new(group: GroupSeats<'a>) -> Self {
+    pub(crate) fn new(mut group: GroupSeats<'a>) -> Self {
+        group.take_away = take_away;
         Self {
             group,
             own: Mutex::default(),
@@ -82,8 +80,8 @@ impl<'a> AllSeats<'a> {
         let programs = check_host(claim.host, dir)?;
         let folder = OwnFolder::make(dir)?;
         // As the kernel names the folders that processes work in.
-        end_left_behind(folder.path().parent().unwrap_or(dir))?;
-        let lock = mark(&folder.path().join(MARK), "")?;
+        end_left_behind(folder.path().parent().unwrap_or(dir), take_away)?;
+        let lock = mark(&folder.path().join(INSTANCE), "")?;
         let ip = self.group.address;
         let mut ports = Ports::default();
         let mut free = || {
@@ -334,17 +332,7 @@ fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
     written.map_err(|error| LabError::caused(path.display(), error))
 }
 
-/// What agents have left below `dir` that were killed, or could not end it.
-fn end_left_behind(dir: &Path) -> Result<(), LabError> {
-    let mut left = left_behind(dir, MARK).into_iter();
-    left.try_for_each(|(folder, _lock)| {
-        // A host that has no `nft` was not cut off; the kernel has ended it otherwise.
-        let _ = Cut::of(&folder).end();
-        take_away(&folder)
-    })
-}
-
-/// Ends all that works in a part's folder, lets go of what it has attached, and removes it.
+/// Ends all that works in a folder of a part, or of a group's seat, lets go of what it has attached, and removes it.
 fn take_away(folder: &Path) -> Result<(), LabError> {
     let folders = [folder.to_owned()];
     processes::signal(&folders, Sign::Kill);
@@ -381,6 +369,8 @@ fn detach(state: &Path) -> Result<(), LabError> {
 
 #[cfg(test)]
 mod tests {
+    use ashlar_oltp::seat::GROUP;
+
     use super::*;
 
     #[test]
@@ -431,6 +421,38 @@ mod tests {
         drop(seats);
         let mut left = std::fs::read_dir(room.path()).expect("list");
         assert!(left.next().is_none(), "its folder is gone");
+    }
+
+    /// A group's claim ends what an instance has left, and the other way round.
+    #[test]
+    fn what_either_kind_has_left_is_ended_by_the_next_of_any() {
+        let claim = text(&Order::Claim(Claim {
+            host: Host::Witness,
+            drawn: "0".into(),
+        }));
+        let claim = format!("{OURS}{}", claim.expect("JSON"));
+        let of_group = r#"{"claim":{"seat":"witness","drawn":"0"}}"#.to_owned();
+        for (left, claim) in [(GROUP, claim), (INSTANCE, of_group)] {
+            let room = tempfile::tempdir().expect("a folder");
+            let folder = OwnFolder::make(room.path()).expect("a folder").keep();
+            drop(mark(&folder.join(left), "").expect("marked"));
+            let mut command = Command::new("/usr/bin/python3");
+            command.args(["-c", "import time; time.sleep(600)"]);
+            processes::start(command.current_dir(&folder)).expect("started");
+            let password = |drawn: &str| drawn.to_owned();
+            let seats = GroupSeats::new(room.path(), [127, 0, 0, 1].into(), &password);
+            let claimed = AllSeats::new(seats).order(&claim);
+            let stays = folder.exists();
+            take_away(&folder).unwrap_or_default();
+            if let Err(lacks) = claimed {
+                let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+                assert!(!is_ci, "{lacks}");
+                eprintln!("SKIPPED what is left of {left}: {lacks}");
+                continue;
+            }
+            assert!(!stays, "{left}");
+            assert!(processes::working_in(&[folder]).is_empty(), "{left}");
+        }
     }
 
     #[test]

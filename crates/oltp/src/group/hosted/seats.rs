@@ -13,18 +13,15 @@ use ashlar_lab::{LONGEST_SOCKET, LabError, OwnFolder, check_length, write_whole}
 
 use super::breaks::{Broken, able};
 use super::words::{Claim, Order, Site, Sites, Start, check_settings, read, text};
-use crate::cut::Cut;
 use crate::faults::Fault;
 use crate::group::config::{Keeper, etcd_words, haproxy};
 use crate::group::needed;
 use crate::group::node::{Member, NodeName, Seat};
 use crate::processes::{self, ALONE, TIED};
 use crate::remote::ports::Ports;
-use crate::seat::{Seen, Watched, left_behind, mark};
+use crate::seat::{GROUP, Seen, TakeAway, Watched, end_left_behind, mark};
 use crate::server::Programs;
 
-/// In a seat's folder.
-const MARK: &str = "seat";
 /// A database's socket, in a folder of the lab's own.
 const SOCKET: &str = "/database/run/.s.PGSQL.5432";
 /// The seat of a group that an agent has, if its coordinator wants it to have one.
@@ -35,6 +32,8 @@ pub struct GroupSeats<'a> {
     pub address: IpAddr,
     /// The password that is made of what was drawn.
     pub password: &'a (dyn Fn(&str) -> String + Sync),
+    /// What agents have left, whatever it was, is taken away before it is claimed.
+    pub take_away: TakeAway,
     own: Mutex<Option<Own>>,
 }
 
@@ -58,7 +57,7 @@ pub(super) struct Started {
 }
 
 impl<'a> GroupSeats<'a> {
-    /// None is claimed yet.
+    /// None is claimed yet; agents have left nothing but seats of groups.
     pub fn new(
         dir: &'a Path,
         address: IpAddr,
@@ -68,6 +67,7 @@ impl<'a> GroupSeats<'a> {
             dir,
             address,
             password,
+            take_away,
             own: Mutex::default(),
         }
     }
@@ -96,8 +96,8 @@ impl<'a> GroupSeats<'a> {
         self.check()?;
         let folder = OwnFolder::make(self.dir)?;
         // As the kernel names the folders that processes work in.
-        end_left_behind(folder.path().parent().unwrap_or(self.dir))?;
-        let lock = mark(&folder.path().join(MARK), claim.seat.letter())?;
+        end_left_behind(folder.path().parent().unwrap_or(self.dir), self.take_away)?;
+        let lock = mark(&folder.path().join(GROUP), claim.seat.letter())?;
         let mut ports = Ports::default();
         let mut free = || {
             let drawn = ports.draw(self.address);
@@ -169,11 +169,8 @@ impl Own {
         let is_cut = self.broken.as_ref().is_some_and(Broken::is_cut);
         let connected = if is_cut { self.mend() } else { Ok(()) };
         let folder = self.folder.path();
-        let Err(error) = processes::end(&[folder.to_owned()]) else {
-            let removed = std::fs::remove_dir_all(folder);
-            return removed
-                .map_err(|error| LabError::caused(folder.display(), error))
-                .and(connected);
+        let Err(error) = take_away(folder) else {
+            return connected;
         };
         let kept = self.folder.keep();
         Err(LabError::caused(format!("{} stays", kept.display()), error))
@@ -344,16 +341,9 @@ fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
     written.map_err(|error| LabError::caused(path.display(), error))
 }
 
-/// What agents have left below `dir` that were killed, or could not end it.
-fn end_left_behind(dir: &Path) -> Result<(), LabError> {
-    for (folder, _lock) in left_behind(dir, MARK) {
-        // A host that has no `nft` was not cut off; the kernel has ended it otherwise.
-        let _ = Cut::of(&folder).end();
-        processes::end(std::slice::from_ref(&folder))?;
-        std::fs::remove_dir_all(&folder)
-            .map_err(|error| LabError::caused(folder.display(), error))?;
-    }
-    Ok(())
+fn take_away(folder: &Path) -> Result<(), LabError> {
+    processes::end(&[folder.to_owned()])?;
+    std::fs::remove_dir_all(folder).map_err(|error| LabError::caused(folder.display(), error))
 }
 
 #[cfg(test)]
@@ -480,7 +470,7 @@ mod tests {
         std::fs::create_dir(&dir).expect("made");
         std::os::unix::fs::symlink(&dir, &link).expect("a link");
         let left = OwnFolder::make(&dir).expect("a folder").keep();
-        drop(mark(&left.join(MARK), "a").expect("marked"));
+        drop(mark(&left.join(GROUP), "a").expect("marked"));
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", "import time; time.sleep(600)"]);
         processes::start(command.current_dir(&left)).expect("started");
