@@ -332,7 +332,8 @@ fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
     written.map_err(|error| LabError::caused(path.display(), error))
 }
 
-/// Ends all that works in a folder of a part, or of a group's seat, lets go of what it has attached, and removes it.
+/// Ends all that works in a folder of a part, or of a group's seat, lets go of what it has attached, and removes it and
+/// the service's cgroup.
 fn take_away(folder: &Path) -> Result<(), LabError> {
     let folders = [folder.to_owned()];
     processes::signal(&folders, Sign::Kill);
@@ -341,6 +342,11 @@ fn take_away(folder: &Path) -> Result<(), LabError> {
         detach(&folder.join(NODES).join(node).join("attached"))?;
     }
     processes::end(&folders)?;
+    for node in ON_HOSTS {
+        let daemon = folder.join(NODES).join(node).join("state");
+        let ended = ashlar_node::service::end_left_behind(&daemon, SERVICE);
+        ended.map_err(|error| LabError::caused(folder.display(), error))?;
+    }
     std::fs::remove_dir_all(folder).map_err(|error| LabError::caused(folder.display(), error))
 }
 
