@@ -391,7 +391,8 @@ fn the_lab_of_the_binary_holds_no_workload() {
     );
 }
 
-/// The lab's rooms that ask daemons, and what they see of `node`: what an operator sees.
+/// The lab's rooms that ask daemons, and what they see of `node`: what an operator sees, and what takes away what a daemon
+/// has left that is gone.
 const ASK_DAEMONS: &[&str] = &[
     "crates/testbed/src/",
     "crates/failover/src/",
@@ -400,6 +401,7 @@ const ASK_DAEMONS: &[&str] = &[
 const SEEN_OF_NODE: &[&str] = &[
     "client",
     "model",
+    "service::end_left_behind",
     "service::haproxy",
     "service::postgres",
     "service::quick_recovery",

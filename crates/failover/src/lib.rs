@@ -33,7 +33,7 @@ mod places;
 mod rounds;
 mod versus;
 
-pub use fci::{FciNode, FciPlan, FciStatus, FciSystem};
+pub use fci::{FciPlan, FciStatus, FciSystem};
 pub use ha::{HaFault, HaPlan, HaResult, ha};
 pub use places::{GroupPlace, GroupPlaces};
 pub use rounds::{FaultsRun, ReadyRun};

@@ -8,6 +8,7 @@ use ashlar_lab::{LabError, Progress};
 use ashlar_node::client::Client;
 use ashlar_node::model::{CreateService, VolumeName};
 use ashlar_oltp::faults::Fault;
+use ashlar_oltp::group::Needed;
 use ashlar_oltp::processes::Sign;
 use ashlar_oltp::server::OWNER;
 use ashlar_testbed::nodes::{DRIVES, DriveTrouble, MOST_ETCD, Nodes, NodesPlan, Seat};
@@ -33,7 +34,7 @@ pub(super) fn check() -> Result<(), LabError> {
             "an instance on a replicated volume: needs root, which attaches and mounts",
         ));
     }
-    Listener::check()
+    Needed::HAPROXY.check()
 }
 
 impl Here {
@@ -102,6 +103,14 @@ impl Ground for Here {
          HAProxy as the listener, which asks each node's daemon. kill-node kills all that runs on the node, and etcd; \
          stop-node stops etcd, the daemon and what is between it and the file system, not the database and its guard"
             .into()
+    }
+
+    fn api(&self, node: &str) -> String {
+        self.nodes.api(node).display().to_string()
+    }
+
+    fn namespaces(&self) -> Vec<String> {
+        self.nodes.network.names()
     }
 
     fn client(&self, node: &str) -> Result<Client, LabError> {

@@ -23,17 +23,6 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// # Errors
-    /// HAProxy is not there.
-    pub(super) fn check() -> Result<(), LabError> {
-        match Path::new(PROGRAM).exists() {
-            true => Ok(()),
-            false => Err(LabError::environment(format!(
-                "{PROGRAM} is not there: install haproxy (`scripts/setup.sh test` does)"
-            ))),
-        }
-    }
-
     pub(super) fn at(folder: &Path) -> Self {
         Self {
             folder: folder.into(),

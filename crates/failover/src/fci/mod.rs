@@ -19,12 +19,14 @@ use ashlar_node::model::{
 };
 use ashlar_oltp::database::Database;
 use ashlar_oltp::faults::{Fault, System, Topology};
+use ashlar_oltp::group::{InstanceNode, InstanceStatus};
+use ashlar_oltp::server::DATABASE;
 use ashlar_oltp::{Logic, Postgres};
 use ashlar_testbed::nodes::{self, POOL};
 
 pub use self::here::Here;
 use self::service::SERVICE;
-pub use self::standing::{FciNode, FciStatus};
+pub use self::standing::FciStatus;
 use crate::all_in_sync;
 use crate::copied::Copied;
 
@@ -35,6 +37,8 @@ pub(crate) const LONGEST_DIR: usize = nodes::LONGEST_DIR - "/n".len();
 /// All is as it should be within so long, on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What a node says of itself is said at once, or it does not answer.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where an instance's nodes are, how they are reached, and what is done to them there.
 pub trait Ground: Sync {
@@ -43,6 +47,14 @@ pub trait Ground: Sync {
 
     /// What it is, in words, for the report.
     fn told(&self) -> String;
+
+    /// Where a node's API is.
+    fn api(&self, node: &str) -> String;
+
+    /// Network namespaces that were made for it.
+    fn namespaces(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// # Errors
     /// It cannot be made.
@@ -186,12 +198,43 @@ impl<G: Ground> FciSystem<G> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A client that asks a node how it is.
+    fn asked(&self, node: &str) -> Option<Client> {
+        let client = self.ground.client(node).ok()?;
+        Some(client.answered_within(TOLD_WITHIN))
+    }
+
     /// How the service is on a node that answers.
     fn service_at(&self, node: &str) -> Option<ServiceStatus> {
         if self.silent().as_deref() == Some(node) {
             return None;
         }
-        self.ground.client(node).ok()?.service(SERVICE).ok()
+        self.asked(node)?.service(SERVICE).ok()
+    }
+
+    /// What it is at; `each` is given what each node has said, if it has.
+    fn instance(&self, mut each: impl FnMut(Option<ServiceStatus>)) -> InstanceStatus {
+        let (mut nodes, mut primary) = (Vec::new(), None);
+        for node in self.ground.names() {
+            let service = self.service_at(node);
+            let state = service.as_ref().map(|one| one.state);
+            if state == Some(ServiceState::Running) {
+                primary.get_or_insert_with(|| node.clone());
+            }
+            nodes.push(InstanceNode {
+                node: node.clone(),
+                service: state.map(|state| format!("{state:?}").to_lowercase()),
+                url: with_timeout(self.ground.node_url(node, DATABASE), 1),
+                api: self.ground.api(node),
+            });
+            each(service);
+        }
+        InstanceStatus {
+            primary,
+            in_sync: self.are_in_sync(),
+            namespaces: self.ground.namespaces(),
+            nodes,
+        }
     }
 
     /// The volume's copies, as a node knows them that answers.
@@ -199,7 +242,7 @@ impl<G: Ground> FciSystem<G> {
         let silent = self.silent().clone();
         let mut names = self.ground.names().iter();
         let name = names.find(|name| Some(*name) != silent.as_ref());
-        let client = name.and_then(|name| self.ground.client(name).ok());
+        let client = name.and_then(|name| self.asked(name));
         client?.volume(&self.volume).ok()?.replication
     }
 

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ashlar_lab::{LabError, Progress, check_length, remove_left};
-use ashlar_node::model::{MoveService, ServiceState};
+use ashlar_node::model::MoveService;
 use ashlar_oltp::faults::System;
+use ashlar_oltp::group::InstanceStatus;
 use ashlar_oltp::processes;
 use ashlar_oltp::server::DATABASE;
 use ashlar_testbed::nodes::Nodes;
@@ -16,6 +17,8 @@ use super::here::check;
 use super::service::SERVICE;
 use super::{FciPlan, FciSystem, Ground, Here, LONGEST_DIR, LOOK_EVERY, READY_WITHIN, wrong};
 
+/// What a status is of.
+pub(super) const FCI: &str = "fci";
 /// Our mark: a directory with this is an instance's.
 const MARK: &str = "fci.json";
 /// What is in it: its nodes, sockets, the listener, and where the volume is mounted.
@@ -32,48 +35,18 @@ pub struct FciStatus {
     dir: PathBuf,
     /// What `--db` takes: the listener.
     pub url: String,
-    /// The node that runs the database.
-    pub primary: Option<String>,
-    /// Whether both copies of its volume are in sync.
-    pub in_sync: bool,
-    /// Network namespaces that were made for it.
-    pub namespaces: Vec<String>,
-    /// Each node.
-    pub nodes: Vec<FciNode>,
+    /// What its nodes are at.
+    #[serde(flatten)]
+    pub instance: InstanceStatus,
 }
 
 impl fmt::Display for FciStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let copies = if self.in_sync {
-            "in sync"
-        } else {
-            "not in sync"
-        };
-        writeln!(f, "listener: {}\ncopies: {copies}", self.url)?;
-        for node in &self.nodes {
-            let is_primary = self.primary.as_ref() == Some(&node.node);
-            let state = match (is_primary, node.service) {
-                (true, _) => "runs the database".to_owned(),
-                (false, Some(state)) => format!("{state:?}").to_lowercase(),
-                (false, None) => "does not answer".to_owned(),
-            };
-            writeln!(f, "{}: {state}, api {}", node.node, node.api.display())?;
-        }
-        Ok(())
+        let Self { url, instance, .. } = self;
+        writeln!(f, "listener: {url}\ncopies: {}", instance.copies())?;
+        let mut nodes = instance.nodes.iter();
+        nodes.try_for_each(|node| writeln!(f, "{}: {}", node.node, instance.told(node)))
     }
-}
-
-/// What a node of an instance is at.
-#[derive(Debug, Serialize)]
-pub struct FciNode {
-    /// What it is called.
-    pub node: String,
-    /// How the service is there; none if its daemon does not answer.
-    pub service: Option<ServiceState>,
-    /// Its database past the listener.
-    pub url: String,
-    /// The socket of its API.
-    pub api: PathBuf,
 }
 
 impl FciSystem {
@@ -181,15 +154,8 @@ impl FciSystem {
 
     /// What it is at.
     pub fn status(&self) -> FciStatus {
-        let servers = self.servers(DATABASE);
-        let nodes = servers.into_iter().map(|(node, url)| FciNode {
-            service: self.service_at(&node).map(|status| status.state),
-            api: self.ground.nodes.api(&node),
-            node,
-            url,
-        });
         FciStatus {
-            kind: "fci",
+            kind: FCI,
             dir: self
                 .ground
                 .run
@@ -197,10 +163,7 @@ impl FciSystem {
                 .map(Path::to_owned)
                 .unwrap_or_default(),
             url: self.url(DATABASE),
-            primary: self.primary(),
-            in_sync: self.is_redundant(),
-            namespaces: self.ground.nodes.network.names(),
-            nodes: nodes.collect(),
+            instance: self.instance(drop),
         }
     }
 }

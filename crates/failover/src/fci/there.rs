@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use ashlar_lab::{LabError, Progress};
 use ashlar_node::client::Client;
-use ashlar_node::model::{CreateService, ServiceState, ServiceStatus, VolumeName};
+use ashlar_node::model::{CreateService, ServiceStatus, VolumeName};
 use ashlar_oltp::faults::Fault;
-use ashlar_oltp::group::{Held, HostStatus, HostedStatus, Role, hold};
+use ashlar_oltp::group::{Held, HostStatus, HostedStatus, hold};
 use ashlar_oltp::server::DATABASE;
 use ashlar_testbed::hosts::GroupHosts;
-use ashlar_testbed::instance::{HostedNodes, HostedNodesPlan, RUN, SERVICE};
+use ashlar_testbed::instance::{HostedNodes, HostedNodesPlan, RUN, SERVICE, SeenHost};
 use ashlar_testbed::nodes::{DOOR_IP, DOOR_PORT, OWN_MOUNTS};
 
 use super::service::{Place, postgres, verify};
+use super::standing::FCI;
 use super::{FciPlan, FciSystem, Ground};
 
 /// On the hosts of agents.
@@ -64,39 +65,43 @@ impl FciSystem<There> {
 impl Held for FciSystem<There> {
     fn status(&self, dir: &Path) -> HostedStatus {
         let nodes = &self.ground.0;
+        let mut reasons = Vec::new();
+        let reason = |service: Option<ServiceStatus>| service.and_then(|one| one.reason);
+        let mut instance = self.instance(|service| reasons.push(reason(service)));
         let [a, b, witness] = nodes.seen();
+        for (node, seen) in instance.nodes.iter_mut().zip([&a, &b]) {
+            // As the database's owner, where others are not for all who may read it.
+            node.url.clone_from(&seen.url);
+        }
         let url = witness.url.clone();
-        let names = nodes.names.iter().map(|name| Some(&**name)).chain([None]);
-        let seen = [a, b, witness].into_iter().zip(names);
-        let hosts = nodes.hosts().into_iter().zip(seen);
-        let hosts = hosts.map(|(host, (seen, node))| {
-            let service = node.map(|node| self.service_at(node));
-            let role = |service: &Option<ServiceStatus>| match service {
-                Some(one) if one.state == ServiceState::Running => Role::Primary,
-                Some(_) => Role::Standby,
-                None => Role::Silent,
-            };
-            let reason = service.iter().flatten().find_map(|one| one.reason.clone());
+        let mut parts = instance.nodes.iter().zip(reasons);
+        let host = |(host, SeenHost { seen, url }): (String, SeenHost)| {
+            let (node, reason) = parts.next().unzip();
             HostStatus {
                 host,
-                seat: node.unwrap_or("w").to_owned(),
-                role: service.as_ref().map(role),
-                url: node.map(|_| seen.url),
-                trouble: seen
-                    .processes
-                    .as_ref()
-                    .err()
-                    .map(ToString::to_string)
-                    .or(reason),
-                processes: seen.processes.unwrap_or(0),
+                seat: node.map_or("w", |node| node.node.as_str()).to_owned(),
+                role: None,
+                processes: seen.as_ref().map_or(0, |seen| seen.processes),
+                url: node.map(|_| url),
+                trouble: match seen {
+                    Ok(seen) => seen.trouble().or(reason.flatten()),
+                    Err(error) => Some(error.to_string()),
+                },
             }
-        });
+        };
+        let hosts = nodes
+            .hosts()
+            .into_iter()
+            .zip([a, b, witness])
+            .map(host)
+            .collect();
         HostedStatus {
-            kind: "hosted".into(),
+            kind: FCI.into(),
             dir: dir.to_owned(),
             url,
             superuser_url: nodes.url(DATABASE),
-            hosts: hosts.collect(),
+            instance: Some(instance),
+            hosts,
         }
     }
 
@@ -118,6 +123,10 @@ impl Ground for There {
              database and its guard",
             self.0.hosts().join(", ")
         )
+    }
+
+    fn api(&self, node: &str) -> String {
+        self.0.api(node).to_string()
     }
 
     fn client(&self, node: &str) -> Result<Client, LabError> {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 pub use self::other::{Begun, Onlooker, OtherHome, OtherMeasured};
 use self::ready::{Dealt, Moment, begin};
+pub use self::seats::ORDER_TAKES;
 
 use super::Link;
 use super::clock::{Ahead, Asked, Clock, best};

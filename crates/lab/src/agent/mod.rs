@@ -33,7 +33,7 @@ mod words;
 use std::time::Duration;
 
 pub(crate) use clients::Load;
-pub use clients::{Begun, ClientLink, Clients, Onlooker, OtherHome, OtherMeasured};
+pub use clients::{Begun, ClientLink, Clients, ORDER_TAKES, Onlooker, OtherHome, OtherMeasured};
 pub use other::{NoOtherLoad, OtherLoad, Start};
 pub use seats::{NoSeats, Seats};
 pub use serve::{Ended, Makes, serve};

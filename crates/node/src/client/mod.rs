@@ -47,6 +47,13 @@ impl Client {
         self
     }
 
+    /// The same, which waits so long for an answer: most are given at once.
+    #[must_use]
+    pub fn answered_within(mut self, limit: Duration) -> Self {
+        self.transport.answers_within = limit;
+        self
+    }
+
     /// The daemon.
     ///
     /// # Errors

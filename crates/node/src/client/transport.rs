@@ -48,6 +48,8 @@ pub(super) struct Transport {
     token: Option<Token>,
     /// How long a daemon on this machine may take to come up.
     pub(super) patience: Duration,
+    /// An answer comes within so long, or none is awaited any more.
+    pub(super) answers_within: Duration,
     runtime: Runtime,
 }
 
@@ -60,6 +62,7 @@ impl Transport {
             endpoint,
             token,
             patience: Duration::ZERO,
+            answers_within: ANSWER_TIMEOUT,
             runtime,
         })
     }
@@ -67,9 +70,12 @@ impl Transport {
     /// Asks, and takes the answer apart. An answer without a body is `null`.
     pub(super) fn ask<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, ControlError> {
         let answer = self.runtime.block_on(async {
-            match timeout(ANSWER_TIMEOUT, self.exchange(ask)).await {
+            match timeout(self.answers_within, self.exchange(ask)).await {
                 Ok(answer) => answer,
-                Err(_) => Err(self.failed("has not answered in time")),
+                Err(_) => {
+                    let within = self.answers_within;
+                    Err(self.failed(&format!("has not answered within {within:?}")))
+                }
             }
         });
         let (status, body) = answer?;
@@ -223,5 +229,16 @@ mod tests {
         let late = said(Duration::from_secs(60));
         assert!(late.contains("broke off"), "{late}");
         starts.join().expect("no panic").expect("called");
+    }
+
+    #[test]
+    fn a_daemon_that_hangs_is_waited_for_as_long_as_was_said() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let at = listener.local_addr().expect("bound").to_string();
+        let mut transport = Transport::new(Endpoint::Tcp(at), None).expect("made");
+        transport.answers_within = Duration::from_millis(50);
+        let answer = transport.ask::<()>(&Ask::new("GET", "/v1/node"));
+        let said = answer.expect_err("nothing answers").message;
+        assert!(said.contains("has not answered within 50ms"), "{said}");
     }
 }

@@ -23,12 +23,16 @@ pub(super) struct Group {
 impl Group {
     /// That of a service of the daemon with this directory; made if it is not there.
     pub(super) fn make(daemon: &Path, service: &str) -> Result<Self, ControlError> {
-        let root = root()?;
-        // Two daemons of one machine have two groups of one name.
-        let dir = root.join(format!("ashlar-{:08x}-{service}", number(daemon)));
-        let group = Self { dir };
+        let group = Self::of(daemon, service)?;
         group.ensure().map_err(ControlError::environment)?;
         Ok(group)
+    }
+
+    fn of(daemon: &Path, service: &str) -> Result<Self, ControlError> {
+        // Two daemons of one machine have two groups of one name.
+        let name = format!("ashlar-{:08x}-{service}", number(daemon));
+        let dir = root()?.join(name);
+        Ok(Self { dir })
     }
 
     /// One that has been made.
@@ -149,6 +153,18 @@ impl Group {
     }
 }
 
+/// Ends what a service has left of a daemon that is gone, which had this directory.
+///
+/// # Errors
+/// A process does not go.
+pub fn end_left_behind(daemon: &Path, service: &str) -> Result<(), ControlError> {
+    // Where none can be made, none is left.
+    match Group::of(daemon, service) {
+        Ok(group) if group.dir.exists() => group.end().map_err(ControlError::environment),
+        _ => Ok(()),
+    }
+}
+
 fn is_ended(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
@@ -213,8 +229,10 @@ mod tests {
         group.kill_by(|| Ok(())).expect("killed");
         assert!(!group.is_alive());
         shell.wait().expect("ours");
-        assert!(group.remove());
-        assert!(!group.dir.exists());
+        for _ in 0..2 {
+            end_left_behind(dir.path(), "test").expect("taken away");
+            assert!(!group.dir.exists());
+        }
     }
 
     #[test]

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use entry::{Answer, Told, Words};
+pub use group::end_left_behind;
 pub use guard::{GuardPlan, guard};
 pub use haproxy::haproxy;
 pub use keep::{Services, fence_left_behind};

@@ -9,6 +9,7 @@ mod adopt;
 mod config;
 mod hosted;
 mod http;
+mod needed;
 mod network;
 mod node;
 mod start;
@@ -21,13 +22,15 @@ use ashlar_lab::{LONGEST_SOCKET, LabError, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::processes;
-use crate::server::{Door, OWNER, Programs};
+use crate::server::{Door, OWNER};
 pub(crate) use adopt::Adopted;
 pub use hosted::{
-    GroupSeats, Held, HostStatus, HostedPlan, HostedStatus, HostedSystem, Keys, OVER_AFTER_S, USER,
-    check_faults, check_hosted, check_settings, end_hosted, hold, hold_hosted, hosted_status,
-    is_hosted, make_user,
+    GroupSeats, Held, HostStatus, HostedPlan, HostedStatus, HostedSystem, InstanceNode,
+    InstanceStatus, Keys, OVER_AFTER_S, USER, check_faults, check_hosted, check_settings,
+    end_hosted, hold, hold_hosted, hosted_status, is_hosted, make_user,
 };
+pub use needed::Needed;
+use needed::needed;
 pub use network::Network;
 pub use node::{Member, NodeName};
 pub use start::check_lengths;
@@ -381,21 +384,4 @@ fn remove_folder(folder: &Path) -> Result<(), LabError> {
         }
         _ => Ok(()),
     }
-}
-
-/// The programs that a group needs, and the packages that bring them.
-fn needed() -> Result<(), LabError> {
-    let needed = [
-        ("/usr/bin/etcd", "etcd-server"),
-        ("/usr/bin/patroni", "patroni and python3-etcd"),
-        ("/usr/sbin/haproxy", "haproxy"),
-    ];
-    for (program, package) in needed {
-        if !Path::new(program).exists() {
-            return Err(LabError::environment(format!(
-                "{program} is not there: install {package} (`scripts/setup.sh test` does)"
-            )));
-        }
-    }
-    Programs::find().map(drop)
 }

@@ -7,6 +7,7 @@ mod breaks;
 mod seats;
 mod words;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use ashlar_node::client::{Client, Endpoint};
 use ashlar_oltp::database::Database;
 use ashlar_oltp::faults::Fault;
 use ashlar_oltp::group::{USER, check_faults, check_settings, make_user};
+use ashlar_oltp::seat::Seen;
 use ashlar_oltp::server::{DATABASE, OWNER};
 use ashlar_oltp::{Logic, Postgres, Secret};
 use uuid::Uuid;
@@ -33,6 +35,9 @@ pub const SERVICE: &str = "pg";
 pub const RUN: &str = "run";
 pub const PASSWORD: &str = "password";
 
+/// A node that has not answered after so long does not.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+
 /// What the nodes are to be.
 #[derive(Clone, Copy, Debug)]
 pub struct HostedNodesPlan {
@@ -44,7 +49,7 @@ pub struct HostedNodesPlan {
 
 /// What a host is at.
 pub struct SeenHost {
-    pub processes: Result<usize, LabError>,
+    pub seen: Result<Seen, LabError>,
     pub url: String,
 }
 
@@ -144,7 +149,7 @@ impl HostedNodes {
             self.order(host, &Order::Etcd(Box::new(plan)))?;
         }
         progress.say("two nodes are started");
-        for what in [Order::Node, Order::Pool] {
+        for what in [Order::Node, Order::Ready, Order::Pool] {
             progress.go_on()?;
             self.order(a, &what)?;
             self.order(b, &what)?;
@@ -168,6 +173,11 @@ impl HostedNodes {
         &self.sites[host_of(node).number()]
     }
 
+    /// Where a node's API is.
+    pub fn api(&self, node: &str) -> SocketAddr {
+        self.site(node).api
+    }
+
     /// A client of a node's API.
     ///
     /// # Errors
@@ -175,8 +185,9 @@ impl HostedNodes {
     pub fn client(&self, node: &str) -> Result<Client, LabError> {
         let failed = |error| LabError::caused(format!("node {node}"), error);
         let token: Token = self.secret.parse().map_err(failed)?;
-        let at = Endpoint::Tcp(self.site(node).api.to_string());
-        Client::new(at, Some(token)).map_err(failed)
+        let at = Endpoint::Tcp(self.api(node).to_string());
+        let client = Client::new(at, Some(token)).map_err(failed)?;
+        Ok(client.answered_within(ANSWERS_WITHIN))
     }
 
     /// Where the listener is.
@@ -209,10 +220,10 @@ impl HostedNodes {
         postgres.execute(&format!("ALTER DATABASE {DATABASE} OWNER TO {USER}"))
     }
 
-    /// How many processes each host has, and the database there, as its owner, if it has one; the last is the listener.
+    /// What runs at each host, and the database there, as its owner, if it has one; the last is the listener.
     pub fn seen(&self) -> [SeenHost; 3] {
         Host::ALL.map(|host| SeenHost {
-            processes: self.look(host),
+            seen: self.look(host),
             url: {
                 let door = self.sites[host.number()].door;
                 format!("postgres://{USER}:{}@{door}/{DATABASE}", self.user)
@@ -220,7 +231,7 @@ impl HostedNodes {
         })
     }
 
-    fn look(&self, host: Host) -> Result<usize, LabError> {
+    fn look(&self, host: Host) -> Result<Seen, LabError> {
         let look = OURS.to_owned() + &text(&Order::Look)?;
         read(&self.clients.order_soon(host.number(), &look)?)
     }

@@ -25,11 +25,13 @@ pub(super) enum Order {
     Etcd(Box<Plan>),
     /// Start its node.
     Node,
-    /// Make the node's pool, when it is ready.
+    /// Wait until the node is ready.
+    Ready,
+    /// Make the node's pool.
     Pool,
     /// Start the listener.
     Listener,
-    /// Say how many processes it has.
+    /// Say what runs.
     Look,
     /// Something of it fails.
     Break(Fault),

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use ashlar_lab::{LabError, check_length};
+use ashlar_oltp::group::Needed;
 use ashlar_oltp::namespaces::Namespaces;
 use ashlar_oltp::processes;
 use uuid::Uuid;
@@ -13,7 +14,6 @@ use uuid::Uuid;
 use super::network::{MOST_ETCD, Network, ON_HOSTS, Port, Seat, Site};
 use super::{DRIVES, LONGEST_DIR, MARK, Nodes, NodesPlan};
 
-const ETCD: &str = "/usr/bin/etcd";
 /// In the directory of a part: what its node finds at [`OWN_MOUNTS`](super::OWN_MOUNTS).
 pub(crate) const MOUNTS: &str = "mounts";
 
@@ -29,11 +29,7 @@ pub(crate) struct Part<'a> {
 impl Nodes {
     pub(super) fn make(dir: &Path, plan: &NodesPlan) -> Result<Self, LabError> {
         check_length(dir, LONGEST_DIR)?;
-        if !Path::new(ETCD).exists() {
-            return Err(LabError::environment(format!(
-                "{ETCD} is not there: install etcd-server (`scripts/setup.sh test` does)"
-            )));
-        }
+        Needed::ETCD.check()?;
         let dir = claim(dir)?;
         let letters = ('a'..).take(plan.nodes);
         let names: Vec<String> = letters.map(String::from).collect();

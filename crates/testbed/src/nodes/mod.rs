@@ -14,6 +14,7 @@ mod status;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ashlar_lab::agent::ORDER_TAKES;
 use ashlar_lab::{LabError, Progress};
 use ashlar_node::client::{Client, Endpoint};
 use ashlar_node::model::{CreatePool, ReserveSpec};
@@ -43,8 +44,9 @@ pub const MOST_NODES: usize = 7;
 const MARK: &str = "nodes.json";
 /// The longest path of the directory: a daemon's socket is below it, and its path is short.
 pub const LONGEST_DIR: usize = 70;
-/// How long a node may take until it is ready, on a busy machine.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long a node may take until it is ready, or has made its pool, on a busy machine; no longer than what an agent is
+/// ordered.
+const READY_WITHIN: Duration = ORDER_TAKES;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What a cluster is to be.
@@ -177,7 +179,8 @@ impl Nodes {
             destroy_data: false,
             reserve: ReserveSpec::None,
         };
-        let made = self.client(name)?.create_pool(&request);
+        let client = self.client(name)?.answered_within(READY_WITHIN);
+        let made = client.create_pool(&request);
         made.map(drop)
             .map_err(|error| LabError::caused(format!("node {name}"), error))
     }

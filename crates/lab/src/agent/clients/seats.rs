@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use super::{ANSWER, Clients, SET_UP};
+use super::{ANSWER, Clients};
 use crate::LabError;
 use crate::agent::words::{Answer, Ask};
+
+/// An agent has done what it is ordered within so long, or says why not.
+pub const ORDER_TAKES: Duration = Duration::from_secs(60);
+/// What it says is on its way for so long.
+const SAID_WITHIN: Duration = Duration::from_secs(5);
 
 impl Clients {
     /// Has the agent of this number do something about its programs; what it says of it.
@@ -12,7 +17,7 @@ impl Clients {
     /// # Errors
     /// Names the agent, and says why it does not.
     pub fn order(&self, number: usize, words: &str) -> Result<String, LabError> {
-        self.order_within(SET_UP, number, words)
+        self.order_within(ORDER_TAKES + SAID_WITHIN, number, words)
     }
 
     /// The same of what takes no time.

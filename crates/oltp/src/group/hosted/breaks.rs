@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 
 use ashlar_lab::LabError;
 
+use super::OVER_AFTER_S;
 use super::seats::Own;
 use super::words::{Break, Site};
 use crate::cut::{Cut, Sides};
 use crate::faults::Fault;
 use crate::group::node::{Member, Seat};
 use crate::processes::{self, Sign};
-
-/// No fault may last longer.
-const MOST_SECONDS: u32 = 600;
 
 /// What is broken, and when it is over.
 pub(super) struct Broken {
@@ -47,9 +45,9 @@ pub(super) fn able(faults: &[Fault], ip: IpAddr) -> Result<(), LabError> {
 impl Own {
     pub(super) fn break_it(&mut self, order: &Break) -> Result<(), LabError> {
         let Break { fault, seconds } = *order;
-        if self.broken.is_some() || !(1..=MOST_SECONDS).contains(&seconds) {
+        if self.broken.is_some() || !(1..=OVER_AFTER_S).contains(&seconds) {
             return Err(LabError::usage(format!(
-                "{fault} for {seconds} s: one fault at a time, for at most {MOST_SECONDS} s"
+                "{fault} for {seconds} s: one fault at a time, for at most {OVER_AFTER_S} s"
             )));
         }
         able(&[fault], self.site.database.ip())?;

@@ -9,10 +9,12 @@ use ashlar_lab::{LabError, Progress};
 
 use super::entry::{Entry, Keys};
 use super::quorum::Quorum;
-use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
+use super::words::{Claim, Order, Site, Sites, Start, check_settings, read, text};
 use super::{Held, HostStatus, HostedPlan, HostedStatus, LOOK_EVERY};
+use crate::faults::Fault;
 use crate::group::node::{Member, NodeName, Seat};
 use crate::group::{READY_WITHIN, Role, ask};
+use crate::seat::Seen;
 
 /// A group that runs, until it is ended.
 pub(super) struct HostedGroup {
@@ -160,7 +162,7 @@ impl Held for HostedGroup {
         let host = |(number, name): (usize, &String)| {
             let node = [NodeName::A, NodeName::B].get(number).copied();
             let (processes, trouble) = match self.look(number) {
-                Ok(seen) => (seen.processes, seen.ended.first().cloned()),
+                Ok(seen) => (seen.processes, seen.trouble()),
                 Err(error) => (0, Some(error.to_string())),
             };
             HostStatus {
@@ -180,6 +182,7 @@ impl Held for HostedGroup {
             dir: dir.to_owned(),
             url: entry.user_url(),
             superuser_url: entry.superuser_url(),
+            instance: None,
             hosts: self.names.iter().enumerate().map(host).collect(),
         }
     }
@@ -199,6 +202,20 @@ pub(super) fn check_plan(clients: &Clients, plan: &HostedPlan) -> Result<(), Lab
             "--host: {count} given; a group takes three, of which the last is the witness and has the listener"
         ))),
     }
+}
+
+/// Asks all hosts whether they could have a seat, and these faults be done to them: before anything is there.
+///
+/// # Errors
+/// Names the host, and what it lacks.
+pub(super) fn check_hosts(clients: &Clients, faults: &[Fault]) -> Result<(), LabError> {
+    for (number, seat) in Seat::NODES.into_iter().enumerate() {
+        // The witness has etcd and the listener.
+        let is_its = |fault: &Fault| seat != Seat::Witness || *fault == Fault::EtcdDown;
+        let faults = faults.iter().copied().filter(is_its).collect();
+        order(clients, number, &Order::Able(faults))?;
+    }
+    Ok(())
 }
 
 /// Has the agent of this number do it; what it says of it.

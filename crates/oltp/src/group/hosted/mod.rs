@@ -20,26 +20,26 @@ mod group;
 mod kept;
 mod quorum;
 mod seats;
+mod status;
 mod system;
 mod words;
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ashlar_lab::agent::Clients;
 use ashlar_lab::{LabError, Progress};
-use serde::{Deserialize, Serialize};
 
 pub use self::entry::{Keys, USER, make_user};
-use self::group::{HostedGroup, check_plan};
+use self::group::{HostedGroup, check_hosts, check_plan};
 use self::kept::Kept;
 pub use self::kept::{end_hosted, hosted_status, is_hosted};
 pub use self::seats::GroupSeats;
+pub use self::status::{HostStatus, HostedStatus, InstanceNode, InstanceStatus};
 pub use self::system::{HostedSystem, OVER_AFTER_S, check_faults, check_hosted};
 pub use self::words::check_settings;
-use super::{Role, Tuning};
+use super::Tuning;
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How often agents are asked while the group is there.
@@ -54,62 +54,6 @@ pub struct HostedPlan {
     pub set: Vec<String>,
 }
 
-/// What such a group is at.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HostedStatus {
-    /// `hosted`, where others have none.
-    pub kind: String,
-    pub dir: PathBuf,
-    /// What `--db` takes, and any client: the database through the listener, as its owner, with the password.
-    pub url: String,
-    /// The same as the superuser, who may have any program run on the hosts.
-    pub superuser_url: String,
-    /// In the order in which they were given.
-    pub hosts: Vec<HostStatus>,
-}
-
-/// What a host is at.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct HostStatus {
-    /// The agent's address.
-    pub host: String,
-    /// `a`, `b` or `w`, the witness.
-    pub seat: String,
-    /// What its database says of itself, if it has one.
-    pub role: Option<Role>,
-    /// How many processes it has.
-    pub processes: usize,
-    /// The database past the listener, as its owner.
-    pub url: Option<String>,
-    /// What is wrong with it.
-    pub trouble: Option<String>,
-}
-
-impl fmt::Display for HostedStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "listener: {}", self.url)?;
-        for HostStatus {
-            host,
-            seat,
-            role,
-            processes,
-            trouble,
-            ..
-        } in &self.hosts
-        {
-            let role = role.map_or("witness, listener".into(), |role| format!("{role:?}"));
-            let trouble = trouble
-                .as_ref()
-                .map_or(String::new(), |why| format!("; {why}"));
-            writeln!(
-                f,
-                "{seat} at {host}: {role}, {processes} processes{trouble}"
-            )?;
-        }
-        Ok(())
-    }
-}
-
 /// Makes a group on the hosts of three agents, says so, and has it stay until this is to end. Then all of it ends.
 ///
 /// # Errors
@@ -121,6 +65,7 @@ pub fn hold_hosted(
     tell: &mut dyn FnMut(&HostedStatus) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
     check_plan(clients, plan)?;
+    check_hosts(clients, &[])?;
     let start = || -> Result<Box<dyn Held>, LabError> {
         let group = HostedGroup::start(clients, (plan, keys), progress)?;
         Ok(Box::new(group))

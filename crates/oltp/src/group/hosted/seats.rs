@@ -12,18 +12,16 @@ use ashlar_lab::agent::Seats;
 use ashlar_lab::{LONGEST_SOCKET, LabError, OwnFolder, check_length, write_whole};
 
 use super::breaks::{Broken, able};
-use super::words::{Claim, Order, Seen, Site, Sites, Start, check_settings, read, text};
-use crate::cut::Cut;
+use super::words::{Claim, Order, Site, Sites, Start, check_settings, read, text};
+use crate::faults::Fault;
 use crate::group::config::{Keeper, etcd_words, haproxy};
 use crate::group::needed;
 use crate::group::node::{Member, NodeName, Seat};
 use crate::processes::{self, ALONE, TIED};
 use crate::remote::ports::Ports;
-use crate::seat::{left_behind, mark};
+use crate::seat::{GROUP, Seen, TakeAway, Watched, end_left_behind, mark};
 use crate::server::Programs;
 
-/// In a seat's folder.
-const MARK: &str = "seat";
 /// A database's socket, in a folder of the lab's own.
 const SOCKET: &str = "/database/run/.s.PGSQL.5432";
 /// The seat of a group that an agent has, if its coordinator wants it to have one.
@@ -34,6 +32,8 @@ pub struct GroupSeats<'a> {
     pub address: IpAddr,
     /// The password that is made of what was drawn.
     pub password: &'a (dyn Fn(&str) -> String + Sync),
+    /// What agents have left, whatever it was, is taken away before it is claimed.
+    pub take_away: TakeAway,
     own: Mutex<Option<Own>>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Started {
 }
 
 impl<'a> GroupSeats<'a> {
-    /// None is claimed yet.
+    /// None is claimed yet; agents have left nothing but seats of groups.
     pub fn new(
         dir: &'a Path,
         address: IpAddr,
@@ -67,6 +67,7 @@ impl<'a> GroupSeats<'a> {
             dir,
             address,
             password,
+            take_away,
             own: Mutex::default(),
         }
     }
@@ -76,19 +77,27 @@ impl<'a> GroupSeats<'a> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether this host could have a seat.
+    fn check(&self) -> Result<(), LabError> {
+        needed()?;
+        let most = LONGEST_SOCKET - SOCKET.len() - OwnFolder::LONGEST_NAME - 1;
+        check_length(self.dir, most)
+    }
+
+    fn able(&self, faults: &[Fault]) -> Result<(), LabError> {
+        able(faults, self.address)?;
+        self.check()
+    }
+
     fn claim(&self, claim: &Claim) -> Result<Site, LabError> {
         if self.own().is_some() {
             return Err(LabError::usage("it has a seat already"));
         }
-        needed()?;
-        check_length(
-            self.dir,
-            LONGEST_SOCKET - SOCKET.len() - OwnFolder::LONGEST_NAME - 1,
-        )?;
+        self.check()?;
         let folder = OwnFolder::make(self.dir)?;
         // As the kernel names the folders that processes work in.
-        end_left_behind(folder.path().parent().unwrap_or(self.dir))?;
-        let lock = mark(&folder.path().join(MARK), claim.seat.letter())?;
+        end_left_behind(folder.path().parent().unwrap_or(self.dir), self.take_away)?;
+        let lock = mark(&folder.path().join(GROUP), claim.seat.letter())?;
         let mut ports = Ports::default();
         let mut free = || {
             let drawn = ports.draw(self.address);
@@ -131,7 +140,7 @@ impl Seats for GroupSeats<'_> {
             Order::End => text(&self.end()?),
             Order::Start(start) => text(&self.own().as_mut().ok_or_else(none)?.start(&start)?),
             Order::Look => text(&self.own().as_ref().ok_or_else(none)?.seen()),
-            Order::Able(faults) => text(&able(&faults, self.address)?),
+            Order::Able(faults) => text(&self.able(&faults)?),
             Order::Break(order) => text(&self.own().as_mut().ok_or_else(none)?.break_it(&order)?),
             Order::Mend => text(&self.own().as_mut().ok_or_else(none)?.mend()?),
         }
@@ -160,11 +169,8 @@ impl Own {
         let is_cut = self.broken.as_ref().is_some_and(Broken::is_cut);
         let connected = if is_cut { self.mend() } else { Ok(()) };
         let folder = self.folder.path();
-        let Err(error) = processes::end(&[folder.to_owned()]) else {
-            let removed = std::fs::remove_dir_all(folder);
-            return removed
-                .map_err(|error| LabError::caused(folder.display(), error))
-                .and(connected);
+        let Err(error) = take_away(folder) else {
+            return connected;
         };
         let kept = self.folder.keep();
         Err(LabError::caused(format!("{} stays", kept.display()), error))
@@ -282,18 +288,20 @@ impl Own {
     fn seen(&self) -> Seen {
         let runs = |member: Member| processes::working_in(&[self.folder(member)]);
         let members = || self.started.iter().map(|one| one.member);
-        let ended = members().filter(|&member| runs(member).is_empty());
-        let last_words = |member: Member| {
-            let said = std::fs::read_to_string(self.log(member)).unwrap_or_default();
-            let last = said.lines().rev().find(|line| !line.trim().is_empty());
-            format!(
-                "{member:?} has ended: {}",
-                last.unwrap_or("it said nothing")
-            )
+        let watched = |member: Member| Watched {
+            name: match member {
+                Member::Etcd(_) | Member::Witness => "etcd",
+                Member::Patroni(_) => "Patroni",
+                Member::Listener => "HAProxy",
+            },
+            folder: self.folder(member),
+            log: self.log(member),
         };
         Seen {
             processes: members().map(|member| runs(member).len()).sum(),
-            ended: ended.map(last_words).collect(),
+            ended: members()
+                .filter_map(|member| watched(member).ended())
+                .collect(),
         }
     }
 }
@@ -333,16 +341,9 @@ fn write_secret(path: &Path, text: &str) -> Result<(), LabError> {
     written.map_err(|error| LabError::caused(path.display(), error))
 }
 
-/// What agents have left below `dir` that were killed, or could not end it.
-fn end_left_behind(dir: &Path) -> Result<(), LabError> {
-    for (folder, _lock) in left_behind(dir, MARK) {
-        // A host that has no `nft` was not cut off; the kernel has ended it otherwise.
-        let _ = Cut::of(&folder).end();
-        processes::end(std::slice::from_ref(&folder))?;
-        std::fs::remove_dir_all(&folder)
-            .map_err(|error| LabError::caused(folder.display(), error))?;
-    }
-    Ok(())
+fn take_away(folder: &Path) -> Result<(), LabError> {
+    processes::end(&[folder.to_owned()])?;
+    std::fs::remove_dir_all(folder).map_err(|error| LabError::caused(folder.display(), error))
 }
 
 #[cfg(test)]
@@ -350,9 +351,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::faults::Fault;
-    use crate::group::Tuning;
     use crate::group::hosted::words::Break;
+    use crate::group::{OVER_AFTER_S, Tuning};
 
     #[test]
     fn an_agent_starts_what_its_seat_has_where_it_has_said_and_nothing_else() {
@@ -417,7 +417,7 @@ mod tests {
         order(&Order::Claim(claim)).expect("claimed");
         for (fault, seconds) in [
             (Fault::StopNode, 0),
-            (Fault::StopNode, 601),
+            (Fault::StopNode, OVER_AFTER_S + 1),
             (Fault::Move, 1),
         ] {
             refused(&breaks(fault, seconds));
@@ -450,11 +450,11 @@ mod tests {
         within(&stands);
         within(&|| !stands());
         assert!(begun.elapsed() >= Duration::from_secs(1));
-        order(&breaks(Fault::StopNode, 600)).expect("the one before is over");
+        order(&breaks(Fault::StopNode, OVER_AFTER_S)).expect("the one before is over");
         within(&stands);
         order(&Order::Mend).expect("mended");
         within(&|| !stands());
-        order(&breaks(Fault::StopNode, 600)).expect("done");
+        order(&breaks(Fault::StopNode, OVER_AFTER_S)).expect("done");
         seats.end().expect("the one who has ordered it is gone");
         assert!(processes::working_in(&[folder]).is_empty());
     }
@@ -470,7 +470,7 @@ mod tests {
         std::fs::create_dir(&dir).expect("made");
         std::os::unix::fs::symlink(&dir, &link).expect("a link");
         let left = OwnFolder::make(&dir).expect("a folder").keep();
-        drop(mark(&left.join(MARK), "a").expect("marked"));
+        drop(mark(&left.join(GROUP), "a").expect("marked"));
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", "import time; time.sleep(600)"]);
         processes::start(command.current_dir(&left)).expect("started");

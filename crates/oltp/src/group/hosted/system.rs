@@ -6,7 +6,7 @@ use std::time::Duration;
 use ashlar_lab::agent::Clients;
 use ashlar_lab::{LabError, Progress};
 
-use super::group::{HostedGroup, check_plan, order};
+use super::group::{HostedGroup, check_hosts, check_plan};
 use super::words::{Break, Order};
 use super::{HostedPlan, Keys};
 use crate::faults::{Fault, System, Topology};
@@ -14,7 +14,8 @@ use crate::group::http::{moved, post_as};
 use crate::group::node::{NodeName, Seat};
 use crate::group::{Role, Tuning};
 
-/// A fault is over so long after it was ordered, if nothing ends it before: longer than a round waits for its clients.
+/// A fault is over so long after it was ordered, if nothing ends it before, and may last no longer: longer than a round
+/// waits for its clients.
 pub const OVER_AFTER_S: u32 = 300;
 /// What lasts as long as it is said to has ended before, and the load has been looked at.
 const MOST_HOLD: Duration = Duration::from_secs(OVER_AFTER_S as u64 - 60);
@@ -44,10 +45,7 @@ pub fn check_hosted(
         !lacks && *fault != Fault::Move
     };
     let faults: Vec<Fault> = faults.iter().copied().filter(is_done_there).collect();
-    for number in 0..Seat::NODES.len() - 1 {
-        order(clients, number, &Order::Able(faults.clone()))?;
-    }
-    Ok(())
+    check_hosts(clients, &faults)
 }
 
 /// Whether these faults could be over in time, and done between these hosts.

@@ -21,7 +21,7 @@ pub(super) enum Order {
     Start(Box<Start>),
     /// Say what runs.
     Look,
-    /// Say whether these could be done there. It needs no seat.
+    /// Say whether this host could have a seat, and whether these could be done to it. It needs none.
     Able(Vec<Fault>),
     Break(Break),
     /// The fault is over.
@@ -107,14 +107,6 @@ impl Sites {
         };
         at.to_string()
     }
-}
-
-/// What of a seat runs.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Seen {
-    pub(super) processes: usize,
-    /// Programs that were started and have ended, with what they said last.
-    pub(super) ended: Vec<String>,
 }
 
 /// Settings that a group on given hosts may be told. Of others some name commands, files or libraries, which would be
