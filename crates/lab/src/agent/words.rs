@@ -14,7 +14,7 @@ use crate::workload::Job;
 use crate::{LabError, Machine, PrepareOptions, Prepared};
 
 /// Both sides must have this one; a part means the same to both only then.
-pub(super) const PROTOCOL: &str = "ashlar-agent-6";
+pub(super) const PROTOCOL: &str = "ashlar-agent-7";
 
 /// From the coordinator.
 #[derive(Serialize, Deserialize)]
