@@ -15,6 +15,37 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long anything may take before a test gives up: far more than it should.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Unmounts what other tests have attached: a volume that is mounted in another namespace, too, is not detached.
+const LETS_GO: &str = "sed -n 's,^/dev/loop[0-9]* ,,p' /proc/self/mounts | while read -r at _; do umount -l $at; done";
+
+/// A process with mounts of its own, which others may enter ([`within`]). `then` is done there first.
+pub fn own_mounts(then: &str) -> Running {
+    let script = format!("{LETS_GO}; {then} && echo ready && exec sleep 3600");
+    let mut command = Command::new("unshare");
+    let mut holder =
+        Running::start(command.args(["--mount", "--propagation", "private", "sh", "-c", &script]));
+    holder.ready();
+    holder
+}
+
+/// A command in a directory, with the mounts of another process.
+pub fn within(holder: &Running, dir: &Path, command: &Command) -> Command {
+    let mut entered = Command::new("nsenter");
+    entered.arg(format!("--mount=/proc/{}/ns/mnt", holder.id()));
+    // From the root of these mounts, where it begins.
+    entered
+        .args(["sh", "-c", "cd \"$0\" && exec \"$@\""])
+        .arg(dir);
+    entered.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => entered.env(name, value),
+            None => entered.env_remove(name),
+        };
+    }
+    entered
+}
+
 /// Waits until something is so.
 pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
     eventually_within(TEST_TIMEOUT, what, is_so);

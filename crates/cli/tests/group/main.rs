@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{
-    Running, ashlar, eventually, has_postgresql, is_there, lab, ok, open_folder, refuses,
+    Running, ashlar, eventually, has_postgresql, is_there, lab, ok, open_folder, own_mounts,
+    refuses, within,
 };
 use serde_json::Value;
 
@@ -490,9 +491,11 @@ fn a_group_is_on_volumes_and_lets_them_go() {
     let (code, said) = words(dir, "cluster up --nodes 1 --loopback --dir n");
     assert_eq!(code, 0, "{said}");
     let api = dir.join("n/a/state/api.sock");
+    // Groups beside it must not keep mounted what this one is to let go.
+    let holder = own_mounts("true");
     let ours = |text: &str| {
-        let mut command = ashlar(text.split_whitespace());
-        command.current_dir(dir).env("ASHLAR_API", &api);
+        let mut command = within(&holder, dir, &ashlar(text.split_whitespace()));
+        command.env("ASHLAR_API", &api);
         command
     };
     ok(&mut ours(
@@ -505,7 +508,8 @@ fn a_group_is_on_volumes_and_lets_them_go() {
     let mut server = Running::start(&mut ours(&serve));
     let address = server.ready().swap_remove(0);
     let mounts = || {
-        let all = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+        let all = std::fs::read_to_string(format!("/proc/{}/mounts", holder.id()));
+        let all = all.expect("mounts");
         let ours = all
             .lines()
             .filter(|line| line.contains(&*dir.to_string_lossy()));
@@ -523,7 +527,8 @@ fn a_group_is_on_volumes_and_lets_them_go() {
         "{start} nvme-tcp://{address}/{nqn}?ns=1"
     )));
     assert_eq!(mounts(), 2);
-    let places = dir.join("g/places");
+    let places = format!("/proc/{}/root{}/g/places", holder.id(), dir.display());
+    let places = Path::new(&places);
     assert!(places.join("a/node-a/data").exists() && places.join("b/node-b/data").exists());
     let status = ok(&mut ours("lab cluster status --dir g"));
     assert!(

@@ -10,7 +10,9 @@ use ashlar_oltp::namespaces::{Namespaces, Place};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{self, Running, ashlar, can_attach, eventually, is_there, ok, refuses, send};
+use crate::common::{
+    self, Running, ashlar, can_attach, eventually, is_there, ok, own_mounts, refuses, send,
+};
 
 /// A node: its daemon, and the process whose mounts are its.
 pub(super) struct Node {
@@ -96,22 +98,6 @@ fn free_ports<const N: usize>() -> [u16; N] {
     })
 }
 
-/// A process with mounts and a machine identifier of its own, which daemons that come and go enter.
-fn own_mounts(machine: &Path) -> Running {
-    let words = [
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        "mount --bind \"$0\" /etc/machine-id && echo ready && exec sleep 3600",
-    ];
-    let mut command = Command::new("unshare");
-    let mut holder = Running::start(command.args(words).arg(machine));
-    holder.ready();
-    holder
-}
-
 fn etcd(dir: &Path, network: &Network, client: u16, peer: u16) -> Running {
     let host = network.host(0);
     let (client, peer) = (
@@ -169,7 +155,10 @@ impl Rig {
             Node {
                 name,
                 portal,
-                mounts: own_mounts(&machine),
+                mounts: own_mounts(&format!(
+                    "mount --bind {} /etc/machine-id",
+                    machine.display()
+                )),
                 daemon: None,
             }
         };
@@ -466,7 +455,7 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     assert_eq!((rig.health(A, "s"), rig.health(B, "s")), (200, 503));
     refuses(
         &mut rig.command(A, &["service", "move", "s", "--to", "c"]),
-        2,
+        3,
         &["node c", "a, b"],
     );
     rig.await_progress();
