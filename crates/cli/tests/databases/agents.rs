@@ -420,11 +420,12 @@ fn an_agent_of_a_fleet_that_is_killed_is_named_and_its_databases_are_missing() {
     drop(again);
 }
 
+/// So many rows that a scan has some ticks of the server's time, in which the kernel counts it.
 const SCAN: &str = r#"
     name = "agents"
     measure = { repeat = 1 }
     [scan]
-    rows = 2000
+    rows = 20000
     readers = [1, 3]
     set = ["fsync=off"]
 "#;

@@ -116,8 +116,8 @@ impl PoolManager {
         }
     }
 
-    /// A node ends or exports a pool, and asks that its copies are not waited for. One that ends itself lets none go: what both have when
-    /// hosts are put off is in sync yet.
+    /// A node ends or exports a pool, and asks that its copies are not waited for. One that ends itself lets none go:
+    /// what both have when hosts are put off is in sync yet.
     pub(super) fn let_leave(
         &self,
         node: NodeId,
