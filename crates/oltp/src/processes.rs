@@ -15,13 +15,16 @@ const PROGRAMS: [&str; 10] = [
 ];
 /// Words before a program: the kernel ends it when the thread is gone that has started it.
 pub const TIED: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
-/// The same of all that it starts: it is the first process in a world of its own.
-pub const ALONE: [&str; 6] = [
+/// The same of all that it starts: it is the first process in a world of its own. What is unmounted outside is so there,
+/// too, where `/` is shared, as systemd has it.
+pub const ALONE: [&str; 8] = [
     "unshare",
     "--pid",
     "--fork",
     "--kill-child",
     "--mount-proc",
+    "--propagation",
+    "slave",
     "--",
 ];
 /// A process that was killed is gone after so long.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::node::Seat;
 use crate::Ports;
 use crate::namespaces::{Namespaces, Place};
+use crate::processes;
 
 /// The hub's second address.
 const AGENTS_FROM: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 5);
@@ -155,15 +156,7 @@ impl Network {
         if let Self::Namespaces(all) = self {
             words.extend(all.entered(seat.letter()));
             if let Program::Keeper(_) = program {
-                let own = [
-                    "unshare",
-                    "--pid",
-                    "--fork",
-                    "--kill-child",
-                    "--mount-proc",
-                    "--",
-                ];
-                words.extend(own.map(str::to_owned));
+                words.extend(processes::ALONE.map(str::to_owned));
             }
         }
         if let Some((user, group)) = user {
