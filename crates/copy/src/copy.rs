@@ -13,6 +13,7 @@ use ashlar_store::{Engine, Managed, ReplicaPromise, ReplicaTag};
 use bytes::{Bytes, BytesMut};
 
 use crate::LEAF_GRANULES;
+use crate::direct::{DirectReads, DirectlyRead};
 use crate::memory::Memory;
 use crate::names::{NameCount, Names};
 use crate::proof::{Found, Proof};
@@ -95,6 +96,7 @@ pub struct Copy {
     doing: BTreeMap<u64, Doing>,
     waiting: VecDeque<Piece>,
     flying: BTreeMap<u64, Piece>,
+    direct: DirectReads,
     /// Orders on their way: whose, and what is promised then.
     orders: BTreeMap<u64, (Token, Entry)>,
     /// What can be gone on with.
@@ -153,6 +155,7 @@ impl Copy {
             doing: BTreeMap::new(),
             waiting: VecDeque::new(),
             flying: BTreeMap::new(),
+            direct: DirectReads::default(),
             orders: BTreeMap::new(),
             proofs: VecDeque::new(),
             events: VecDeque::new(),
@@ -280,6 +283,24 @@ impl Copy {
         self.want_to_read(doing, extent);
     }
 
+    /// The command of a direct read. None: it must wait for a buffer, or is too large.
+    pub(crate) fn read_directly(&mut self, token: Token, extent: Extent) -> Option<Request> {
+        // What waits for buffers is to have the next ones.
+        if extent.count() > PIECE || !self.waiting.is_empty() {
+            return None;
+        }
+        let buffer = self.memory.get(extent.count() as usize * GRANULE)?;
+        let tag = self.names.next();
+        self.direct.begin(tag, token);
+        let range = BlockRange::new(extent.first(), extent.count());
+        Some(Request::read(tag, range, buffer))
+    }
+
+    /// A direct read that has ended.
+    pub fn next_directly_read(&mut self) -> Option<DirectlyRead> {
+        self.direct.next()
+    }
+
     /// The engine's buffer that holds what was read, unless it was read in pieces, or the bytes are still shared.
     ///
     /// # Errors
@@ -390,6 +411,9 @@ impl Copy {
 
     /// The engine has completed one of this copy's commands ([`volume_of`](crate::volume_of)).
     pub fn completed(&mut self, completion: Completion) {
+        let Err(completion) = self.direct.completed(completion) else {
+            return;
+        };
         let Some(piece) = self.flying.remove(&completion.tag) else {
             return;
         };

@@ -26,6 +26,7 @@
 //! for (id, answer) in out.managed where volume_of(id) == Some(volume)          { copy.managed(id, answer) }
 //! EngineLocal::new(..).resume();                                // what has waited for a buffer; some of what is to be proven
 //! while let Some(event) = copy.next_event() { replica.handle(event, ..) }       // and the engine again, if there were any
+//! while let Some(read) = copy.next_directly_read() { replica.end_direct(..) }   // of what Replica::begin_direct began
 //! if let Some(why) = copy.failure() { /* the engine has stopped: so does the replica */ }
 //! ```
 //!
@@ -41,6 +42,7 @@
 
 mod copy;
 mod digest;
+mod direct;
 mod lent;
 mod local;
 mod memory;
@@ -48,6 +50,7 @@ mod names;
 mod proof;
 
 pub use copy::Copy;
+pub use direct::DirectlyRead;
 pub use local::{EngineLocal, matches, plane, uncertain, unwritten};
 pub use names::{NameCount, volume_of};
 

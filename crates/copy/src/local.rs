@@ -114,6 +114,16 @@ impl Local for EngineLocal<'_> {
         self.post();
     }
 
+    fn read_directly(&mut self, token: Token, extent: Extent) -> bool {
+        let volume = self.copy.volume();
+        let Some(request) = self.copy.read_directly(token, extent) else {
+            return false;
+        };
+        let event = Event::Command { volume, request };
+        self.engine.post(self.now, event, self.out);
+        true
+    }
+
     fn persist(&mut self, token: Token, change: EntryChange) {
         self.copy.note_members(change.members);
         let name = self.copy.order(token, change.entry);

@@ -40,6 +40,8 @@ canaries! {
     ElectAny,
     /// A read does not wait for an overlapping write.
     ReadUncommitted,
+    /// A direct read is not judged when its data is here.
+    DirectUnchecked,
     /// Overlapping writes are in flight together.
     NoRangeLock,
     /// Uncertain ranges are read before they are overwritten.

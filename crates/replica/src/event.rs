@@ -605,6 +605,12 @@ impl Names {
         None
     }
 
+    /// Names something that the local store does not owe.
+    pub(crate) const fn token(&mut self) -> Token {
+        self.token += 1;
+        Token(self.token)
+    }
+
     /// It has made something durable: it goes on.
     pub(crate) fn goes_on(&mut self, now: Moment) {
         self.done = Some(Heard::new(now));
@@ -712,8 +718,7 @@ impl Turn<'_> {
 
     /// The same, if no host waits for it: a drive may take long to say that a block cannot be read, and does not hang.
     pub(crate) const fn patient_token(&mut self) -> Token {
-        self.names.token += 1;
-        Token(self.names.token)
+        self.names.token()
     }
 
     /// Hosts wait for that by now.

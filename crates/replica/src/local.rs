@@ -94,6 +94,13 @@ pub trait Local {
     /// Reads what is there, durable or not. Ends as [`Event::Read`](crate::Event::Read).
     fn read(&mut self, token: Token, extent: Extent);
 
+    /// The same, for [`Replica::begin_direct`](crate::Replica::begin_direct): as quickly as the store can. Whether it does
+    /// so now; if not, nothing follows.
+    fn read_directly(&mut self, token: Token, extent: Extent) -> bool {
+        self.read(token, extent);
+        true
+    }
+
     /// Whether this is what was written here last, by the checksums that are kept of it, so that what cannot be read can be
     /// put right; none if they do not tell.
     fn matches(&self, extent: Extent, content: &Content) -> Option<bool>;

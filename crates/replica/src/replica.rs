@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
-use ashlar_block::{Label, Moment};
+use ashlar_block::{IoError, Label, Moment};
+use bytes::Bytes;
 
 use crate::canary::Canary;
 use crate::candidate::{Candidacy, Candidate, Reason};
-use crate::event::{Alarm, At, Config, Effect, EntryBook, Event, HostCommand, Names, Turn};
+use crate::event::{
+    Alarm, At, Config, Effect, EntryBook, Event, HostCommand, HostOperation, Names, Outcome, Turn,
+};
 use crate::extent::Extent;
 use crate::fence::Origin;
 use crate::forward::Forwarder;
 use crate::heads::HeadBook;
-use crate::ids::{Ask, Epoch, Incarnation, NodeId, Position};
+use crate::ids::{Ask, CommandId, Epoch, Incarnation, NodeId, Position, Token};
 use crate::key::Size;
 use crate::lease::{GRANT_EVERY, Given};
 use crate::local::{Entry, Imported, Local};
 use crate::member::{Consequence, Heard, Member, refuse};
 use crate::message::{Envelope, Join, Message, Refusal};
-use crate::owner::{Owner, REMOVE_AFTER, is_forwarded};
+use crate::owner::{DirectEnd, Owner, REMOVE_AFTER, is_forwarded};
 use crate::pace::HELD_UP;
 use crate::quorum::Reply;
 
@@ -180,6 +183,9 @@ impl Replica {
                 }
             }
             Event::Read { token, result } => {
+                if let Some(end) = self.end_direct(turn.now, token, result.is_ok()) {
+                    return self.ended_directly(turn, end, result);
+                }
                 self.member.read_done(turn, token, &result);
                 if let Some(owner) = self.owner.as_mut() {
                     owner.read_done(turn, token, result);
@@ -242,13 +248,67 @@ impl Replica {
 
     /// Whether this process has got no processor for a while.
     fn note_pause(&mut self, turn: &mut Turn<'_>) {
-        if turn.now - self.due <= HELD_UP {
+        if !self.was_held_up(turn.now) {
             return;
         }
         turn.names.held_up(turn.now);
         self.candidate.held_up(turn);
         if let Some(owner) = self.owner.as_mut() {
             owner.held_up(turn);
+        }
+    }
+
+    fn was_held_up(&self, now: Moment) -> bool {
+        now - self.due > HELD_UP
+    }
+
+    /// Begins a host's read directly, past the protocol's queues: whether that could be. Else the replica is to hear of it
+    /// ([`Event::Host`]). It ends as [`Event::Read`] or by [`end_direct`](Self::end_direct), as the store's driver likes.
+    pub fn begin_direct(
+        &mut self,
+        now: Moment,
+        command: CommandId,
+        extent: Extent,
+        local: &mut dyn Local,
+    ) -> bool {
+        let config = &self.config;
+        let was_held_up = self.was_held_up(now);
+        let Some(owner) = self.owner.as_mut().filter(|_| !was_held_up) else {
+            return false;
+        };
+        let Some(read) = owner.direct_read(At { now, config }, command, extent) else {
+            return false;
+        };
+        let token = self.names.token();
+        let begins = local.read_directly(token, read.placed);
+        if begins {
+            owner.direct_begun(token, read);
+        }
+        begins
+    }
+
+    /// The store has answered a direct read. None: the host has been answered, or this was no direct read.
+    pub fn end_direct(&mut self, now: Moment, token: Token, is_read: bool) -> Option<DirectEnd> {
+        let config = &self.config;
+        let is_known = !self.was_held_up(now) || config.cage.sings(Canary::DirectUnchecked);
+        let owner = self.owner.as_mut()?;
+        owner.direct_ended(At { now, config }, token, is_read && is_known)
+    }
+
+    fn ended_directly(
+        &mut self,
+        turn: &mut Turn<'_>,
+        end: DirectEnd,
+        result: Result<Bytes, IoError>,
+    ) {
+        match (end, result) {
+            (DirectEnd::Answer(command), Ok(data)) => turn.answer(command, Outcome::Read(data)),
+            (DirectEnd::Ask { command, extent }, _) => {
+                if let Some(owner) = self.owner.as_mut() {
+                    owner.host(turn, command, HostOperation::Read { extent });
+                }
+            }
+            (DirectEnd::Answer(_), Err(_)) => unreachable!("what was not read is asked for anew"),
         }
     }
 

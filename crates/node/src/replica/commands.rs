@@ -243,6 +243,11 @@ impl Commands {
         })
     }
 
+    /// Whose a command is that has no answer yet.
+    pub(super) fn sender(&self, command: CommandId) -> Option<Sender> {
+        Some(self.0.get(command.0 as usize)?.sender)
+    }
+
     /// Ends all: the copy has stopped. One answer ends each, whatever its parts.
     pub(super) fn end(&mut self) -> Vec<CommandId> {
         for (_, command) in &mut self.0 {

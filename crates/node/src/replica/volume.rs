@@ -1,5 +1,6 @@
 mod account;
 mod connections;
+mod direct;
 mod lacks;
 mod last_words;
 mod petitions;
@@ -336,6 +337,11 @@ impl Replicated {
         if is_judged && !self.reserve.lets(registrant, writes) {
             return self.answer(command, Outcome::Reserved, ground);
         }
+        if let Asked::Read(extent) = part
+            && self.begin_direct(command, extent, ground)
+        {
+            return;
+        }
         let operation = match part {
             Asked::Read(extent) => Some(HostOperation::Read { extent }),
             Asked::Write(extent, content) => label.map(|label| HostOperation::Write {
@@ -489,6 +495,7 @@ impl Replicated {
             self.hear(event, ground);
             any = true;
         }
+        any |= self.end_direct(ground);
         self.flush(ground);
         self.tell_what_lacks();
         let failure = ground.engine.failure().or(self.copy.failure());

@@ -6,6 +6,7 @@
 
 mod audit;
 mod change;
+mod direct;
 mod failing;
 mod forwarded;
 mod giving;
@@ -51,6 +52,8 @@ use crate::message::{Content, RecordKind};
 
 use audit::{Audit, By};
 use change::Change;
+pub use direct::DirectEnd;
+use direct::DirectRead;
 use forwarded::Forwarded;
 pub(crate) use forwarded::is_forwarded;
 use giving::{Giving, Moving};
@@ -136,6 +139,7 @@ pub(crate) struct Owner {
     added: Positions,
     held: Held,
     reads: Vec<Reading>,
+    direct: BTreeMap<Token, DirectRead>,
     /// The register was read: hosts are served.
     is_open: bool,
     jobs: BTreeMap<Token, Job>,
@@ -564,7 +568,11 @@ impl Owner {
     /// Stops: nothing is answered by this owner from now on, and all that hosts wait for fails on this path.
     pub(crate) fn stop(self, turn: &mut Turn<'_>) {
         let Self {
-            line, ops, reads, ..
+            line,
+            ops,
+            reads,
+            direct,
+            ..
         } = self;
         let waiting = line.waiting().filter_map(|(_, work)| match work {
             Work::Write { command, .. } => Some(*command),
@@ -575,7 +583,8 @@ impl Owner {
             Whose::Command(command) => Some(command),
             Whose::Own => None,
         });
-        let commands: Vec<CommandId> = waiting.chain(open).chain(reading).collect();
+        let directly = direct.values().map(|read| read.command);
+        let commands: Vec<CommandId> = waiting.chain(open).chain(reading).chain(directly).collect();
         for command in commands {
             turn.answer(command, Outcome::PathGone);
         }

@@ -45,6 +45,7 @@ impl Owner {
         self.commit_idle(turn);
         self.resync(turn);
         self.audit_tick(turn);
+        self.look_at_direct(turn);
         self.run_reads(turn);
         self.hand_off(turn);
     }

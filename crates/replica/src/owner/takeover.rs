@@ -44,6 +44,7 @@ impl Owner {
             added: Positions::NONE,
             held: Held::default(),
             reads: Vec::new(),
+            direct: BTreeMap::new(),
             is_open: false,
             jobs: BTreeMap::new(),
             heals: BTreeMap::new(),

@@ -259,6 +259,10 @@ impl Local for Backing {
         self.local_mut().read(token, extent);
     }
 
+    fn read_directly(&mut self, token: Token, extent: Extent) -> bool {
+        self.local_mut().read_directly(token, extent)
+    }
+
     fn persist(&mut self, token: Token, change: EntryChange) {
         self.local_mut().persist(token, change);
     }

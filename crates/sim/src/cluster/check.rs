@@ -12,16 +12,18 @@ use super::world::Flip;
 pub(crate) struct Seen {
     pub(crate) revision: Revision,
     pub(crate) key: Key,
+    pub(crate) since: Moment,
     /// Sum of all versions at the last look.
     version: u64,
 }
 
 impl Seen {
-    pub(crate) fn new(revision: Revision, key: Key) -> Self {
+    pub(crate) fn new(revision: Revision, key: Key, since: Moment) -> Self {
         let version = u64::MAX;
         Self {
             revision,
             key,
+            since,
             version,
         }
     }

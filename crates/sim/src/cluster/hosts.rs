@@ -297,7 +297,16 @@ impl Command {
     }
 }
 
-/// What a read's bytes say.
+/// What a read's bytes say, granule by granule.
+pub(crate) fn values_of(data: &[u8]) -> impl ExactSizeIterator<Item = Value> {
+    data.chunks_exact(GRANULE_BYTES).map(|word| {
+        let mut bytes = [0; GRANULE_BYTES];
+        bytes.copy_from_slice(word);
+        Value::from_le_bytes(bytes)
+    })
+}
+
+/// Looks at what a read's bytes say.
 ///
 /// # Errors
 /// If a granule holds what it cannot have held at any time since the read began.
@@ -306,18 +315,15 @@ pub(crate) fn check_read(command: &Command, data: &[u8]) -> Result<(), String> {
         return Err("a write was answered with data".into());
     };
     let range: Range<u64> = command.extent.granules();
-    let words = data.chunks_exact(GRANULE_BYTES);
-    if words.len() != may.len() {
+    let values = values_of(data);
+    if values.len() != may.len() {
         return Err(format!(
             "a read of {} has {} bytes",
             command.extent,
             data.len()
         ));
     }
-    for ((granule, word), may) in range.zip(words).zip(may) {
-        let mut bytes = [0; GRANULE_BYTES];
-        bytes.copy_from_slice(word);
-        let value = Value::from_le_bytes(bytes);
+    for ((granule, value), may) in range.zip(values).zip(may) {
         if !may.contains(&value) {
             return Err(format!(
                 "a host's read of granule {granule} returned {value}, which is none of {may:?}"

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, ErrorKind, IoError, Moment};
-use ashlar_copy::{Copy, EngineLocal, NameCount, unwritten, volume_of};
+use ashlar_copy::{Copy, DirectlyRead, EngineLocal, NameCount, unwritten, volume_of};
 use ashlar_replica::{
     Content, Entry, EntryChange, Event, Extent, ExtentSet, Head, Heads, Known, Leaf, Local,
     OwnPlane, Position, Positions, Shape, Tag, Token,
@@ -263,6 +263,11 @@ impl PoolStore {
         }
         while let Some(event) = self.copy.next_event() {
             self.events.push_back(contracted(event));
+        }
+        while let Some(DirectlyRead { token, result }) = self.copy.next_directly_read() {
+            let result = result.map(|buffer| Bytes::copy_from_slice(&buffer));
+            self.events
+                .push_back(contracted(Event::Read { token, result }));
         }
         let now = self.rig.now();
         let (engine, out, mut any) = (&mut self.engine, &mut self.out, false);
@@ -528,6 +533,11 @@ impl Local for PoolStore {
     fn read(&mut self, token: Token, extent: Extent) {
         self.posted = true;
         self.local().read(token, extent);
+    }
+
+    fn read_directly(&mut self, token: Token, extent: Extent) -> bool {
+        self.posted = true;
+        self.local().read_directly(token, extent)
     }
 
     fn head(&mut self) -> Head {

@@ -145,7 +145,7 @@ impl<'a> World<'a> {
             ambushes,
             hosts,
             model: Model::new(shape.granules as usize + growth::ROOM),
-            seen: Seen::new(revision, key),
+            seen: Seen::new(revision, key, Moment::ORIGIN),
             wishes: Vec::new(),
             growths: Growths::default(),
             heals_at: Moment::ORIGIN + lasts,

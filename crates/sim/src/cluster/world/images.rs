@@ -10,7 +10,7 @@ const DARK: Duration = Duration::from_secs(2);
 const MEMORY: Duration = Duration::from_secs(2);
 /// What is younger other copies need not know of: two grants, until the second is written.
 const HEARD: Duration = Duration::from_millis(500);
-/// Copies that nothing has happened to for so long hear each other.
+/// Copies that nothing has happened to for so long, and that have been in sync since, hear each other.
 const CALM: Duration = Duration::from_secs(1);
 
 impl World<'_> {
@@ -71,7 +71,8 @@ impl World<'_> {
     /// sync remembers that it had come further. Nothing fails after that.
     pub(super) fn turn_back_a_little(&mut self, node: usize, age: Duration) -> Result<(), String> {
         let serves = |node: &Node| node.replica.as_ref().is_some_and(Replica::is_serving);
-        let is_calm = self.now > self.fails_until + CALM && self.nodes.iter().any(serves);
+        let since = self.fails_until.max(self.seen.since);
+        let is_calm = self.now > since + CALM && self.nodes.iter().any(serves);
         let Some(image) = self.nodes[node].image.take().filter(|_| !self.has_healed) else {
             return Ok(());
         };

@@ -477,6 +477,9 @@ impl World<'_> {
                         "node {node} serves hosts, and has not read the register"
                     ));
                 }
+                if let (true, Outcome::Read(data)) = (is_owner, &outcome) {
+                    self.note_read(node, command, data)?;
+                }
                 let after =
                     Duration::from_micros(20) + self.chance.time(Duration::from_micros(300));
                 let attempt = command;
@@ -589,7 +592,7 @@ impl World<'_> {
                 node.look_at_key(&key);
                 node.is_new &= !key.is_in_sync(node.config.position, node.member());
             }
-            self.seen = Seen::new(held.revision, key);
+            self.seen = Seen::new(held.revision, key, self.now);
             let other = (owner + 1) % self.nodes.len();
             self.lie_in_wait(Occasion::Swapped, owner, other);
             let key = &self.seen.key;
@@ -696,6 +699,26 @@ impl World<'_> {
         self.hosts.writers[writer].doing = Doing::Thinking;
         let after = self.hosts.pause(&mut self.chance);
         self.at(after, Happening::Next(writer));
+        Ok(())
+    }
+
+    /// What an owner has answered a host with, and what its store still holds, stays seen. Zeroes may be those of another
+    /// write by now.
+    fn note_read(&mut self, node: usize, attempt: CommandId, data: &[u8]) -> Result<(), String> {
+        let Some(writer) = self.hosts.whose(attempt) else {
+            return Ok(());
+        };
+        let Doing::Busy(command) = &self.hosts.writers[writer].doing else {
+            return Ok(());
+        };
+        let content = self.nodes[node].store.content();
+        for (granule, value) in command.extent.granules().zip(hosts::values_of(data)) {
+            let granule = granule as usize;
+            if value != 0 && content.get(granule) == Some(&value) {
+                let seen = self.model.seen(granule, value);
+                seen.map_err(|what| format!("node {node} answers {attempt}: {what}"))?;
+            }
+        }
         Ok(())
     }
 
