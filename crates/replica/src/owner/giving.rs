@@ -87,11 +87,20 @@ impl Owner {
             return false;
         };
         self.giving = None;
+        if self.is_overtaken(reply) {
+            self.ask_before(turn, why);
+            return true;
+        }
         self.looked(turn, reply);
         if !self.ends && self.is_known(turn, reply) {
             self.begin_giving(turn, why);
         }
         true
+    }
+
+    /// Whether the key has changed since the quorum said this: answers may overtake each other.
+    fn is_overtaken(&self, reply: &Reply) -> bool {
+        matches!(reply, Reply::Holds(Some(held)) if held.revision < self.stored.revision)
     }
 
     fn begin_giving(&mut self, turn: &mut Turn<'_>, why: Wants) {

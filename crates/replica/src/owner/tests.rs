@@ -270,6 +270,8 @@ struct Rig {
     /// The quorum is out of space: it answers, and takes no changes.
     is_full: bool,
     swaps: u32,
+    /// How long a question is on its way to the quorum, and its answer.
+    question_takes: Duration,
 }
 
 impl Rig {
@@ -361,6 +363,7 @@ impl Rig {
             never_told: None,
             is_full: false,
             swaps: 0,
+            question_takes: Duration::from_micros(1),
         }
     }
 
@@ -398,7 +401,7 @@ impl Rig {
                             events.push(Event::Answered { ask, reply });
                             continue;
                         }
-                        let fair = Weather::fair(Duration::from_micros(1));
+                        let fair = Weather::fair(self.question_takes);
                         let asked = Asked {
                             client: 0,
                             ask,

@@ -135,6 +135,25 @@ fn nothing_is_given_away_by_a_key_that_names_a_copy_which_has_left() {
     assert!(rig.gives(TICK * 8), "the newer key is back");
 }
 
+/// The owner has asked, a copy leaves, and only then the answer comes that still names it.
+#[test]
+fn an_answer_from_before_the_key_has_changed_is_no_backup() {
+    let mut rig = Rig::begin(Plan {
+        copies: 3,
+        in_sync: Positions::first(3),
+        ..Plan::default()
+    });
+    rig.obey(LONG);
+    rig.silent = Positions::NONE.with(at(2));
+    rig.write(1);
+    rig.obey(Duration::from_millis(240));
+    let quick = std::mem::replace(&mut rig.question_takes, Duration::from_millis(200));
+    rig.handle(Event::Move { to: at(1) });
+    rig.question_takes = quick;
+    assert!(rig.gives(LONG));
+    assert_eq!(rig.alarms, []);
+}
+
 /// It may not be one that the other copy could take over by.
 #[test]
 fn a_key_that_is_another_in_any_way_is_settled_before_anything_is_given() {
