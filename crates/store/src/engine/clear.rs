@@ -167,7 +167,7 @@ impl Engine {
         let slots = self.map.grain(volume).slots_of(first..end);
         let key = |slot| SlotKey { volume, slot };
         let (from, to) = (key(slots.start), key(slots.end));
-        self.space.reservations.has_any_in(from..to) || self.is_destaging(from..to)
+        self.space.reservations.has_any_in(from..to) || self.destage.has_any_of(from..to)
     }
 
     pub(super) fn clear_page_loaded(&mut self, op: usize) {
@@ -204,7 +204,9 @@ impl Engine {
         };
         // A write that was let in counts on the home, as long as it is not in the index.
         let key = SlotKey { volume, slot };
-        let frees = home != 0 && !all.any(|granule| stays(&granule)) && !self.is_on_its_way(key);
+        let frees = home != 0
+            && !all.any(|granule| stays(&granule))
+            && !self.journal.has_pieces_of(self.map.grain(volume), key);
         if frees {
             self.space.reservations.home_goes(key);
         }
@@ -231,11 +233,7 @@ impl Engine {
         clear.outstanding -= 1;
         let volume = clear.volume;
         let key = SlotKey { volume, slot };
-        self.space.reservations.home_went(key);
-        // Records of it that are still on their way count on the reservation.
-        if !self.is_recorded(key) && !self.is_on_its_way(key) {
-            self.unreserve(key);
-        }
+        self.reserving().home_went(key);
         self.check_reserved(key);
         self.unlock(key);
         self.map.unpin_slot(key);

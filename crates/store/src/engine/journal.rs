@@ -11,11 +11,12 @@ pub(super) mod tails;
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::access::locks::SlotKey;
 use super::class::Class;
-use super::map::{Change, Relogged};
+use super::map::{Change, Map, Relogged};
 use crate::format::{LogId, MAX_CRCS, MAX_RECORDS, metadata_bytes};
 use crate::ring::{Span, batch_bytes};
-use crate::sizes::GRANULE;
+use crate::sizes::{GRANULE, Grain};
 
 /// Part of a write on its way into the ring: granules of one unit.
 #[derive(Clone, Copy, Debug)]
@@ -304,8 +305,27 @@ impl Journal {
         self.sealed.iter().any(is_map)
     }
 
+    /// Whether records of a slot of this grain are staged or being appended.
+    pub(super) fn has_pieces_of(&self, grain: Grain, key: SlotKey) -> bool {
+        let slot = grain.range(key.slot);
+        let is_it = |piece: &Staged| {
+            let (piece, volume) = (piece.range(), piece.volume);
+            volume == key.volume && piece.start < slot.end && slot.start < piece.end
+        };
+        self.pieces_on_their_way().any(is_it)
+    }
+
+    /// Slots of which records are staged or being appended.
+    pub(super) fn slots_on_their_way(&self, map: &Map) -> impl Iterator<Item = SlotKey> {
+        self.pieces_on_their_way().flat_map(|piece| {
+            let volume = piece.volume;
+            let slots = map.grain(volume).slots_of(piece.range());
+            slots.map(move |slot| SlotKey { volume, slot })
+        })
+    }
+
     /// Pieces that are staged or being appended.
-    pub(super) fn pieces_on_their_way(&self) -> impl Iterator<Item = &Staged> {
+    fn pieces_on_their_way(&self) -> impl Iterator<Item = &Staged> {
         let sealed = self.sealed.iter().flat_map(|sealed| match &sealed.content {
             Content::Ring { pieces, .. } => &pieces[..],
             Content::Map { .. } => &[],

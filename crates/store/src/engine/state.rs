@@ -232,7 +232,7 @@ impl Engine {
         engine.tiers.know(&engine.volumes);
         engine.replicas.hold_pages(&mut engine.map);
         for key in parts.unhomed {
-            engine.reserve(key);
+            engine.reserving().reserve(key);
         }
         for LostBlocks {
             volume,

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError};
 
+use super::access::locks::SlotKey;
 use super::checkpoint::{self, Checkpoint, Step, Wishes};
 use super::invariant::invariant;
 use super::journal::tails::Tails;
@@ -18,6 +19,7 @@ use super::parity::{For, Gathered, Slots, Wish};
 use super::raw::{self, Raw};
 use super::read::{self, Next, Reads};
 use super::replica::{self, Replicas};
+use super::reservations::reserving::Reserving;
 use super::root_budget::{Budget, Refusal, Wanted};
 use super::roots::{self, Healing, Purpose, Roots, Said, Written};
 use super::salvage::Reader;
@@ -209,6 +211,32 @@ impl Engine {
             && self.map.dirty_pages() == 0
             && !self.map.has_dirty_tables()
             && self.checkpoint.is_done_to(self.tails().now())
+    }
+}
+
+/// Slots that need a reservation.
+impl Engine {
+    pub(super) fn reserving(&mut self) -> Reserving<'_> {
+        Reserving {
+            base: &mut self.base,
+            space: &mut self.space,
+            volumes: &self.volumes,
+            journal: &self.journal,
+            logs: &self.logs,
+            map: &mut self.map,
+        }
+    }
+
+    pub(super) fn check_reserved(&mut self, key: SlotKey) {
+        let mut reserving = Reserving {
+            base: &mut self.base,
+            space: &mut self.space,
+            volumes: &self.volumes,
+            journal: &self.journal,
+            logs: &self.logs,
+            map: &mut self.map,
+        };
+        reserving.check(key, &self.destage);
     }
 }
 

@@ -16,7 +16,6 @@ use super::waiting::admission::Wanting;
 use super::{Engine, Op, Waiter};
 use crate::ReplicaTag;
 use crate::format::{LogId, PageId};
-use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
 pub(super) use bypass::BypassOp;
 
@@ -282,63 +281,9 @@ impl Engine {
     fn without_homes(&self, volume: u32, slots: Range<u64>) -> u64 {
         let unhomed = slots.filter(|&slot| {
             let key = SlotKey { volume, slot };
-            self.needs_home(key) && !self.space.reservations.has(key)
+            self.space.needs_home(&self.map, key) && !self.space.reservations.has(key)
         });
         unhomed.count() as u64
-    }
-
-    /// Whether a slot has no home, or will soon have none. Its leaf is here.
-    pub(super) fn needs_home(&self, key: SlotKey) -> bool {
-        self.lacks_home(key) == Some(true) || self.space.reservations.loses_home(key)
-    }
-
-    /// Whether a slot has no home that can be read; none if its leaf is not here.
-    pub(super) fn lacks_home(&self, key: SlotKey) -> Option<bool> {
-        let home = self.map.location(key.volume, key.slot)?;
-        Some(home == 0 || self.space.is_lost_home(home))
-    }
-
-    /// What the ring has of a slot counts on a home: the one it has, or a reserved one. Space that nothing
-    /// counts on was given to another write, so neither may be missing.
-    pub(super) fn check_reserved(&mut self, key: SlotKey) {
-        if self.lacks_home(key) != Some(true)
-            || self.space.reservations.has(key)
-            || !self.is_recorded(key)
-        {
-            return;
-        }
-        // Its drives have gone since it was let in.
-        if self.map.location(key.volume, key.slot) != Some(0) {
-            return self.reserve(key);
-        }
-        // Destage has taken a slot for it that the map does not name yet.
-        invariant!(
-            self,
-            self.is_destaging(
-                key..SlotKey {
-                    slot: key.slot + 1,
-                    ..key
-                }
-            ),
-            "slot {} of volume {} has records, but neither a home nor the promise of one",
-            key.slot,
-            key.volume
-        );
-        self.reserve(key);
-    }
-
-    /// A slot stays where it was: what the ring has of it, if anything, counts on a home again.
-    pub(super) fn reserve_if_kept(&mut self, key: SlotKey) {
-        if self.needs_home(key) && (self.is_recorded(key) || self.is_on_its_way(key)) {
-            self.reserve(key);
-        }
-    }
-
-    /// Whether the ring has anything of a slot.
-    pub(super) fn is_recorded(&self, key: SlotKey) -> bool {
-        let volume = key.volume;
-        let recorded = |granule| self.logs.has(GranuleKey { volume, granule });
-        self.map.granules_of(key).any(recorded)
     }
 
     fn start_write(&mut self, op: usize, bypass: bool) {
@@ -362,9 +307,7 @@ impl Engine {
         for piece in rest {
             for slot in grain.slots_of(piece.range()) {
                 let key = SlotKey { volume, slot };
-                if self.needs_home(key) {
-                    self.reserve(key);
-                }
+                self.reserving().reserve_if_needed(key);
             }
             self.journal.stage_piece(Staged {
                 op,
@@ -390,34 +333,6 @@ impl Engine {
         }
         if let Some(Op::Write(write)) = self.ops.get_mut(op) {
             write.held = held;
-        }
-    }
-
-    /// Counts on a free slot for ring records that have no home yet, and on its leaf.
-    pub(super) fn reserve(&mut self, key: SlotKey) {
-        let Some(class) = self.class_of(key.volume) else {
-            return invariant!(self, "a slot of volume {} has no class", key.volume);
-        };
-        if self.space.reservations.add(key, class) {
-            self.map.hold(self.map.leaf_of(key));
-        }
-    }
-
-    /// The slot has a home, or needs none any more.
-    pub(super) fn unreserve(&mut self, key: SlotKey) {
-        if self.space.reservations.remove(key) {
-            self.map.let_go(self.map.leaf_of(key));
-        }
-    }
-
-    /// Drops a reservation that a home has made needless.
-    pub(super) fn unreserve_if_homed(&mut self, key: SlotKey) {
-        let is_needless = match self.lacks_home(key) {
-            Some(true) => !self.is_recorded(key) && !self.is_on_its_way(key),
-            lacks => lacks.is_some(),
-        };
-        if is_needless {
-            self.unreserve(key);
         }
     }
 

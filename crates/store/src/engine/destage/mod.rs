@@ -96,6 +96,11 @@ impl Destage {
     pub(super) fn drive_went(&mut self, drive: usize) {
         self.has_lost_written |= self.written.remove(&(drive as u16));
     }
+
+    /// Whether slots of a range are on their way home.
+    pub(super) fn has_any_of(&self, range: std::ops::Range<SlotKey>) -> bool {
+        self.jobs.iter().any(|job| range.contains(&job.key))
+    }
 }
 
 /// A record of the ring that is read for a slot.
@@ -122,11 +127,6 @@ impl Engine {
     /// Number of the round that is under way, or of the next: rounds below it are over.
     pub(super) fn destage_round(&self) -> u64 {
         self.destage.round + u64::from(self.destage.phase == Phase::Idle)
-    }
-
-    /// Whether slots of a range are on their way home.
-    pub(super) fn is_destaging(&self, range: std::ops::Range<SlotKey>) -> bool {
-        self.destage.jobs.iter().any(|job| range.contains(&job.key))
     }
 
     /// Begins a round when a log fills up, when nothing else happens, or when an order asks for it.
@@ -181,10 +181,8 @@ impl Engine {
         self.map.pin_slot(key);
         // Its reservation, which counted on it, ends before it is changed.
         self.map.hold(self.map.leaf_of(key));
-        if self.needs_home(key) {
-            // It had one when its records were let in, and no leaf said so when that was lost.
-            self.reserve(key);
-        }
+        // It had one when its records were let in, and no leaf said so when that was lost.
+        self.reserving().reserve_if_needed(key);
         let Some(class) = self.class_of(key.volume) else {
             invariant!(self, "volume {} has records, but no homes", key.volume);
             return self.let_job_go(key, true);
@@ -252,7 +250,7 @@ impl Engine {
     /// A fresh slot, on the reservation.
     fn take_home(&mut self, key: SlotKey, class: Class) -> Option<u32> {
         let (segment, slot) = self.space.take_slot(class)?;
-        self.unreserve(key);
+        self.reserving().unreserve(key);
         Some(location(segment, slot))
     }
 
@@ -539,7 +537,7 @@ impl Engine {
             self.tell_tier_of(&job);
             if !self.space.is_readable(segment_and_slot(job.location).0) {
                 // It never arrived: the ring keeps it.
-                self.reserve_if_kept(job.key);
+                self.reserving().reserve_if_kept(job.key);
                 self.let_job_go(job.key, job.is_locked());
                 continue;
             }
@@ -552,7 +550,7 @@ impl Engine {
                 self.base.counters.destaged += 1;
                 self.logs.supersede(key, newest.sequence + 1);
             }
-            self.unreserve_if_homed(job.key);
+            self.reserving().unreserve_if_homed(job.key);
             if job.has_lost {
                 // It may have had no leaf before.
                 self.map.expect_lost(self.map.leaf_of(job.key));
@@ -658,10 +656,10 @@ impl Engine {
                 slots.extend(self.live_slots(batch, span));
             }
         }
-        slots.extend(self.slots_on_their_way());
+        slots.extend(self.journal.slots_on_their_way(&self.map));
         for key in slots {
-            if self.lacks_home(key) != Some(false) {
-                self.reserve(key);
+            if self.space.lacks_home(&self.map, key) != Some(false) {
+                self.reserving().reserve(key);
             }
         }
     }

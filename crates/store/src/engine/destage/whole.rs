@@ -91,7 +91,7 @@ impl Engine {
             return None;
         }
         let (segment, slot) = self.space.take_slot(class)?;
-        self.unreserve(key);
+        self.reserving().unreserve(key);
         Some(location(segment, slot))
     }
 
@@ -238,7 +238,7 @@ impl Engine {
     /// The drives under a fresh home have gone before the slot was there: the ring keeps it.
     pub(super) fn give_up_whole(&mut self, job: &Job) {
         self.access.retire(Retired::Slot(job.location));
-        self.reserve_if_kept(job.key);
+        self.reserving().reserve_if_kept(job.key);
         self.let_job_go(job.key, job.is_locked());
     }
 }

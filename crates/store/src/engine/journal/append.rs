@@ -364,25 +364,6 @@ impl Engine {
         }
     }
 
-    /// Whether records of a slot are staged or being appended.
-    pub(in crate::engine) fn is_on_its_way(&self, key: SlotKey) -> bool {
-        let slot = self.map.grain(key.volume).range(key.slot);
-        let is_it = |piece: &Staged| {
-            let (piece, volume) = (piece.range(), piece.volume);
-            volume == key.volume && piece.start < slot.end && slot.start < piece.end
-        };
-        self.journal.pieces_on_their_way().any(is_it)
-    }
-
-    /// Slots of which records are staged or being appended.
-    pub(in crate::engine) fn slots_on_their_way(&self) -> impl Iterator<Item = SlotKey> {
-        self.journal.pieces_on_their_way().flat_map(|piece| {
-            let volume = piece.volume;
-            let slots = self.map.grain(volume).slots_of(piece.range());
-            slots.map(move |slot| SlotKey { volume, slot })
-        })
-    }
-
     fn supersede(&mut self, volume: u32, first: u64, granules: u16, sequence: u64) {
         for granule in first..first + u64::from(granules) {
             self.logs

@@ -289,7 +289,7 @@ impl Engine {
             return invariant!(self, "write {op} has ended twice");
         };
         for key in bypass.keys() {
-            self.unreserve_if_homed(key);
+            self.reserving().unreserve_if_homed(key);
             self.unlock(key);
         }
         self.write_part_done(bypass.parent);
