@@ -24,9 +24,9 @@ fn files() -> Vec<(String, String)> {
 /// The ways to go on in silence when something is not there, and how many of each are in the engine, and in what
 /// else reads drives. Each is one where that may be: what cannot be is an `invariant!`, or an error.
 const SILENCE: &[(&str, usize, usize)] = &[
-    ("else {return;}", 23, 0),
+    ("else {return;}", 20, 0),
     ("else {return false;}", 17, 0),
-    ("else {return None;}", 5, 0),
+    ("else {return None;}", 3, 0),
     ("else {return Vec::new();}", 3, 0),
     ("else {continue;}", 10, 10),
     ("else {break;}", 8, 0),
@@ -70,6 +70,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("add_log_copies", "AddLogCopies"),
     ("waiting/admission", "Admission"),
     ("checkpoint", "Checkpoint"),
+    ("clear", "Clears"),
     ("destage/mod", "Destage"),
     ("upkeep/discard", "Discards"),
     ("drive_io", "DriveIo"),
@@ -109,6 +110,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("volumes", "VolumeTable"),
     ("waiting", "Waiting"),
     ("drive_io/waits", "Waits"),
+    ("write", "Writes"),
 ];
 
 #[test]
@@ -177,6 +179,21 @@ const STEPS: &[(&str, &[&str])] = &[
             "map",
             "space",
             "state",
+        ],
+    ),
+    (
+        "clear",
+        &[
+            "access",
+            "base",
+            "destage",
+            "invariant",
+            "journal",
+            "map",
+            "reservations",
+            "space",
+            "volumes",
+            "write",
         ],
     ),
     ("drive_io/deadline", &["base"]),
@@ -254,7 +271,7 @@ const STEPS: &[(&str, &[&str])] = &[
     ("read/slow", &["space"]),
     (
         "rebuild/columns",
-        &["drives", "segment_table", "space", "state"],
+        &["class", "drives", "segment_table", "space", "state"],
     ),
     ("rebuild/pace", &[]),
     (
@@ -266,6 +283,19 @@ const STEPS: &[(&str, &[&str])] = &[
     (
         "replica/mod",
         &["base", "identity", "invariant", "journal", "manage", "map"],
+    ),
+    (
+        "reservations/reserving",
+        &[
+            "access",
+            "base",
+            "destage",
+            "invariant",
+            "journal",
+            "map",
+            "space",
+            "volumes",
+        ],
     ),
     (
         "root_budget",
@@ -344,6 +374,52 @@ const STEPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("upkeep/reserve", &["rebuild", "space", "volumes"]),
+    (
+        "write",
+        &[
+            "access",
+            "base",
+            "identity",
+            "invariant",
+            "journal",
+            "map",
+            "mending",
+            "rebuild",
+            "reservations",
+            "space",
+            "tier",
+            "volumes",
+            "waiting",
+        ],
+    ),
+    (
+        "write/admit",
+        &[
+            "access",
+            "checkpoint",
+            "class",
+            "clear",
+            "drives",
+            "invariant",
+            "space",
+            "state",
+            "volumes",
+            "waiting",
+        ],
+    ),
+    (
+        "write/bypass",
+        &[
+            "access",
+            "class",
+            "invariant",
+            "journal",
+            "map",
+            "parity",
+            "space",
+            "state",
+        ],
+    ),
 ];
 
 /// The parts of the engine that a file of it names, but for those that it lies in or that lie in it.
@@ -410,9 +486,9 @@ fn nothing_of_the_store_is_hidden_from_its_documentation() {
 
 /// Fields of the engine, files in which it has methods, and how many those are. Parts that own their fields, and steps
 /// that are theirs, come out of it: these only go down.
-const ENGINE_FIELDS: usize = 19;
-const ENGINE_FILES: usize = 14;
-const ENGINE_METHODS: usize = 313;
+const ENGINE_FIELDS: usize = 18;
+const ENGINE_FILES: usize = 12;
+const ENGINE_METHODS: usize = 254;
 
 /// Methods of the engine in a source.
 fn methods_of_the_engine(source: &str) -> usize {

@@ -5,6 +5,7 @@
 //! One is a stall: commands wait for what is under way: an I/O, a moment, another turn. When nothing is, no event
 //! will ever come, and what still waits would wait for ever.
 
+use super::Engine;
 #[cfg(feature = "canary")]
 use super::access::locks::SlotKey;
 #[cfg(feature = "canary")]
@@ -16,7 +17,6 @@ use super::space::location;
 use super::state::Retired;
 #[cfg(feature = "canary")]
 use super::tier::walk::Way;
-use super::{Engine, Op};
 
 /// Asserts what must hold. Without a condition: this place cannot be reached.
 ///
@@ -65,13 +65,7 @@ impl Engine {
         if !self.waits_for_itself() || self.next_deadline().is_some() {
             return;
         }
-        let first = self.waiting.writes().fronts().next();
-        let first = first.and_then(|op| self.ops.get(op));
-        let first = match first {
-            Some(Op::Write(write)) => write.describe(),
-            _ => "none".into(),
-        };
-        let waiting = self.waiting.describe(&first);
+        let waiting = self.waiting.describe();
         invariant!(self, "nothing is under way, but {waiting}");
     }
 }

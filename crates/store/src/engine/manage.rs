@@ -1,10 +1,10 @@
 //! Volumes and segments: entries of system tables, changed through the map log.
 
-use std::collections::BTreeSet;
-
 use ashlar_block::{ErrorKind, IoError};
 
-use super::class::{Class, Shape};
+use super::Engine;
+use super::class::Class;
+use super::clear::Clear;
 use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
@@ -14,7 +14,6 @@ use super::root_budget::Wanted;
 use super::segment_table::Columns;
 use super::stop::check_stops;
 use super::tier::check_hot;
-use super::{Engine, Op, Retired};
 use crate::engine::upkeep::reserve::Users;
 use crate::format::{
     DriveClass, Feature, Features, PlaneShape, ReplicaEntry, SegmentEntry, VolumeEntry, VolumeState,
@@ -285,7 +284,8 @@ impl Engine {
         if granules < before {
             // Nothing behind the new end is let in from now on.
             self.volumes.insert(volume, entry);
-            self.clear_behind(volume, granules, before);
+            self.waiting
+                .begin_clear(Clear::behind(volume, granules..before));
         }
         Ok(())
     }
@@ -411,15 +411,7 @@ impl Engine {
 
     /// What was behind a volume's end would be there again if it grew now.
     fn check_not_shrinking(&self, volume: u32) -> Result<(), IoError> {
-        let shrinking = self
-            .waiting
-            .clears()
-            .iter()
-            .any(|&op| match self.ops.get(op) {
-                Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
-                _ => false,
-            });
-        match shrinking {
+        match self.waiting.clears().are_behind(volume) {
             true => Err(refuse(format!(
                 "volume {volume} is still being made smaller"
             ))),
@@ -472,7 +464,7 @@ impl Engine {
         } else if state == VolumeState::Deleting {
             // Not before: a crash would find it to be a copy, and what the logs keep for it.
             self.replicas.end(number, &mut self.map, &mut self.base);
-            self.clear_behind(number, 0, granules);
+            self.waiting.begin_clear(Clear::behind(number, 0..granules));
         }
         if let Some(id) = id {
             let answer = if created {
@@ -484,20 +476,13 @@ impl Engine {
         }
     }
 
-    /// Bytes that writing a slot of this segment takes of drives.
-    pub(super) fn slot_cost(&self, segment: u32) -> u64 {
-        let columns = self.rebuild.written_columns(segment, &self.space).len() as u64;
-        let strip = self.space.shape(segment).map_or(0, Shape::strip_bytes);
-        columns * strip as u64
-    }
-
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
         let low = |class: Class| u64::from(self.identity.sizes().slots(class.grain)) / 2;
         let known = self.space.segments.home_classes();
         let low: Vec<Class> = known
             .filter(|&class| class.hot_of.is_none() && self.space.spare_slots(class) < low(class))
-            .chain(self.short_of())
+            .chain(self.waiting.writes().short_of(&self.volumes, &self.space))
             .collect();
         for class in low {
             // There may be thousands of volumes: they are not looked through in every turn.
@@ -506,62 +491,6 @@ impl Engine {
             }
         }
         self.provision_tiers();
-    }
-
-    /// The classes of which writes that wait need more slots than there are.
-    fn short_of(&self) -> BTreeSet<Class> {
-        let short = |op: usize| {
-            let Some(Op::Write(write)) = self.ops.get(op) else {
-                return None;
-            };
-            let class = self.class_of(write.volume)?;
-            (write.slots(class.grain) > self.space.spare_slots(class)).then_some(class)
-        };
-        self.waiting.writes().fronts().filter_map(short).collect()
-    }
-
-    /// Whether slots of this class are on their way or can be made.
-    pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
-        self.space.segments.is_coming(class)
-            || self.space.growth(class) > 0
-            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
-            || self.gives_slots_back(class)
-            || self.space.upkeep.is_giving_back()
-            || self.space.is_reopening()
-            || self.rebuild.returns().is_busy() && self.space.has_closed_segments(class)
-    }
-
-    /// Whether places may be found that are not there yet.
-    pub(super) fn more_places_may_come(&mut self) -> bool {
-        if self.map.has_emptied_leaves() {
-            // They have their places until a checkpoint leaves them out.
-            self.checkpoint.clear_remains();
-            return true;
-        }
-        let clears = |(op, what): (usize, &Op)| matches!(what, Op::Clear(_)) && self.may_begin(op);
-        self.checkpoint.is_under_way()
-            || self.space.upkeep.is_giving_back()
-            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
-            || self.ops.iter().any(clears)
-    }
-
-    /// Whether commands under way, which wait for nothing in the queue, give slots of this class back.
-    fn gives_slots_back(&self, class: Class) -> bool {
-        self.ops.iter().any(|(op, what)| match what {
-            Op::Bypass(bypass) => self.supersedes(bypass, class),
-            Op::Clear(clear) => self.class_of(clear.volume) == Some(class) && self.may_begin(op),
-            _ => false,
-        })
-    }
-
-    /// Segments of a class that can be made now.
-    pub(super) fn growth(&self, class: Class) -> u64 {
-        self.space.growth(class)
-    }
-
-    /// Free slots that nothing counts on.
-    pub(super) fn spare_slots(&self, class: Class) -> u64 {
-        self.space.spare_slots(class)
     }
 
     /// Whether the map has places for so many pages more; finds them if it has not.

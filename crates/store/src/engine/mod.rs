@@ -5,7 +5,7 @@
 //! |-|-|
 //! | `waiting` | what hosts and operators wait for |
 //! | `waiting/admission` | of that: writes that wait to be let in, by volume |
-//! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
+//! | `write`, `write/admit`, `write/bypass` | a write's way in: whether it is let in; split, reserve, ring or bypass |
 //! | `journal/append` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `journal`, `journal/logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
 //! | `read`, `read/places`, `read/columns` | index, map, home; checksums; the other copy |
@@ -15,7 +15,7 @@
 //! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what they are asked for again |
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
-//! | `steps`, `steps/tiers` | steps of parts: what each is handed, and what follows from it for others |
+//! | `steps`, `steps/commands`, `steps/tiers` | steps of parts: what each is handed, and what follows from it for others |
 //! | `checkpoint`, `journal/tails` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
 //! | `space/places`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
@@ -49,6 +49,7 @@
 //! | `map/load` | pages of the map that are read |
 //! | `segment_table`, `drives`, `drives/media` | segments and where they lie; the pool's drives and their roots; what class a drive is |
 //! | `access`, `access/locks`, `access/guard` | who may read and change what: pages on their way, slots' locks, readers |
+//! | `reservations/reserving` | which slots count on a home that they have yet to get |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/evict` | what of the map stays in memory |
 //! | `map/lost` | leaves of which no copy can be read |
@@ -115,12 +116,13 @@ use crate::format::PageId;
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
 use base::To;
+use clear::Clear;
 use drive_io::flights::Answered;
 use drive_io::waits::Refused;
 use map::load::Asked;
 use read::columns::StripsOf;
 use space::DriveByte;
-use state::Retired;
+use write::Write;
 
 /// What happens to an engine.
 #[derive(Debug)]
@@ -245,13 +247,6 @@ enum DestageIo {
     Flush,
 }
 
-/// A command or a part of one.
-enum Op {
-    Write(write::WriteOp),
-    Bypass(write::BypassOp),
-    Clear(clear::ClearOp),
-}
-
 /// Who waits for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiter {
@@ -339,18 +334,25 @@ impl Engine {
             Operation::Read => {
                 self.read_step(|reads, around| reads.begin(volume, request, around));
             }
-            Operation::Write(_) => self.begin_write(volume, request),
+            Operation::Write(_) => self.waiting.begin_write(Write {
+                volume,
+                request,
+                tag: self.replicas.tag(),
+            }),
             // What was acknowledged is durable already.
             Operation::Flush => self.base.complete(request, Ok(())),
             Operation::WriteZeroes { .. } | Operation::Deallocate => {
-                self.begin_clear(volume, request);
+                let tag = self.replicas.tag();
+                self.waiting
+                    .begin_clear(Clear::of_host(volume, request, tag));
             }
         }
     }
 
     /// Whether hosts use the pool, so that what walks over everything leaves them most of the drives.
     fn hosts_are_here(&self) -> bool {
-        !self.ops.is_empty()
+        !self.waiting.writes().is_empty()
+            || !self.waiting.clears().is_empty()
             || !self.reads.is_empty()
             || !self.raw.has_no_commands()
             || self.rebuild.heard_of_hosts(self.base.now)
@@ -480,8 +482,8 @@ impl Engine {
             self.space.advance_discards(&mut self.base, &self.identity);
         }
         // Hosts come before what only tidies up.
-        self.admit();
-        self.advance_clears();
+        self.write_step(|writes, outlook, around| writes.admit(outlook, around));
+        self.clear_step(|clears, around| clears.advance(around));
         let (raw, mut around) = self.raw();
         raw.advance(&mut around);
         // Their changes go into the batch of this turn.

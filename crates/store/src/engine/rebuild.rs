@@ -31,7 +31,7 @@ use super::salvage::{Reader, Strip};
 use super::segment_table::Columns;
 use super::space::{DriveByte, segment_and_slot};
 use super::state::Joining;
-use super::{Engine, Op, Owner, Waiter};
+use super::{Engine, Owner, Waiter};
 use crate::Canary;
 use crate::engine::upkeep::reserve::Users;
 use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
@@ -286,20 +286,10 @@ impl Engine {
         let stamp = self.rebuild.stamp;
         // What goes through the ring, or waits to come in, has chosen no columns; and it may wait for the drive
         // that returns, if the ring is full of what can go home only then.
-        let older = |op: &Op| match op {
-            Op::Bypass(bypass) => self.serial_of(bypass.parent()).is_some_and(|at| at < stamp),
-            _ => false,
-        };
+        let older = self.waiting.writes().pass_ring_before(stamp);
         // A destage under way has chosen its columns, too. Under a constant load there is always one.
         let destaged = self.destage_is_idle() || self.destage_round() > self.rebuild.round;
-        destaged && !self.ops.iter().any(|(_, op)| older(op))
-    }
-
-    fn serial_of(&self, write: usize) -> Option<u64> {
-        match self.ops.get(write) {
-            Some(Op::Write(write)) => Some(write.serial),
-            _ => None,
-        }
+        destaged && !older
     }
 
     /// Takes on slots until enough are under way.

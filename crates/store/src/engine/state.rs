@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
-use slab::Slab;
 use tracing::warn;
 
 use super::access::Access;
@@ -36,7 +35,7 @@ use super::upkeep::Upkeep;
 use super::upkeep::reserve::Kept;
 use super::volumes::VolumeTable;
 use super::waiting::Waiting;
-use super::{DriveReplies, DriveWait, HomeStatus, LeafMemory, MemberStatus, Op, Status};
+use super::{DriveReplies, DriveWait, HomeStatus, LeafMemory, MemberStatus, Status, clear};
 use crate::Layout;
 use crate::comeback::Returning;
 use crate::format::{
@@ -118,7 +117,6 @@ pub struct Engine {
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) replicas: Replicas,
-    pub(super) ops: Slab<Op>,
     pub(super) reads: Reads,
     pub(super) journal: Journal,
     pub(super) logs: Logs,
@@ -208,7 +206,6 @@ impl Engine {
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             replicas: Replicas::found(parts.replicas, parts.sequence),
-            ops: Slab::new(),
             reads: Reads::default(),
             journal: Journal::new(parts.sequence),
             logs: Logs::found(parts.ring, parts.map_log, parts.index),
@@ -251,8 +248,14 @@ impl Engine {
         engine.space.keep_places(&engine.map, copies);
         let (raw, around) = engine.raw();
         raw.give_back_orphans(&around);
-        engine.resume_deletions();
-        engine.resume_shrinks();
+        let found = clear::Found {
+            volumes: &engine.volumes,
+            space: &engine.space,
+            map: &engine.map,
+        };
+        for clear in found.interrupted() {
+            engine.waiting.begin_clear(clear);
+        }
         engine.roots.add_log_copies.want_those_of(&engine.volumes);
         engine.begin_repairs();
         engine.space.look_for_empty();
@@ -546,8 +549,8 @@ impl Engine {
         let Some(class) = self.class_of(volume) else {
             return 0;
         };
-        let more = self.growth(class) * u64::from(self.identity.sizes().slots(class.grain));
-        (self.spare_slots(class) + more) * class.grain.granules()
+        let more = self.space.growth(class) * u64::from(self.identity.sizes().slots(class.grain));
+        (self.space.spare_slots(class) + more) * class.grain.granules()
     }
 
     /// The pool's copies of replicated volumes.

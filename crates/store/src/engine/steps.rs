@@ -3,6 +3,7 @@
 //! A part knows none of those that it is not handed: its step returns what has become due, and this file, which knows
 //! all of them, says who does it.
 
+mod commands;
 mod tiers;
 
 use std::collections::BTreeSet;
@@ -203,7 +204,7 @@ impl Engine {
     fn has_drained(&self) -> bool {
         let quiet = self.replicas.hold(&self.identity) == u64::MAX && self.journal.is_quiet();
         quiet
-            && self.waiting.writes().is_empty()
+            && self.waiting.writes().queue().is_empty()
             && self.waiting.clears().is_empty()
             && self.raw.is_idle()
             && self.logs.is_all_home()
@@ -763,7 +764,7 @@ impl Engine {
             match waiter {
                 Waiter::Read(op) => self.read_step(|reads, around| reads.page_is_here(op, around)),
                 Waiter::Renew => self.renew_page(id),
-                Waiter::ClearPage(op) => self.clear_page_loaded(op),
+                Waiter::ClearPage(op) => self.waiting.commands().1.page_is_here(op),
                 // The others look again at every turn.
                 _ => {}
             }

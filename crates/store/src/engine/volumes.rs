@@ -72,6 +72,12 @@ impl VolumeTable {
         self.get(&volume).and_then(Class::of_volume)
     }
 
+    /// The granule behind the last of a volume in service.
+    pub(super) fn end(&self, volume: u32) -> Option<u64> {
+        let entry = self.get(&volume)?;
+        (entry.state == VolumeState::Live).then_some(entry.granules)
+    }
+
     /// Whether there is a volume with homes of this class.
     pub(super) fn have_one_of(&self, class: Class) -> bool {
         self.iter().any(|(&number, entry)| {

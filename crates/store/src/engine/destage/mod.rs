@@ -686,7 +686,7 @@ impl Engine {
             self.slot_moved(job.key.volume, way);
         }
         let segment = segment_and_slot(job.location).0;
-        let slot = self.slot_cost(segment);
+        let slot = self.rebuild.slot_cost(segment, &self.space);
         let granules = self.map.grain(job.key.volume).granules();
         let bytes = match job.whole {
             Some(_) => slot,

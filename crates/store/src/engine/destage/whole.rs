@@ -185,7 +185,7 @@ impl Engine {
             .collect();
         wholes.sort_unstable_by_key(|&(home, _)| home);
         let homes: Vec<u32> = wholes.iter().map(|&(home, _)| home).collect();
-        for run in self.runs_of_homes(&homes) {
+        for run in self.space.runs_of_homes(&homes) {
             let (segment, slot) = segment_and_slot(homes[run.start]);
             let slots: Vec<&[u8]> = wholes[run].iter().map(|(_, bytes)| &bytes[..]).collect();
             let owner = Owner::Destage(DestageIo::Write);

@@ -13,7 +13,7 @@ use crate::engine::invariant::invariant;
 use crate::engine::map::{Change, Relogged};
 use crate::engine::replica::Published;
 use crate::engine::state::Retired;
-use crate::engine::{Engine, Op, Owner};
+use crate::engine::{Engine, Owner};
 use crate::format::{Descriptor, Kind, LogId, metadata_bytes};
 use crate::ring::{Composer, GranuleKey, Newest, Records, Stamp, batch_bytes};
 use crate::sizes::GRANULE;
@@ -41,7 +41,12 @@ impl Engine {
         let most = self.identity.sizes().batch_bytes as usize;
         let Pieces { pieces, granules } = self.journal.take_pieces(most);
         let count = pieces.len();
-        let is_there = |piece: &Staged| matches!(self.ops.get(piece.op), Some(Op::Write(_)));
+        let is_there = |piece: &Staged| {
+            self.waiting
+                .writes()
+                .bytes_from(piece.op, piece.offset)
+                .is_some()
+        };
         if !pieces.iter().all(is_there) {
             return invariant!(self, "a write has ended before its data was in the ring");
         }
@@ -52,14 +57,15 @@ impl Engine {
         let metadata = metadata_bytes(count, granules);
         for piece in &pieces {
             composer.push(piece.span(), |to| {
-                if let Some(Op::Write(write)) = self.ops.get(piece.op) {
-                    to.copy_from_slice(write.bytes(piece.offset, to.len()));
+                let bytes = self.waiting.writes().bytes_from(piece.op, piece.offset);
+                if let Some(bytes) = bytes {
+                    to.copy_from_slice(&bytes[..to.len()]);
                 }
             });
         }
         let mut records = composer.done();
         for (descriptor, piece) in records.descriptors.iter_mut().zip(&pieces) {
-            descriptor.replica = self.tag_of_write(piece.op);
+            descriptor.replica = self.waiting.writes().tag(piece.op);
         }
         let copies = self.log_copies() as u64;
         for piece in &pieces {
@@ -248,7 +254,7 @@ impl Engine {
                     );
                     block += usize::from(piece.granules);
                     sequence += 1;
-                    self.write_part_done(piece.op);
+                    self.write_step(|writes, _, around| writes.part_done(piece.op, around));
                 }
             }
             Content::Map { changes, relogged } => {
@@ -277,7 +283,7 @@ impl Engine {
             self.logs.publish(key, newest);
         }
         let volume = piece.volume;
-        let tag = self.tag_of_write(piece.op);
+        let tag = self.waiting.writes().tag(piece.op);
         let change = published(piece.first, piece.granules, sequence, tag);
         self.replicas.changed(volume, &change);
         for slot in self.map.grain(volume).slots_of(piece.range()) {
@@ -325,9 +331,13 @@ impl Engine {
             Change::Entry { .. } => {}
         }
         match then {
-            Then::Bypass(op) => self.bypass_published(op),
+            Then::Bypass(op) => {
+                self.write_step(|writes, _, around| writes.bypass_published(op, around));
+            }
             Then::Destage => self.destage_published(),
-            Then::Clear(op, slot) => self.clear_published(op, slot),
+            Then::Clear(op, slot) => {
+                self.clear_step(|clears, around| clears.published(op, slot, around));
+            }
             Then::Columns(id) => self.columns_published(id),
             Then::Segment(id, class) => self.segment_published(id, class),
             Then::Released(id) => self.segment_released(id),
@@ -345,21 +355,8 @@ impl Engine {
     /// The tag of the command that a change belongs to.
     fn tag_of(&self, then: Then) -> Option<ReplicaTag> {
         match then {
-            Then::Bypass(op) => match self.ops.get(op)? {
-                Op::Bypass(bypass) => self.tag_of_write(bypass.parent()),
-                _ => None,
-            },
-            Then::Clear(op, _) => match self.ops.get(op)? {
-                Op::Clear(clear) => clear.tag,
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    fn tag_of_write(&self, op: usize) -> Option<ReplicaTag> {
-        match self.ops.get(op)? {
-            Op::Write(write) => write.tag,
+            Then::Bypass(op) => self.waiting.writes().tag_of_bypass(op),
+            Then::Clear(op, _) => self.waiting.clears().tag(op),
             _ => None,
         }
     }

@@ -1,10 +1,7 @@
 //! Steps of tiers: where slots of volumes with two homes go, and moves between these.
 
-use std::ops::Range;
-
 use crate::Canary;
 use crate::engine::access::locks::SlotKey;
-use crate::engine::class::Class;
 use crate::engine::rebuild::AT_A_TIME;
 use crate::engine::space::{location, segment_and_slot};
 use crate::engine::state::Retired;
@@ -29,28 +26,12 @@ impl Engine {
         tiers.take_hot(key, &mut around)
     }
 
-    /// The hot home for these slots of a write that covers them, if they are to go there.
-    pub(in crate::engine) fn hot_class_for(
-        &mut self,
-        volume: u32,
-        slots: Range<u64>,
-    ) -> Option<Class> {
-        let (tiers, around) = self.tiers();
-        tiers.hot_class_for(volume, slots, &around)
-    }
-
     /// Space for hot homes that found too little.
     pub(in crate::engine) fn provision_tiers(&mut self) {
         let (tiers, mut around) = self.tiers();
         for change in tiers.provision(&mut around) {
             self.journal.stage_first(change);
         }
-    }
-
-    /// A host's write is let in.
-    pub(in crate::engine) fn slots_written(&mut self, volume: u32, granules: Range<u64>) {
-        let (tiers, mut around) = self.tiers();
-        tiers.written(volume, granules, &mut around);
     }
 
     /// A host reads a volume's homes.
