@@ -199,6 +199,33 @@ const STEPS: &[(&str, &[&str])] = &[
     ("drive_io/deadline", &["base"]),
     ("drives", &["extents", "record", "state"]),
     ("drives/media", &["manage"]),
+    (
+        "journal/append",
+        &[
+            "base",
+            "identity",
+            "invariant",
+            "map",
+            "space",
+            "tier",
+            "waiting",
+        ],
+    ),
+    (
+        "journal/publish",
+        &[
+            "access",
+            "base",
+            "destage",
+            "map",
+            "replica",
+            "reservations",
+            "space",
+            "state",
+            "volumes",
+            "waiting",
+        ],
+    ),
     ("journal/relog", &["identity", "map"]),
     ("journal/tails", &["identity", "map"]),
     ("map/load", &["base", "identity", "journal", "space"]),
@@ -488,7 +515,7 @@ fn nothing_of_the_store_is_hidden_from_its_documentation() {
 /// that are theirs, come out of it: these only go down.
 const ENGINE_FIELDS: usize = 18;
 const ENGINE_FILES: usize = 12;
-const ENGINE_METHODS: usize = 254;
+const ENGINE_METHODS: usize = 246;
 
 /// Methods of the engine in a source.
 fn methods_of_the_engine(source: &str) -> usize {

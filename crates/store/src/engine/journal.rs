@@ -3,8 +3,9 @@
 //! A record has a sequence from the moment that its batch is sealed. Batches of both logs are published in the order
 //! of their sequences.
 
-pub(crate) mod append;
+pub(super) mod append;
 pub(super) mod logs;
+pub(super) mod publish;
 mod relog;
 pub(super) mod tails;
 
@@ -89,13 +90,47 @@ impl StagedChange {
     }
 }
 
+/// A batch of the ring.
+pub(super) struct RingBatch {
+    pieces: Vec<Staged>,
+    crcs: Vec<u32>,
+    /// Position of the first data block.
+    data_at: u64,
+}
+
+/// A record of a batch of the ring.
+#[derive(Clone, Copy)]
+pub(super) struct RingRecord<'a> {
+    pub(super) piece: &'a Staged,
+    pub(super) sequence: u64,
+    crcs: &'a [u32],
+    /// Position of its first data block.
+    at: u64,
+}
+
+impl RingBatch {
+    /// Its records, the first of which has this sequence.
+    pub(super) fn records(&self, first: u64) -> impl Iterator<Item = RingRecord<'_>> {
+        let mut block = 0;
+        self.pieces
+            .iter()
+            .zip(first..)
+            .map(move |(piece, sequence)| {
+                let crcs = &self.crcs[block..block + usize::from(piece.granules)];
+                let at = self.data_at + (block * GRANULE) as u64;
+                block += crcs.len();
+                RingRecord {
+                    piece,
+                    sequence,
+                    crcs,
+                    at,
+                }
+            })
+    }
+}
+
 pub(super) enum Content {
-    Ring {
-        pieces: Vec<Staged>,
-        crcs: Vec<u32>,
-        /// Position of the first data block.
-        data_at: u64,
-    },
+    Ring(RingBatch),
     Map {
         changes: Vec<StagedChange>,
         relogged: Vec<Relogged>,
@@ -106,7 +141,7 @@ impl Content {
     /// The granules that it has records of.
     pub(super) fn spans(&self) -> Vec<Span> {
         match self {
-            Self::Ring { pieces, .. } => pieces.iter().map(Staged::span).collect(),
+            Self::Ring(batch) => batch.pieces.iter().map(Staged::span).collect(),
             Self::Map { .. } => Vec::new(),
         }
     }
@@ -276,14 +311,9 @@ impl Journal {
         Some(sealed.at)
     }
 
-    /// Whether the next batch to be published is durable.
-    pub(super) fn has_durable(&self) -> bool {
-        self.sealed.front().is_some_and(|sealed| sealed.durable)
-    }
-
-    /// The next batch is published now.
-    pub(super) fn publish(&mut self) -> Option<Sealed> {
-        let sealed = self.sealed.pop_front()?;
+    /// The next batch, if it is durable, is published now.
+    pub(super) fn take_durable(&mut self) -> Option<Sealed> {
+        let sealed = self.sealed.pop_front_if(|sealed| sealed.durable)?;
         self.published = sealed.first_sequence + sealed.records;
         Some(sealed)
     }
@@ -293,7 +323,7 @@ impl Journal {
         let sealed = std::mem::take(&mut self.sealed).into_iter();
         let on_their_way = sealed.flat_map(|sealed| match sealed.content {
             Content::Map { changes, .. } => changes,
-            Content::Ring { .. } => Vec::new(),
+            Content::Ring(_) => Vec::new(),
         });
         let changes = on_their_way.chain(self.changes.drain(..));
         changes.filter_map(|staged| staged.asked_by()).collect()
@@ -327,7 +357,7 @@ impl Journal {
     /// Pieces that are staged or being appended.
     fn pieces_on_their_way(&self) -> impl Iterator<Item = &Staged> {
         let sealed = self.sealed.iter().flat_map(|sealed| match &sealed.content {
-            Content::Ring { pieces, .. } => &pieces[..],
+            Content::Ring(batch) => &batch.pieces[..],
             Content::Map { .. } => &[],
         });
         sealed.chain(&self.pieces)

@@ -6,7 +6,7 @@
 //! | `waiting` | what hosts and operators wait for |
 //! | `waiting/admission` | of that: writes that wait to be let in, by volume |
 //! | `write`, `write/admit`, `write/bypass` | a write's way in: whether it is let in; split, reserve, ring or bypass |
-//! | `journal/append` | group commit: staged → sealed → durable → published → acknowledged |
+//! | `journal/append`, `journal/publish` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `journal`, `journal/logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
 //! | `read`, `read/places`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `read/mend`, `read/slow` | copies that are written anew; drives that are slow to answer |
@@ -15,7 +15,7 @@
 //! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what they are asked for again |
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
-//! | `steps`, `steps/commands`, `steps/tiers` | steps of parts: what each is handed, and what follows from it for others |
+//! | `steps`, `steps/commands`, `steps/commit`, `steps/tiers` | steps of parts: what each is handed, and what follows from it for others |
 //! | `checkpoint`, `journal/tails` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
 //! | `space/places`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |

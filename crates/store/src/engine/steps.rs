@@ -4,13 +4,13 @@
 //! all of them, says who does it.
 
 mod commands;
+mod commit;
 mod tiers;
 
 use std::collections::BTreeSet;
 
 use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError};
 
-use super::access::locks::SlotKey;
 use super::checkpoint::{self, Checkpoint, Step, Wishes};
 use super::invariant::invariant;
 use super::journal::tails::Tails;
@@ -226,18 +226,6 @@ impl Engine {
             logs: &self.logs,
             map: &mut self.map,
         }
-    }
-
-    pub(super) fn check_reserved(&mut self, key: SlotKey) {
-        let mut reserving = Reserving {
-            base: &mut self.base,
-            space: &mut self.space,
-            volumes: &self.volumes,
-            journal: &self.journal,
-            logs: &self.logs,
-            map: &mut self.map,
-        };
-        reserving.check(key, &self.destage);
     }
 }
 

@@ -3,7 +3,9 @@
 pub(super) mod admission;
 
 use super::clear::{Clear, Clears};
+use super::journal::Then;
 use super::write::{Write, Writes};
+use crate::ReplicaTag;
 
 /// Commands and orders that have no answer yet, but for reads and pass-through volumes' I/O.
 #[derive(Default)]
@@ -56,6 +58,15 @@ impl Waiting {
     /// Both, for steps of one that look at the other.
     pub(super) const fn commands(&mut self) -> (&mut Writes, &mut Clears) {
         (&mut self.writes, &mut self.clears)
+    }
+
+    /// The tag of the command that a change of the map belongs to.
+    pub(super) fn tag_of(&self, then: Then) -> Option<ReplicaTag> {
+        match then {
+            Then::Bypass(op) => self.writes.tag_of_bypass(op),
+            Then::Clear(op, _) => self.clears.tag(op),
+            _ => None,
+        }
     }
 
     /// An order to bring everything home.
