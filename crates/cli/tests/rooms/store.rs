@@ -196,6 +196,51 @@ const STEPS: &[(&str, &[&str])] = &[
             "write",
         ],
     ),
+    (
+        "destage/around",
+        &[
+            "access",
+            "base",
+            "class",
+            "identity",
+            "invariant",
+            "journal",
+            "map",
+            "mending",
+            "rebuild",
+            "reservations",
+            "space",
+            "tier",
+            "volumes",
+        ],
+    ),
+    ("destage/choose", &["access"]),
+    (
+        "destage/mod",
+        &[
+            "access",
+            "invariant",
+            "journal",
+            "map",
+            "parity",
+            "space",
+            "tier",
+        ],
+    ),
+    ("destage/moves", &["rebuild", "space", "state", "tier"]),
+    (
+        "destage/whole",
+        &[
+            "access",
+            "invariant",
+            "journal",
+            "map",
+            "parity",
+            "space",
+            "state",
+            "tier",
+        ],
+    ),
     ("drive_io/deadline", &["base"]),
     ("drives", &["extents", "record", "state"]),
     ("drives/media", &["manage"]),
@@ -514,8 +559,8 @@ fn nothing_of_the_store_is_hidden_from_its_documentation() {
 /// Fields of the engine, files in which it has methods, and how many those are. Parts that own their fields, and steps
 /// that are theirs, come out of it: these only go down.
 const ENGINE_FIELDS: usize = 18;
-const ENGINE_FILES: usize = 12;
-const ENGINE_METHODS: usize = 246;
+const ENGINE_FILES: usize = 10;
+const ENGINE_METHODS: usize = 202;
 
 /// Methods of the engine in a source.
 fn methods_of_the_engine(source: &str) -> usize {

@@ -105,6 +105,7 @@ impl Engine {
 
     /// As if destage took a slot on.
     pub fn take_on(&mut self, volume: u32, slot: u64) {
-        self.collect_whole(SlotKey { volume, slot }, Way { from: 0, to: 0 }, false);
+        let (key, way) = (SlotKey { volume, slot }, Way { from: 0, to: 0 });
+        self.destage_step(|destage, around| destage.collect_whole(key, way, false, around));
     }
 }

@@ -273,7 +273,7 @@ impl Engine {
         self.roots.change_members();
         self.heal();
         if self.space.close_lost_segments() {
-            self.reserve_for_lost_homes();
+            self.destage().1.reserve_for_lost_homes();
         }
         self.rebuild_wanted();
         self.space.spend_reserve(

@@ -10,12 +10,13 @@
 //! | `journal`, `journal/logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
 //! | `read`, `read/places`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `read/mend`, `read/slow` | copies that are written anew; drives that are slow to answer |
-//! | `destage` | from the ring to the homes |
+//! | `destage`, `destage/choose` | from the ring to the homes: those of the oldest records |
+//! | `destage/whole`, `destage/moves`, `destage/around` | of that: slots that move as a whole; between homes; what it may use |
 //! | `features` | what a pool begins to use waits until its roots name it |
 //! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what they are asked for again |
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
-//! | `steps`, `steps/commands`, `steps/commit`, `steps/tiers` | steps of parts: what each is handed, and what follows from it for others |
+//! | `steps`, `steps/commands`, `steps/commit`, `steps/destage` | steps of parts: what each is handed, and what follows from it for others |
 //! | `checkpoint`, `journal/tails` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
 //! | `space/places`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
@@ -487,7 +488,8 @@ impl Engine {
         let (raw, mut around) = self.raw();
         raw.advance(&mut around);
         // Their changes go into the batch of this turn.
-        self.advance_destage();
+        let is_asked = self.waiting.is_draining() || self.roots.is_healing();
+        self.destage_step(|destage, around| destage.advance(is_asked, around));
         self.advance_rebuild();
         self.advance_log_copies();
         self.advance_features();

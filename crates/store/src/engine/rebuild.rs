@@ -276,7 +276,7 @@ impl Engine {
         self.space.forget_recount();
         self.rebuild.unmended = 0;
         self.rebuild.stamp = self.waiting.next_serial();
-        self.rebuild.round = self.destage_round();
+        self.rebuild.round = self.destage.round();
         (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
         self.rebuild.phase = Phase::AwaitingOlder;
         trace!(phase = ?self.rebuild.phase, "rebuild");
@@ -288,7 +288,7 @@ impl Engine {
         // that returns, if the ring is full of what can go home only then.
         let older = self.waiting.writes().pass_ring_before(stamp);
         // A destage under way has chosen its columns, too. Under a constant load there is always one.
-        let destaged = self.destage_is_idle() || self.destage_round() > self.rebuild.round;
+        let destaged = self.destage.is_idle() || self.destage.round() > self.rebuild.round;
         destaged && !older
     }
 

@@ -370,7 +370,7 @@ impl Engine {
         let renewal = self.rebuild.renewal().deadline(self.base.now);
         let discard = self.space.upkeep.discards().deadline();
         let deadlines = [
-            self.destage_deadline(),
+            self.destage.deadline(self.base.now, &self.logs),
             self.tiers.deadline(self.base.now),
             self.repair_deadline(),
             self.rebuild.rests_until(self.base.now),

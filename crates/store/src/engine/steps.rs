@@ -5,18 +5,18 @@
 
 mod commands;
 mod commit;
-mod tiers;
+mod destage;
 
 use std::collections::BTreeSet;
 
-use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError};
+use ashlar_block::{ErrorKind, IoBuffer, IoError};
 
 use super::checkpoint::{self, Checkpoint, Step, Wishes};
 use super::invariant::invariant;
 use super::journal::tails::Tails;
 use super::map::load::{Asked, Load, Loader};
 use super::mending::{self, Made, Mending};
-use super::parity::{For, Gathered, Slots, Wish};
+use super::parity::{For, Gathered, Wish};
 use super::raw::{self, Raw};
 use super::read::{self, Next, Reads};
 use super::replica::{self, Replicas};
@@ -28,7 +28,7 @@ use super::space::{DriveByte, segment_and_slot, segment_and_unit};
 use super::state::Retired;
 use super::tier;
 use super::upkeep::release;
-use super::{Engine, Owner, Waiter};
+use super::{Engine, Waiter};
 use crate::format::{LogId, PageId, Root};
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
@@ -38,25 +38,12 @@ impl Engine {
     /// Where the logs would begin by a root of this moment.
     pub(super) fn tails(&self) -> Tails<'_> {
         Tails {
-            hold: self.replicas.hold(&self.identity),
-            ..self.tails_without_replicas()
-        }
-    }
-
-    /// The same if replicas need nothing of the logs.
-    fn tails_without_replicas(&self) -> Tails<'_> {
-        Tails {
             identity: &self.identity,
             journal: &self.journal,
             logs: &self.logs,
             map: &self.map,
-            hold: u64::MAX,
+            hold: self.replicas.hold(&self.identity),
         }
-    }
-
-    /// Whether records of the ring keep the map log from letting go of what it soon should.
-    pub(super) fn ring_holds_map(&self) -> bool {
-        self.tails_without_replicas().ring_holds_map()
     }
 
     fn checkpoint(&mut self) -> (&mut Checkpoint, checkpoint::Around<'_>) {
@@ -208,7 +195,7 @@ impl Engine {
             && self.waiting.clears().is_empty()
             && self.raw.is_idle()
             && self.logs.is_all_home()
-            && self.destage_is_idle()
+            && self.destage.is_idle()
             && self.map.dirty_pages() == 0
             && !self.map.has_dirty_tables()
             && self.checkpoint.is_done_to(self.tails().now())
@@ -360,20 +347,11 @@ impl Engine {
                 self.read_step(|reads, around| reads.part_gathered(op, at, found, around));
             }
             _ if self.base.failed.is_some() => {}
-            For::Destage { job } => self.job_gathered(job, found),
+            For::Destage { job } => {
+                self.destage_step(|destage, around| destage.job_gathered(job, found, around));
+            }
             For::Walk { job } => self.slot_gathered(job, found),
         }
-    }
-
-    /// Writes slots that are side by side; returns how many writes that takes.
-    pub(super) fn write_slots(
-        &mut self,
-        slots: Slots<'_>,
-        durability: Durability,
-        owner: Owner,
-    ) -> usize {
-        let (_, mut around) = self.mending();
-        slots.write(durability, owner, &mut around)
     }
 }
 

@@ -91,16 +91,22 @@ impl Engine {
 
     /// Gives a slot's lock up; who waited for it goes on.
     pub(in crate::engine) fn unlock(&mut self, key: SlotKey) {
-        match self.access.unlock(key) {
-            Some(Waiter::Bypass(op)) => {
+        if let Some(waiter) = self.access.unlock(key) {
+            self.locked(key, waiter);
+        }
+    }
+
+    /// A slot's lock is this one's now.
+    pub(in crate::engine) fn locked(&mut self, key: SlotKey, waiter: Waiter) {
+        match waiter {
+            Waiter::Bypass(op) => {
                 self.write_step(|writes, _, around| writes.bypass_locked(op, around));
             }
-            Some(Waiter::ClearSlot(op, slot)) => {
+            Waiter::ClearSlot(op, slot) => {
                 self.clear_step(|clears, around| clears.slot_locked(op, slot, around));
             }
-            Some(Waiter::Walk) => self.walk_slot(key),
-            Some(other) => invariant!(self, "{other:?} has waited for a slot's lock"),
-            None => {}
+            Waiter::Walk => self.walk_slot(key),
+            other => invariant!(self, "{other:?} has waited for a slot's lock"),
         }
     }
 

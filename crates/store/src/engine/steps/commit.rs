@@ -5,6 +5,7 @@ use tracing::trace;
 
 use crate::Canary;
 use crate::engine::Engine;
+use crate::engine::destage::Destage;
 use crate::engine::journal::append::{Around, Sealing};
 use crate::engine::journal::publish::Publishing;
 use crate::engine::journal::{Content, Journal, Sealed, Then};
@@ -112,7 +113,7 @@ impl Engine {
             Then::Bypass(op) => {
                 self.write_step(|writes, _, around| writes.bypass_published(op, around));
             }
-            Then::Destage => self.destage_published(),
+            Then::Destage => self.destage_step(Destage::published),
             Then::Clear(op, slot) => {
                 self.clear_step(|clears, around| clears.published(op, slot, around));
             }
