@@ -342,6 +342,29 @@ const STEPS: &[(&str, &[&str])] = &[
     ),
     ("read/slow", &["space"]),
     (
+        "rebuild",
+        &[
+            "access",
+            "base",
+            "class",
+            "destage",
+            "identity",
+            "invariant",
+            "journal",
+            "manage",
+            "map",
+            "parity",
+            "roots",
+            "salvage",
+            "segment_table",
+            "space",
+            "state",
+            "upkeep",
+            "volumes",
+            "waiting",
+        ],
+    ),
+    (
         "rebuild/columns",
         &["class", "drives", "segment_table", "space", "state"],
     ),
@@ -352,6 +375,10 @@ const STEPS: &[(&str, &[&str])] = &[
     ),
     ("rebuild/renew", &["map", "space"]),
     ("rebuild/scrub", &["base", "roots"]),
+    (
+        "rebuild/slot",
+        &["access", "base", "invariant", "parity", "salvage", "space"],
+    ),
     (
         "replica/mod",
         &["base", "identity", "invariant", "journal", "manage", "map"],
@@ -560,7 +587,7 @@ fn nothing_of_the_store_is_hidden_from_its_documentation() {
 /// that are theirs, come out of it: these only go down.
 const ENGINE_FIELDS: usize = 18;
 const ENGINE_FILES: usize = 10;
-const ENGINE_METHODS: usize = 202;
+const ENGINE_METHODS: usize = 180;
 
 /// Methods of the engine in a source.
 fn methods_of_the_engine(source: &str) -> usize {

@@ -534,7 +534,7 @@ impl Engine {
         if staying < wanted {
             // Where no drive could take one, looking for it would pass over all segments, for each that is made.
             if self.rebuild.could_have_column(id, &self.space) {
-                self.rebuild_wanted();
+                self.rebuild.want_columns(self.base.now);
             }
             self.volumes
                 .stop_admission_check_for(id, &self.space, &self.rebuild);

@@ -275,7 +275,7 @@ impl Engine {
         if self.space.close_lost_segments() {
             self.destage().1.reserve_for_lost_homes();
         }
-        self.rebuild_wanted();
+        self.rebuild.want_columns(self.base.now);
         self.space.spend_reserve(
             extents,
             Users {
@@ -347,7 +347,9 @@ impl Engine {
             class: Some(returning.class),
         };
         self.space.drives.is_here(member, drive);
-        self.begin_walk_at(None);
+        self.walk_step(|rebuild, others, around| {
+            rebuild.begin_walk_at(None, others, around.space);
+        });
     }
 
     /// A drive on its way back has failed.

@@ -16,7 +16,7 @@
 //! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what they are asked for again |
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
-//! | `steps`, `steps/commands`, `steps/commit`, `steps/destage` | steps of parts: what each is handed, and what follows from it for others |
+//! | `steps`, `steps/commands`, `steps/commit`, `steps/destage`, `steps/walk` | steps of parts: what each is handed, and what follows from it for others |
 //! | `checkpoint`, `journal/tails` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
 //! | `space/places`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
@@ -30,6 +30,7 @@
 //! | `upkeep/reserve` | space that is kept for repair |
 //! | `root_budget` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild`, `rebuild/scrub` | walks over everything mapped: columns for lost drives; scrub |
+//! | `rebuild/slot` | of that: what is done with a slot |
 //! | `rebuild/asked`, `rebuild/pace` | what the rest of the engine asks of the walks; how fast they go |
 //! | `rebuild/readmit` | drives that come back with what they had: what is newer is written to them |
 //! | `rebuild/renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
@@ -116,7 +117,6 @@ use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
-use base::To;
 use clear::Clear;
 use drive_io::flights::Answered;
 use drive_io::waits::Refused;
@@ -509,23 +509,8 @@ impl Engine {
         self.base.counters.evicted += self.map.make_room();
     }
 
-    /// Sends a request to a drive.
-    fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
-        let to = To {
-            drive,
-            owner,
-            is_out: !self.uses(drive),
-        };
-        self.base.send(to, request);
-    }
-
     fn fail(&mut self, why: String) {
         self.base.fail(why);
-    }
-
-    /// A buffer, or a failure of the engine.
-    fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
-        self.base.buffer(&mut self.logs, bytes)
     }
 }
 

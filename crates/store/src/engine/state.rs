@@ -320,7 +320,10 @@ impl Engine {
             reserve_bytes: self.space.reserve_bytes(),
             reserve_can_serve: self.space.reserve_can_serve(&self.volumes),
             full_width: self.space.has_full_width(&self.volumes),
-            repair_in: self.repair_deadline().map(|at| at.since(self.base.now)),
+            repair_in: self
+                .rebuild
+                .deadline(self.base.now)
+                .map(|at| at.since(self.base.now)),
             ring_fill: self.logs.fill(LogId::Ring),
             map_fill: self.logs.fill(LogId::Map),
             rebuilding: self.is_rebuilding(),
@@ -356,6 +359,16 @@ impl Engine {
         logs || maps || self.space.segments.are_short()
     }
 
+    /// Whether copies are missing that a walk is making, or is about to.
+    pub fn is_rebuilding(&self) -> bool {
+        self.rebuild.is_rebuilding(self.base.now)
+    }
+
+    /// How far a walk has come, 0 to 1.
+    pub fn walk_progress(&self) -> Option<f64> {
+        self.rebuild.progress(self.base.now, &self.volumes)
+    }
+
     /// When `handle` must be called next even if nothing happens.
     pub fn next_deadline(&self) -> Option<Moment> {
         if self.base.drive_io.has_unsent() {
@@ -372,7 +385,7 @@ impl Engine {
         let deadlines = [
             self.destage.deadline(self.base.now, &self.logs),
             self.tiers.deadline(self.base.now),
-            self.repair_deadline(),
+            self.rebuild.deadline(self.base.now),
             self.rebuild.rests_until(self.base.now),
             renewal.filter(|_| self.map.is_renewing()),
             self.checkpoint

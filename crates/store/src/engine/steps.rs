@@ -6,6 +6,7 @@
 mod commands;
 mod commit;
 mod destage;
+mod walk;
 
 use std::collections::BTreeSet;
 
@@ -332,7 +333,11 @@ impl Engine {
     fn hand_out_made(&mut self) {
         while let Some(made) = self.mending.next_made() {
             match made {
-                Made::Copy { job, copy, strip } => self.copy_read(job, copy, strip),
+                Made::Copy { job, copy, strip } => {
+                    self.walk_step(|rebuild, _, around| {
+                        rebuild.copy_read(job, copy, strip, around)
+                    });
+                }
                 Made::Slot { who, found } => {
                     self.gathered(who, &found);
                     self.begin_gathers();
@@ -350,7 +355,9 @@ impl Engine {
             For::Destage { job } => {
                 self.destage_step(|destage, around| destage.job_gathered(job, found, around));
             }
-            For::Walk { job } => self.slot_gathered(job, found),
+            For::Walk { job } => {
+                self.walk_step(|rebuild, _, around| rebuild.slot_gathered(job, found, around));
+            }
         }
     }
 }
@@ -435,7 +442,7 @@ impl Engine {
     pub(super) fn segment_released(&mut self, id: u32) {
         if self.space.segment_released(id, &mut self.base) && self.is_degraded() {
             // What found no room before may find it now.
-            self.rebuild_wanted();
+            self.rebuild.want_columns(self.base.now);
             self.volumes
                 .stops_admission_check(&self.space, &self.rebuild);
         }

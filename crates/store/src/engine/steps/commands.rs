@@ -105,7 +105,9 @@ impl Engine {
             Waiter::ClearSlot(op, slot) => {
                 self.clear_step(|clears, around| clears.slot_locked(op, slot, around));
             }
-            Waiter::Walk => self.walk_slot(key),
+            Waiter::Walk => {
+                self.walk_step(|rebuild, _, around| rebuild.slot_locked(key, around));
+            }
             other => invariant!(self, "{other:?} has waited for a slot's lock"),
         }
     }

@@ -117,7 +117,9 @@ impl Engine {
             Then::Clear(op, slot) => {
                 self.clear_step(|clears, around| clears.published(op, slot, around));
             }
-            Then::Columns(id) => self.columns_published(id),
+            Then::Columns(id) => {
+                self.walk_step(|rebuild, _, around| rebuild.columns_published(id, around));
+            }
             Then::Segment(id, class) => self.segment_published(id, class),
             Then::Released(id) => self.segment_released(id),
             Then::RawSegment => self.raw.recorded(),
