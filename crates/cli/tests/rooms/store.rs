@@ -275,6 +275,10 @@ const STEPS: &[(&str, &[&str])] = &[
     ("journal/tails", &["identity", "map"]),
     ("map/load", &["base", "identity", "journal", "space"]),
     (
+        "members/holding",
+        &["class", "journal", "raw", "rebuild", "space", "volumes"],
+    ),
+    (
         "mending",
         &[
             "access",
@@ -435,7 +439,10 @@ const STEPS: &[(&str, &[&str])] = &[
             "upkeep",
         ],
     ),
-    ("space/growth", &["class", "extents", "journal", "manage"]),
+    (
+        "space/growth",
+        &["class", "extents", "journal", "manage", "volumes"],
+    ),
     ("space/places", &["access", "checkpoint", "map", "state"]),
     ("space/recount", &["base", "extents", "invariant"]),
     ("status", &["class", "map", "space", "volumes"]),
@@ -473,6 +480,7 @@ const STEPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("upkeep/reserve", &["rebuild", "space", "volumes"]),
+    ("volumes/entries", &["journal", "manage", "map"]),
     (
         "write",
         &[
@@ -587,7 +595,7 @@ fn nothing_of_the_store_is_hidden_from_its_documentation() {
 /// that are theirs, come out of it: these only go down.
 const ENGINE_FIELDS: usize = 18;
 const ENGINE_FILES: usize = 10;
-const ENGINE_METHODS: usize = 180;
+const ENGINE_METHODS: usize = 169;
 
 /// Methods of the engine in a source.
 fn methods_of_the_engine(source: &str) -> usize {

@@ -22,30 +22,24 @@ use super::tier::walk::Way;
 ///
 /// Its value is `()`, so that it can end a `let ... else`.
 macro_rules! invariant {
-    ($engine:expr, $what:literal $(, $with:expr)*) => {{
+    ($base:expr, $what:literal $(, $with:expr)*) => {{
         let what = format!($what $(, $with)*);
-        $engine.impossible(&what)
+        $base.impossible(&what)
     }};
-    ($engine:expr, $holds:expr, $what:literal $(, $with:expr)*) => {
+    ($base:expr, $holds:expr, $what:literal $(, $with:expr)*) => {
         if !$holds {
-            invariant!($engine, $what $(, $with)*);
+            invariant!($base, $what $(, $with)*);
         }
     };
 }
 pub(crate) use invariant;
 
 impl Engine {
-    /// As [`Base::impossible`](super::base::Base::impossible).
-    #[track_caller]
-    pub(super) fn impossible(&mut self, what: &str) {
-        self.base.impossible(what);
-    }
-
     /// A segment was looked for, by a home that is in it or by a list that has it, and is not there.
     pub(super) fn check_segments(&mut self) {
         if let Some(Missed { segment, at }) = self.space.segments.missed() {
             invariant!(
-                self,
+                self.base,
                 "segment {segment} is not there, and was looked for at {at}"
             );
         }
@@ -66,7 +60,7 @@ impl Engine {
             return;
         }
         let waiting = self.waiting.describe();
-        invariant!(self, "nothing is under way, but {waiting}");
+        invariant!(self.base, "nothing is under way, but {waiting}");
     }
 }
 

@@ -20,7 +20,7 @@
 //! | `checkpoint`, `journal/tails` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
 //! | `space/places`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
-//! | `members` | drives that fail, join, leave, come back, do not answer |
+//! | `members`, `members/holding` | drives that fail, join, leave, come back, do not answer; what lies on which |
 //! | `roots` | which root is due, and which all members hold; chunks of logs that lack copies |
 //! | `add_log_copies` | more copies of the logs, for a volume that needs them |
 //! | `upkeep/release` | segments that hold nothing go back to their drives |
@@ -52,6 +52,7 @@
 //! | `segment_table`, `drives`, `drives/media` | segments and where they lie; the pool's drives and their roots; what class a drive is |
 //! | `access`, `access/locks`, `access/guard` | who may read and change what: pages on their way, slots' locks, readers |
 //! | `reservations/reserving` | which slots count on a home that they have yet to get |
+//! | `volumes/entries` | entries of volumes, changed through the map log |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/evict` | what of the map stays in memory |
 //! | `map/lost` | leaves of which no copy can be read |

@@ -269,7 +269,7 @@ impl Engine {
     /// The pool at this moment.
     pub fn status(&self) -> Status {
         let extent = self.identity.sizes().extent_bytes();
-        let (holds, holds_homes) = (self.referred(), self.homes_on());
+        let (holds, holds_homes) = (self.holding().drives(), self.holding().homes_on());
         let taken = self.volumes.keys();
         let taken = taken.map(|&volume| self.raw.bytes(volume, self.identity.sizes()));
         let taken = taken.sum();
@@ -559,7 +559,7 @@ impl Engine {
     /// Granules that a volume can still be given, as far as can be told: slots that are free, and segments that can be
     /// made.
     pub fn free_granules(&self, volume: u32) -> u64 {
-        let Some(class) = self.class_of(volume) else {
+        let Some(class) = self.volumes.class_of(volume) else {
             return 0;
         };
         let more = self.space.growth(class) * u64::from(self.identity.sizes().slots(class.grain));
@@ -586,11 +586,6 @@ impl Engine {
     /// The pool's label, as its first drive has it.
     pub fn label(&self) -> &Label {
         self.identity.label()
-    }
-
-    /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
-    pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
-        self.volumes.class_of(volume)
     }
 }
 

@@ -163,7 +163,7 @@ impl Engine {
                     let segment = segment_and_slot(location).0;
                     let is_there = self.space.free_slot(location);
                     invariant!(
-                        self,
+                        self.base,
                         is_there,
                         "a slot of segment {segment} is free, which is not there"
                     );

@@ -1,5 +1,7 @@
 //! The table of volumes: their entries, which of these are being changed, and which volumes take no writes.
 
+mod entries;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 

@@ -85,7 +85,9 @@ impl Engine {
     fn volume_is_cleared(&mut self, volume: u32) {
         let entry = self.volumes.get(&volume);
         if entry.is_some_and(|entry| entry.state == VolumeState::Deleting) {
-            self.set_volume_state(volume, VolumeState::Gone, None);
+            let state = VolumeState::Gone;
+            self.volumes
+                .set_state(volume, state, None, &mut self.journal);
         }
     }
 
@@ -108,7 +110,7 @@ impl Engine {
             Waiter::Walk => {
                 self.walk_step(|rebuild, _, around| rebuild.slot_locked(key, around));
             }
-            other => invariant!(self, "{other:?} has waited for a slot's lock"),
+            other => invariant!(self.base, "{other:?} has waited for a slot's lock"),
         }
     }
 
