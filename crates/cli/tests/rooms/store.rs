@@ -593,7 +593,7 @@ fn nothing_of_the_store_is_hidden_from_its_documentation() {
 
 /// Fields of the engine, files in which it has methods, and how many those are. Parts that own their fields, and steps
 /// that are theirs, come out of it: these only go down.
-const ENGINE_FIELDS: usize = 18;
+const ENGINE_FIELDS: usize = 17;
 const ENGINE_FILES: usize = 10;
 const ENGINE_METHODS: usize = 169;
 

@@ -353,9 +353,7 @@ impl Engine {
 
     /// Whether hosts use the pool, so that what walks over everything leaves them most of the drives.
     fn hosts_are_here(&self) -> bool {
-        !self.waiting.writes().is_empty()
-            || !self.waiting.clears().is_empty()
-            || !self.reads.is_empty()
+        self.waiting.has_commands()
             || !self.raw.has_no_commands()
             || self.rebuild.heard_of_hosts(self.base.now)
     }

@@ -24,7 +24,6 @@ use super::memory::Memory;
 use super::mending::Mending;
 use super::metadata::Metadata;
 use super::raw::Raw;
-use super::read::Reads;
 use super::rebuild::Rebuild;
 use super::replica::{Copy, Replicas};
 use super::roots::Roots;
@@ -117,7 +116,6 @@ pub struct Engine {
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) replicas: Replicas,
-    pub(super) reads: Reads,
     pub(super) journal: Journal,
     pub(super) logs: Logs,
 
@@ -206,7 +204,6 @@ impl Engine {
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             replicas: Replicas::found(parts.replicas, parts.sequence),
-            reads: Reads::default(),
             journal: Journal::new(parts.sequence),
             logs: Logs::found(parts.ring, parts.map_log, parts.index),
             map: parts.map.with_leaf_bytes(parts.leaf_bytes),

@@ -235,8 +235,8 @@ impl Engine {
             access: &mut self.access,
             mending: &mut self.mending,
         };
-        let found = step(&mut self.reads, &mut around);
-        while let Some(next) = self.reads.take_next() {
+        let found = step(self.waiting.reads_mut(), &mut around);
+        while let Some(next) = self.waiting.reads_mut().take_next() {
             self.follow_read(next);
         }
         found

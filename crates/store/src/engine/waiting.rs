@@ -1,15 +1,17 @@
-//! What hosts and operators wait for: writes, clears, and orders to bring everything home.
+//! What hosts and operators wait for: reads, writes, clears, and orders to bring everything home.
 
 pub(super) mod admission;
 
 use super::clear::{Clear, Clears};
 use super::journal::Then;
+use super::read::Reads;
 use super::write::{Write, Writes};
 use crate::ReplicaTag;
 
-/// Commands and orders that have no answer yet, but for reads and pass-through volumes' I/O.
+/// Commands and orders that have no answer yet, but for pass-through volumes' I/O.
 #[derive(Default)]
 pub(super) struct Waiting {
+    reads: Reads,
     writes: Writes,
     clears: Clears,
     /// Orders to bring everything home.
@@ -22,6 +24,11 @@ impl Waiting {
     /// Nothing waits to begin.
     pub(super) fn is_empty(&self) -> bool {
         self.writes.queue().is_empty() && self.clears.is_empty() && self.draining.is_empty()
+    }
+
+    /// Whether commands of hosts are under way, or clears that no host waits for.
+    pub(super) fn has_commands(&self) -> bool {
+        !self.reads.is_empty() || !self.writes.is_empty() || !self.clears.is_empty()
     }
 
     /// What waits, for a message.
@@ -47,6 +54,10 @@ impl Waiting {
         self.clears.begin(serial, clear);
     }
 
+    pub(super) const fn reads_mut(&mut self) -> &mut Reads {
+        &mut self.reads
+    }
+
     pub(super) const fn writes(&self) -> &Writes {
         &self.writes
     }
@@ -55,7 +66,7 @@ impl Waiting {
         &self.clears
     }
 
-    /// Both, for steps of one that look at the other.
+    /// Writes and clears, for steps of one that look at the other.
     pub(super) const fn commands(&mut self) -> (&mut Writes, &mut Clears) {
         (&mut self.writes, &mut self.clears)
     }
