@@ -89,7 +89,7 @@ impl Publishing<'_> {
                 old,
                 ..
             } => {
-                let tag = self.tag_of(*then);
+                let tag = self.waiting.tag_of(*then);
                 let what = published(*first, *granules, sequence, tag);
                 // Destage drops its own records when the homes are durable.
                 if !moved {
@@ -106,7 +106,7 @@ impl Publishing<'_> {
                 granules,
                 old,
             } => {
-                let tag = self.tag_of(*then);
+                let tag = self.waiting.tag_of(*then);
                 let what = published(*first, *granules, sequence, tag);
                 self.supersede(*volume, &what);
                 self.replicas.changed(*volume, &what);
@@ -115,11 +115,6 @@ impl Publishing<'_> {
             Change::Entry { .. } => {}
         }
         true
-    }
-
-    /// The tag of the command that a change belongs to.
-    fn tag_of(&self, then: Then) -> Option<ReplicaTag> {
-        self.waiting.tag_of(then)
     }
 
     fn supersede(&mut self, volume: u32, change: &Published) {

@@ -46,8 +46,8 @@ impl Writes {
     pub(super) fn supersede_any_of(&self, class: Class, around: &Around<'_>) -> bool {
         let is_of = |key: SlotKey| {
             let home = around.map.location(key.volume, key.slot).unwrap_or(0);
-            let class_at = around.space.segments.class(segment_and_slot(home).0);
-            home != 0 && class_at == Some(class)
+            let segment = segment_and_slot(home).0;
+            home != 0 && around.space.segments.class(segment) == Some(class)
         };
         let mut keys = self.bypasses.iter().flat_map(|(_, bypass)| bypass.keys());
         keys.any(is_of)
