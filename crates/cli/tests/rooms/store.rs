@@ -24,9 +24,9 @@ fn files() -> Vec<(String, String)> {
 /// The ways to go on in silence when something is not there, and how many of each are in the engine, and in what
 /// else reads drives. Each is one where that may be: what cannot be is an `invariant!`, or an error.
 const SILENCE: &[(&str, usize, usize)] = &[
-    ("else {return;}", 23, 0),
+    ("else {return;}", 20, 0),
     ("else {return false;}", 17, 0),
-    ("else {return None;}", 5, 0),
+    ("else {return None;}", 3, 0),
     ("else {return Vec::new();}", 3, 0),
     ("else {continue;}", 10, 10),
     ("else {break;}", 8, 0),
@@ -70,6 +70,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("add_log_copies", "AddLogCopies"),
     ("waiting/admission", "Admission"),
     ("checkpoint", "Checkpoint"),
+    ("clear", "Clears"),
     ("destage/mod", "Destage"),
     ("upkeep/discard", "Discards"),
     ("drive_io", "DriveIo"),
@@ -109,6 +110,7 @@ const OWNERS: &[(&str, &str)] = &[
     ("volumes", "VolumeTable"),
     ("waiting", "Waiting"),
     ("drive_io/waits", "Waits"),
+    ("write", "Writes"),
 ];
 
 #[test]
@@ -179,12 +181,103 @@ const STEPS: &[(&str, &[&str])] = &[
             "state",
         ],
     ),
+    (
+        "clear",
+        &[
+            "access",
+            "base",
+            "destage",
+            "invariant",
+            "journal",
+            "map",
+            "reservations",
+            "space",
+            "volumes",
+            "write",
+        ],
+    ),
+    (
+        "destage/around",
+        &[
+            "access",
+            "base",
+            "class",
+            "identity",
+            "invariant",
+            "journal",
+            "map",
+            "mending",
+            "rebuild",
+            "reservations",
+            "space",
+            "tier",
+            "volumes",
+        ],
+    ),
+    ("destage/choose", &["access"]),
+    (
+        "destage/mod",
+        &[
+            "access",
+            "invariant",
+            "journal",
+            "map",
+            "parity",
+            "space",
+            "tier",
+        ],
+    ),
+    ("destage/moves", &["rebuild", "space", "state", "tier"]),
+    (
+        "destage/whole",
+        &[
+            "access",
+            "invariant",
+            "journal",
+            "map",
+            "parity",
+            "space",
+            "state",
+            "tier",
+        ],
+    ),
     ("drive_io/deadline", &["base"]),
     ("drives", &["extents", "record", "state"]),
     ("drives/media", &["manage"]),
+    (
+        "journal/append",
+        &[
+            "base",
+            "identity",
+            "invariant",
+            "map",
+            "space",
+            "tier",
+            "waiting",
+        ],
+    ),
+    (
+        "journal/publish",
+        &[
+            "access",
+            "base",
+            "destage",
+            "map",
+            "replica",
+            "reservations",
+            "space",
+            "state",
+            "volumes",
+            "waiting",
+        ],
+    ),
     ("journal/relog", &["identity", "map"]),
     ("journal/tails", &["identity", "map"]),
     ("map/load", &["base", "identity", "journal", "space"]),
+    (
+        "members/holding",
+        &["class", "journal", "raw", "rebuild", "space", "volumes"],
+    ),
     (
         "mending",
         &[
@@ -253,8 +346,31 @@ const STEPS: &[(&str, &[&str])] = &[
     ),
     ("read/slow", &["space"]),
     (
+        "rebuild",
+        &[
+            "access",
+            "base",
+            "class",
+            "destage",
+            "identity",
+            "invariant",
+            "journal",
+            "manage",
+            "map",
+            "parity",
+            "roots",
+            "salvage",
+            "segment_table",
+            "space",
+            "state",
+            "upkeep",
+            "volumes",
+            "waiting",
+        ],
+    ),
+    (
         "rebuild/columns",
-        &["drives", "segment_table", "space", "state"],
+        &["class", "drives", "segment_table", "space", "state"],
     ),
     ("rebuild/pace", &[]),
     (
@@ -264,8 +380,25 @@ const STEPS: &[(&str, &[&str])] = &[
     ("rebuild/renew", &["map", "space"]),
     ("rebuild/scrub", &["base", "roots"]),
     (
+        "rebuild/slot",
+        &["access", "base", "invariant", "parity", "salvage", "space"],
+    ),
+    (
         "replica/mod",
         &["base", "identity", "invariant", "journal", "manage", "map"],
+    ),
+    (
+        "reservations/reserving",
+        &[
+            "access",
+            "base",
+            "destage",
+            "invariant",
+            "journal",
+            "map",
+            "space",
+            "volumes",
+        ],
     ),
     (
         "root_budget",
@@ -306,7 +439,10 @@ const STEPS: &[(&str, &[&str])] = &[
             "upkeep",
         ],
     ),
-    ("space/growth", &["class", "extents", "journal", "manage"]),
+    (
+        "space/growth",
+        &["class", "extents", "journal", "manage", "volumes"],
+    ),
     ("space/places", &["access", "checkpoint", "map", "state"]),
     ("space/recount", &["base", "extents", "invariant"]),
     ("status", &["class", "map", "space", "volumes"]),
@@ -344,6 +480,53 @@ const STEPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("upkeep/reserve", &["rebuild", "space", "volumes"]),
+    ("volumes/entries", &["journal", "manage", "map"]),
+    (
+        "write",
+        &[
+            "access",
+            "base",
+            "identity",
+            "invariant",
+            "journal",
+            "map",
+            "mending",
+            "rebuild",
+            "reservations",
+            "space",
+            "tier",
+            "volumes",
+            "waiting",
+        ],
+    ),
+    (
+        "write/admit",
+        &[
+            "access",
+            "checkpoint",
+            "class",
+            "clear",
+            "drives",
+            "invariant",
+            "space",
+            "state",
+            "volumes",
+            "waiting",
+        ],
+    ),
+    (
+        "write/bypass",
+        &[
+            "access",
+            "class",
+            "invariant",
+            "journal",
+            "map",
+            "parity",
+            "space",
+            "state",
+        ],
+    ),
 ];
 
 /// The parts of the engine that a file of it names, but for those that it lies in or that lie in it.
@@ -410,9 +593,9 @@ fn nothing_of_the_store_is_hidden_from_its_documentation() {
 
 /// Fields of the engine, files in which it has methods, and how many those are. Parts that own their fields, and steps
 /// that are theirs, come out of it: these only go down.
-const ENGINE_FIELDS: usize = 19;
-const ENGINE_FILES: usize = 14;
-const ENGINE_METHODS: usize = 313;
+const ENGINE_FIELDS: usize = 17;
+const ENGINE_FILES: usize = 10;
+const ENGINE_METHODS: usize = 169;
 
 /// Methods of the engine in a source.
 fn methods_of_the_engine(source: &str) -> usize {

@@ -5,6 +5,7 @@
 //! One is a stall: commands wait for what is under way: an I/O, a moment, another turn. When nothing is, no event
 //! will ever come, and what still waits would wait for ever.
 
+use super::Engine;
 #[cfg(feature = "canary")]
 use super::access::locks::SlotKey;
 #[cfg(feature = "canary")]
@@ -16,36 +17,29 @@ use super::space::location;
 use super::state::Retired;
 #[cfg(feature = "canary")]
 use super::tier::walk::Way;
-use super::{Engine, Op};
 
 /// Asserts what must hold. Without a condition: this place cannot be reached.
 ///
 /// Its value is `()`, so that it can end a `let ... else`.
 macro_rules! invariant {
-    ($engine:expr, $what:literal $(, $with:expr)*) => {{
+    ($base:expr, $what:literal $(, $with:expr)*) => {{
         let what = format!($what $(, $with)*);
-        $engine.impossible(&what)
+        $base.impossible(&what)
     }};
-    ($engine:expr, $holds:expr, $what:literal $(, $with:expr)*) => {
+    ($base:expr, $holds:expr, $what:literal $(, $with:expr)*) => {
         if !$holds {
-            invariant!($engine, $what $(, $with)*);
+            invariant!($base, $what $(, $with)*);
         }
     };
 }
 pub(crate) use invariant;
 
 impl Engine {
-    /// As [`Base::impossible`](super::base::Base::impossible).
-    #[track_caller]
-    pub(super) fn impossible(&mut self, what: &str) {
-        self.base.impossible(what);
-    }
-
     /// A segment was looked for, by a home that is in it or by a list that has it, and is not there.
     pub(super) fn check_segments(&mut self) {
         if let Some(Missed { segment, at }) = self.space.segments.missed() {
             invariant!(
-                self,
+                self.base,
                 "segment {segment} is not there, and was looked for at {at}"
             );
         }
@@ -65,14 +59,8 @@ impl Engine {
         if !self.waits_for_itself() || self.next_deadline().is_some() {
             return;
         }
-        let first = self.waiting.writes().fronts().next();
-        let first = first.and_then(|op| self.ops.get(op));
-        let first = match first {
-            Some(Op::Write(write)) => write.describe(),
-            _ => "none".into(),
-        };
-        let waiting = self.waiting.describe(&first);
-        invariant!(self, "nothing is under way, but {waiting}");
+        let waiting = self.waiting.describe();
+        invariant!(self.base, "nothing is under way, but {waiting}");
     }
 }
 
@@ -111,6 +99,7 @@ impl Engine {
 
     /// As if destage took a slot on.
     pub fn take_on(&mut self, volume: u32, slot: u64) {
-        self.collect_whole(SlotKey { volume, slot }, Way { from: 0, to: 0 }, false);
+        let (key, way) = (SlotKey { volume, slot }, Way { from: 0, to: 0 });
+        self.destage_step(|destage, around| destage.collect_whole(key, way, false, around));
     }
 }

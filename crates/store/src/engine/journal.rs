@@ -3,19 +3,21 @@
 //! A record has a sequence from the moment that its batch is sealed. Batches of both logs are published in the order
 //! of their sequences.
 
-pub(crate) mod append;
+pub(super) mod append;
 pub(super) mod logs;
+pub(super) mod publish;
 mod relog;
 pub(super) mod tails;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use super::access::locks::SlotKey;
 use super::class::Class;
-use super::map::{Change, Relogged};
+use super::map::{Change, Map, Relogged};
 use crate::format::{LogId, MAX_CRCS, MAX_RECORDS, metadata_bytes};
 use crate::ring::{Span, batch_bytes};
-use crate::sizes::GRANULE;
+use crate::sizes::{GRANULE, Grain};
 
 /// Part of a write on its way into the ring: granules of one unit.
 #[derive(Clone, Copy, Debug)]
@@ -88,13 +90,47 @@ impl StagedChange {
     }
 }
 
+/// A batch of the ring.
+pub(super) struct RingBatch {
+    pieces: Vec<Staged>,
+    crcs: Vec<u32>,
+    /// Position of the first data block.
+    data_at: u64,
+}
+
+/// A record of a batch of the ring.
+#[derive(Clone, Copy)]
+pub(super) struct RingRecord<'a> {
+    pub(super) piece: &'a Staged,
+    pub(super) sequence: u64,
+    crcs: &'a [u32],
+    /// Position of its first data block.
+    at: u64,
+}
+
+impl RingBatch {
+    /// Its records, the first of which has this sequence.
+    pub(super) fn records(&self, first: u64) -> impl Iterator<Item = RingRecord<'_>> {
+        let mut block = 0;
+        self.pieces
+            .iter()
+            .zip(first..)
+            .map(move |(piece, sequence)| {
+                let crcs = &self.crcs[block..block + usize::from(piece.granules)];
+                let at = self.data_at + (block * GRANULE) as u64;
+                block += crcs.len();
+                RingRecord {
+                    piece,
+                    sequence,
+                    crcs,
+                    at,
+                }
+            })
+    }
+}
+
 pub(super) enum Content {
-    Ring {
-        pieces: Vec<Staged>,
-        crcs: Vec<u32>,
-        /// Position of the first data block.
-        data_at: u64,
-    },
+    Ring(RingBatch),
     Map {
         changes: Vec<StagedChange>,
         relogged: Vec<Relogged>,
@@ -105,7 +141,7 @@ impl Content {
     /// The granules that it has records of.
     pub(super) fn spans(&self) -> Vec<Span> {
         match self {
-            Self::Ring { pieces, .. } => pieces.iter().map(Staged::span).collect(),
+            Self::Ring(batch) => batch.pieces.iter().map(Staged::span).collect(),
             Self::Map { .. } => Vec::new(),
         }
     }
@@ -275,14 +311,9 @@ impl Journal {
         Some(sealed.at)
     }
 
-    /// Whether the next batch to be published is durable.
-    pub(super) fn has_durable(&self) -> bool {
-        self.sealed.front().is_some_and(|sealed| sealed.durable)
-    }
-
-    /// The next batch is published now.
-    pub(super) fn publish(&mut self) -> Option<Sealed> {
-        let sealed = self.sealed.pop_front()?;
+    /// The next batch, if it is durable, is published now.
+    pub(super) fn take_durable(&mut self) -> Option<Sealed> {
+        let sealed = self.sealed.pop_front_if(|sealed| sealed.durable)?;
         self.published = sealed.first_sequence + sealed.records;
         Some(sealed)
     }
@@ -292,7 +323,7 @@ impl Journal {
         let sealed = std::mem::take(&mut self.sealed).into_iter();
         let on_their_way = sealed.flat_map(|sealed| match sealed.content {
             Content::Map { changes, .. } => changes,
-            Content::Ring { .. } => Vec::new(),
+            Content::Ring(_) => Vec::new(),
         });
         let changes = on_their_way.chain(self.changes.drain(..));
         changes.filter_map(|staged| staged.asked_by()).collect()
@@ -304,10 +335,29 @@ impl Journal {
         self.sealed.iter().any(is_map)
     }
 
+    /// Whether records of a slot of this grain are staged or being appended.
+    pub(super) fn has_pieces_of(&self, grain: Grain, key: SlotKey) -> bool {
+        let slot = grain.range(key.slot);
+        let is_it = |piece: &Staged| {
+            let (piece, volume) = (piece.range(), piece.volume);
+            volume == key.volume && piece.start < slot.end && slot.start < piece.end
+        };
+        self.pieces_on_their_way().any(is_it)
+    }
+
+    /// Slots of which records are staged or being appended.
+    pub(super) fn slots_on_their_way(&self, map: &Map) -> impl Iterator<Item = SlotKey> {
+        self.pieces_on_their_way().flat_map(|piece| {
+            let volume = piece.volume;
+            let slots = map.grain(volume).slots_of(piece.range());
+            slots.map(move |slot| SlotKey { volume, slot })
+        })
+    }
+
     /// Pieces that are staged or being appended.
-    pub(super) fn pieces_on_their_way(&self) -> impl Iterator<Item = &Staged> {
+    fn pieces_on_their_way(&self) -> impl Iterator<Item = &Staged> {
         let sealed = self.sealed.iter().flat_map(|sealed| match &sealed.content {
-            Content::Ring { pieces, .. } => &pieces[..],
+            Content::Ring(batch) => &batch.pieces[..],
             Content::Map { .. } => &[],
         });
         sealed.chain(&self.pieces)

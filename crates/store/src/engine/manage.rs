@@ -1,10 +1,10 @@
 //! Volumes and segments: entries of system tables, changed through the map log.
 
-use std::collections::BTreeSet;
-
 use ashlar_block::{ErrorKind, IoError};
 
-use super::class::{Class, Shape};
+use super::Engine;
+use super::class::Class;
+use super::clear::Clear;
 use super::invariant::invariant;
 use super::journal::{StagedChange, Then};
 use super::map::{Change, FIRST_VOLUME, MAX_VOLUMES, SEGMENTS, VOLUMES};
@@ -14,7 +14,6 @@ use super::root_budget::Wanted;
 use super::segment_table::Columns;
 use super::stop::check_stops;
 use super::tier::check_hot;
-use super::{Engine, Op, Retired};
 use crate::engine::upkeep::reserve::Users;
 use crate::format::{
     DriveClass, Feature, Features, PlaneShape, ReplicaEntry, SegmentEntry, VolumeEntry, VolumeState,
@@ -93,10 +92,12 @@ impl Engine {
                 let (replicas, mut around) = self.saving();
                 replicas.change(id, volume, change, &mut around)
             }
-            (None, Manage::NoteSize { volume, size }) => self.live(volume).and_then(|live| {
-                let (replicas, mut around) = self.saving();
-                replicas.note_size(id, volume, size, live.granules, &mut around)
-            }),
+            (None, Manage::NoteSize { volume, size }) => {
+                self.volumes.live(volume).and_then(|live| {
+                    let (replicas, mut around) = self.saving();
+                    replicas.note_size(id, volume, size, live.granules, &mut around)
+                })
+            }
             (None, Manage::SetStops { volume, stops }) => self.set_stops(id, volume, stops),
             (None, Manage::CreateVolume(plan)) => self.create_volume(id, plan),
             (None, Manage::DeleteVolume { volume }) => self.delete_volume(id, volume),
@@ -130,7 +131,8 @@ impl Engine {
         check_stops(plan.layout, plan.stops)?;
         let same =
             |entry: &VolumeEntry| entry.name == plan.name && entry.state != VolumeState::Gone;
-        let deleted = self.number_in_use(&plan.name);
+        let deleted = self.volumes.number_being_deleted(&plan.name);
+        let deleted = deleted.filter(|_| self.identity.sings(Canary::NumberInUse));
         if deleted.is_none() && self.volumes.values().any(same) {
             return Err(refuse(format!("there is a volume {} already", plan.name)));
         }
@@ -180,7 +182,8 @@ impl Engine {
             let (raw, mut around) = self.raw();
             raw.grow(number, entry.clone(), id, &mut around)?;
         } else {
-            self.stage_volume(number, &entry, Some(id));
+            self.volumes
+                .stage(number, &entry, Some(id), &mut self.journal);
         }
         // The number is taken from now on; hosts see it when the record is durable.
         entry.state = VolumeState::Free;
@@ -188,20 +191,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The number of a volume of this name that is being deleted, if it is wrongly used again.
-    fn number_in_use(&self, name: &str) -> Option<u32> {
-        let is_it =
-            |entry: &VolumeEntry| entry.name == name && entry.state == VolumeState::Deleting;
-        let mut volumes = self.volumes.iter();
-        let found = volumes.find(|(_, entry)| is_it(entry));
-        found
-            .map(|(&number, _)| number)
-            .filter(|_| self.identity.sings(Canary::NumberInUse))
-    }
-
     /// Sets what a volume does when a copy is missing that no drive can take.
     fn set_stops(&mut self, id: u64, volume: u32, stops: bool) -> Result<(), IoError> {
-        let mut entry = self.live(volume)?;
+        let mut entry = self.volumes.live(volume)?;
         if self.volumes.is_changing(volume) || self.raw.is_changing(volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
@@ -218,22 +210,13 @@ impl Engine {
         // One change of an entry at a time: another that is asked for meanwhile would undo this one, or be
         // undone, for each writes the whole entry.
         self.volumes.begin_change(volume, entry.granules);
-        self.stage_volume(volume, &entry, Some(id));
+        self.volumes
+            .stage(volume, &entry, Some(id), &mut self.journal);
         Ok(())
     }
 
-    fn live(&self, volume: u32) -> Result<VolumeEntry, IoError> {
-        let entry = self
-            .volumes
-            .get(&volume)
-            .filter(|entry| entry.state == VolumeState::Live);
-        entry
-            .cloned()
-            .ok_or_else(|| refuse(format!("there is no volume {volume}")))
-    }
-
     fn delete_volume(&mut self, id: u64, volume: u32) -> Result<(), IoError> {
-        self.live(volume)?;
+        self.volumes.live(volume)?;
         if self.raw.is_changing(volume) || self.volumes.is_changing(volume) {
             return Err(refuse(format!(
                 "volume {volume} is still being changed as it was asked to be before"
@@ -241,21 +224,15 @@ impl Engine {
         }
         self.raw.is_deleted(volume);
         // From now on hosts are refused; what is on its way goes through first.
-        self.set_volume_state(volume, VolumeState::Deleting, Some(id));
+        let state = VolumeState::Deleting;
+        self.volumes
+            .set_state(volume, state, Some(id), &mut self.journal);
         Ok(())
-    }
-
-    pub(super) fn set_volume_state(&mut self, volume: u32, state: VolumeState, id: Option<u64>) {
-        if let Some(entry) = self.volumes.get_mut(&volume) {
-            entry.state = state;
-            let entry = entry.clone();
-            self.stage_volume(volume, &entry, id);
-        }
     }
 
     fn resize_volume(&mut self, id: u64, volume: u32, granules: u64) -> Result<(), IoError> {
         check_granules(granules)?;
-        let mut entry = self.live(volume)?;
+        let mut entry = self.volumes.live(volume)?;
         if self.replicas.has(volume) {
             return self.grow_replica(id, volume, granules);
         }
@@ -281,11 +258,13 @@ impl Engine {
         }
         entry.granules = granules;
         self.volumes.begin_change(volume, granules);
-        self.stage_volume(volume, &entry, Some(id));
+        self.volumes
+            .stage(volume, &entry, Some(id), &mut self.journal);
         if granules < before {
             // Nothing behind the new end is let in from now on.
             self.volumes.insert(volume, entry);
-            self.clear_behind(volume, granules, before);
+            self.waiting
+                .begin_clear(Clear::behind(volume, granules..before));
         }
         Ok(())
     }
@@ -293,7 +272,7 @@ impl Engine {
     /// A volume becomes one of several copies.
     fn make_replica(&mut self, id: u64, volume: u32, new: NewReplica) -> Result<(), IoError> {
         let NewReplica { identity, granules } = new;
-        let mut live = self.live(volume)?;
+        let mut live = self.volumes.live(volume)?;
         if self.volumes.is_raw(volume) {
             return Err(refuse(format!(
                 "volume {volume} is passed through: it keeps no logs that a replica needs"
@@ -323,7 +302,8 @@ impl Engine {
         let pages = pages_of(PlaneShape::of(live.granules));
         self.check_replica_budget(Wanted::of(volume, &live), pages)?;
         let place = self.replicas.place_for_new(live.granules)?;
-        if !self.has_places_for(u64::from(pages)) {
+        let copies = self.log_copies();
+        if !self.space.has_places_for(&self.map, pages.into(), copies) {
             let why = format!("volume {volume}: the pool has no room for {pages} pages of planes");
             return Err(IoError::new(ErrorKind::NoSpace, why));
         }
@@ -360,7 +340,7 @@ impl Engine {
     /// A copy becomes larger, in one durable step with its planes.
     fn grow_replica(&mut self, id: u64, volume: u32, granules: u64) -> Result<(), IoError> {
         check_granules(granules)?;
-        let mut live = self.live(volume)?;
+        let mut live = self.volumes.live(volume)?;
         if granules < live.granules {
             return Err(refuse(format!(
                 "volume {volume} is a copy of a replicated one: it cannot be made smaller"
@@ -388,7 +368,8 @@ impl Engine {
         self.check_replica_budget(Wanted::of(volume, &live), pages)?;
         let place = self.replicas.place_for_larger(volume, granules)?;
         let more = self.replicas.more_pages(volume, place).count();
-        if !self.has_places_for(more as u64) {
+        let copies = self.log_copies();
+        if !self.space.has_places_for(&self.map, more as u64, copies) {
             let why =
                 format!("volume {volume}: the pool has no room for {more} more pages of planes");
             return Err(IoError::new(ErrorKind::NoSpace, why));
@@ -402,7 +383,7 @@ impl Engine {
     fn save_replica_with(&mut self, volume: u32, entry: Option<&VolumeEntry>) {
         if let Some(entry) = entry {
             self.volumes.begin_change(volume, entry.granules);
-            self.stage_volume(volume, entry, None);
+            self.volumes.stage(volume, entry, None, &mut self.journal);
             self.journal.join_last();
         }
         let (replicas, mut around) = self.saving();
@@ -411,34 +392,12 @@ impl Engine {
 
     /// What was behind a volume's end would be there again if it grew now.
     fn check_not_shrinking(&self, volume: u32) -> Result<(), IoError> {
-        let shrinking = self
-            .waiting
-            .clears()
-            .iter()
-            .any(|&op| match self.ops.get(op) {
-                Some(Op::Clear(clear)) => clear.volume == volume && clear.is_behind(),
-                _ => false,
-            });
-        match shrinking {
+        match self.waiting.clears().are_behind(volume) {
             true => Err(refuse(format!(
                 "volume {volume} is still being made smaller"
             ))),
             false => Ok(()),
         }
-    }
-
-    pub(super) fn stage_volume(&mut self, number: u32, entry: &VolumeEntry, id: Option<u64>) {
-        let mut bytes = vec![0; VolumeEntry::BYTES];
-        entry.encode(&mut bytes);
-        self.journal.stage(StagedChange {
-            change: Change::Entry {
-                table: VOLUMES,
-                index: number - FIRST_VOLUME,
-                bytes,
-            },
-            then: Then::Volume(number, id),
-            more: false,
-        });
     }
 
     /// A volume's entry is durable: it is what the table says.
@@ -472,7 +431,7 @@ impl Engine {
         } else if state == VolumeState::Deleting {
             // Not before: a crash would find it to be a copy, and what the logs keep for it.
             self.replicas.end(number, &mut self.map, &mut self.base);
-            self.clear_behind(number, 0, granules);
+            self.waiting.begin_clear(Clear::behind(number, 0..granules));
         }
         if let Some(id) = id {
             let answer = if created {
@@ -484,97 +443,14 @@ impl Engine {
         }
     }
 
-    /// Bytes that writing a slot of this segment takes of drives.
-    pub(super) fn slot_cost(&self, segment: u32) -> u64 {
-        let columns = self.rebuild.written_columns(segment, &self.space).len() as u64;
-        let strip = self.space.shape(segment).map_or(0, Shape::strip_bytes);
-        columns * strip as u64
-    }
-
     /// Keeps free slots in stock for every class that a volume has.
     pub(super) fn provision(&mut self) {
-        let low = |class: Class| u64::from(self.identity.sizes().slots(class.grain)) / 2;
-        let known = self.space.segments.home_classes();
-        let low: Vec<Class> = known
-            .filter(|&class| class.hot_of.is_none() && self.space.spare_slots(class) < low(class))
-            .chain(self.short_of())
-            .collect();
-        for class in low {
-            // There may be thousands of volumes: they are not looked through in every turn.
-            if !self.space.segments.is_coming(class) && self.volumes.have_one_of(class) {
-                self.add_segment(class);
-            }
+        let short = self.waiting.writes();
+        let short = short.short_of(&self.volumes, &self.space);
+        for made in self.space.provision(&self.volumes, short) {
+            self.journal.stage_first(made);
         }
         self.provision_tiers();
-    }
-
-    /// The classes of which writes that wait need more slots than there are.
-    fn short_of(&self) -> BTreeSet<Class> {
-        let short = |op: usize| {
-            let Some(Op::Write(write)) = self.ops.get(op) else {
-                return None;
-            };
-            let class = self.class_of(write.volume)?;
-            (write.slots(class.grain) > self.space.spare_slots(class)).then_some(class)
-        };
-        self.waiting.writes().fronts().filter_map(short).collect()
-    }
-
-    /// Whether slots of this class are on their way or can be made.
-    pub(super) fn more_slots_may_come(&self, class: Class) -> bool {
-        self.space.segments.is_coming(class)
-            || self.space.growth(class) > 0
-            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
-            || self.gives_slots_back(class)
-            || self.space.upkeep.is_giving_back()
-            || self.space.is_reopening()
-            || self.rebuild.returns().is_busy() && self.space.has_closed_segments(class)
-    }
-
-    /// Whether places may be found that are not there yet.
-    pub(super) fn more_places_may_come(&mut self) -> bool {
-        if self.map.has_emptied_leaves() {
-            // They have their places until a checkpoint leaves them out.
-            self.checkpoint.clear_remains();
-            return true;
-        }
-        let clears = |(op, what): (usize, &Op)| matches!(what, Op::Clear(_)) && self.may_begin(op);
-        self.checkpoint.is_under_way()
-            || self.space.upkeep.is_giving_back()
-            || self.access.retires(|what| matches!(what, Retired::Slot(_)))
-            || self.ops.iter().any(clears)
-    }
-
-    /// Whether commands under way, which wait for nothing in the queue, give slots of this class back.
-    fn gives_slots_back(&self, class: Class) -> bool {
-        self.ops.iter().any(|(op, what)| match what {
-            Op::Bypass(bypass) => self.supersedes(bypass, class),
-            Op::Clear(clear) => self.class_of(clear.volume) == Some(class) && self.may_begin(op),
-            _ => false,
-        })
-    }
-
-    /// Segments of a class that can be made now.
-    pub(super) fn growth(&self, class: Class) -> u64 {
-        self.space.growth(class)
-    }
-
-    /// Free slots that nothing counts on.
-    pub(super) fn spare_slots(&self, class: Class) -> u64 {
-        self.space.spare_slots(class)
-    }
-
-    /// Whether the map has places for so many pages more; finds them if it has not.
-    pub(super) fn has_places_for(&mut self, pages: u64) -> bool {
-        let copies = self.log_copies();
-        self.space.has_places_for(&self.map, pages, copies)
-    }
-
-    /// Makes another segment of a class, if there is what it takes.
-    pub(super) fn add_segment(&mut self, class: Class) {
-        if let Some(change) = self.space.add_segment(class) {
-            self.journal.stage_first(change);
-        }
     }
 
     pub(super) fn segment_published(&mut self, id: u32, class: Class) {
@@ -592,7 +468,10 @@ impl Engine {
         self.space.close_if_lost(id);
         // A drive may have gone since the segment was made, or is to go and waits only for this.
         let Some(found) = self.space.segments.get(id) else {
-            return invariant!(self, "segment {id} is not there right after it was made");
+            return invariant!(
+                self.base,
+                "segment {id} is not there right after it was made"
+            );
         };
         let (columns, wanted) = (found.columns, found.wanted_columns());
         let (serving, staying) = (
@@ -605,7 +484,7 @@ impl Engine {
         if staying < wanted {
             // Where no drive could take one, looking for it would pass over all segments, for each that is made.
             if self.rebuild.could_have_column(id, &self.space) {
-                self.rebuild_wanted();
+                self.rebuild.want_columns(self.base.now);
             }
             self.volumes
                 .stop_admission_check_for(id, &self.space, &self.rebuild);

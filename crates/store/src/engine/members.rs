@@ -1,13 +1,12 @@
 //! Members: drives that join, leave, fail, come back, or do not answer. One that fails a write is out: from then on
 //! nothing is acknowledged until the others hold a root that says so, for it may come back with an older past.
 
-use std::collections::BTreeSet;
+mod holding;
 
 use ashlar_block::{ErrorKind, Geometry, IoError, Operation};
 use tracing::{debug, trace};
 use uuid::Uuid;
 
-use super::class::Class;
 use super::drive_io::Unsent;
 use super::drive_io::deadline::not_sent;
 use super::drive_io::flights::Slow;
@@ -21,7 +20,8 @@ use super::{Engine, Owner};
 use crate::Canary;
 use crate::comeback::Comeback;
 use crate::engine::upkeep::reserve::Users;
-use crate::format::{ChunkCopy, DriveClass, LogId, MAX_MEMBERS, Member, MemberState, VolumeState};
+use crate::format::{DriveClass, MAX_MEMBERS, Member, MemberState};
+use holding::Holding;
 
 /// Members of a pool that is to run out of numbers.
 const FEW_MEMBERS: usize = 6;
@@ -37,6 +37,16 @@ pub(super) struct NewDrive {
 }
 
 impl Engine {
+    pub(super) fn holding(&self) -> Holding<'_> {
+        Holding {
+            space: &self.space,
+            logs: &self.logs,
+            rebuild: &self.rebuild,
+            raw: &self.raw,
+            volumes: &self.volumes,
+        }
+    }
+
     /// Copies on a drive that did not verify, or could not be read, since the import.
     pub fn bad_copies(&self, member: usize) -> u64 {
         self.space.drives.record().bad_copies(member)
@@ -56,7 +66,7 @@ impl Engine {
         if self.raw.is_making() {
             return None;
         }
-        let referred = self.referred();
+        let referred = self.holding().drives();
         (0..count as u16).find(|&drive| {
             let index = usize::from(drive);
             // What the old drive still answers must not be taken for the new one's.
@@ -129,13 +139,13 @@ impl Engine {
         }
         let others = self.space.drives.numbers().filter(|&one| one != drive);
         let staying = others.filter(|&one| self.space.drives.stays(one)).count();
-        let needed = self.widest_on(None).max(self.log_copies());
+        let needed = self.holding().widest_on(None).max(self.log_copies());
         let media = self
             .space
             .drives
             .class(member)
             .filter(|_| self.space.drives.in_service(drive));
-        let own = media.map_or(0, |_| self.widest_on(media));
+        let own = media.map_or(0, |_| self.holding().widest_on(media));
         if let Some(class) = media.filter(|_| self.space.drives.stays(drive))
             && self.space.drives.staying_of(media) <= own
         {
@@ -171,46 +181,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Columns that a drive's class must have drives for: those of the segments that lie on it, or that are
-    /// about to, and of its volumes that have none yet.
-    pub(super) fn widest_on(&self, media: Option<DriveClass>) -> usize {
-        let classes = self.space.segments.classes_on_drives();
-        let classes = classes.filter(|class| class.media == media);
-        let most = classes.map(|class| class.columns()).max();
-        let live = self.volumes.iter();
-        let live = live.filter(|(_, entry)| entry.state == VolumeState::Live);
-        let homes = live.flat_map(|(&number, entry)| Class::all_of_volume(number, entry));
-        let homes = homes.filter(|class| class.media == media);
-        let promised = homes.map(|class| class.columns()).max();
-        most.max(promised).unwrap_or(0)
-    }
-
-    /// Drives that segments of volumes have columns on.
-    pub(super) fn homes_on(&self) -> BTreeSet<u16> {
-        self.space.segments.drives().collect()
-    }
-
-    /// Drives that anything is on, or was until just now.
-    pub(super) fn referred(&self) -> BTreeSet<u16> {
-        let chunks = self.logs.chunks().flat_map(|chunk| &chunk.copies);
-        let meta = self.space.metadata.segments().iter();
-        let meta = meta.flat_map(|segment| &segment.columns);
-        let made = self
-            .space
-            .segments
-            .coming()
-            .flat_map(|(_, columns)| columns);
-        let copies = chunks.chain(meta).chain(made).copied();
-        let copies = copies.chain(self.space.upkeep.release().columns());
-        let mut drives = self.homes_on();
-        drives.extend(copies.map(|copy| copy.drive));
-        drives.extend(self.rebuild.joining_drives());
-        let all = self.space.drives.numbers();
-        let raw = all.filter(|&drive| self.raw.is_on(drive));
-        drives.extend(raw);
-        drives
-    }
-
     /// Drives that hold nothing any more leave the pool.
     pub(super) fn let_go_emptied(&mut self) {
         let all = self.space.drives.numbers();
@@ -220,7 +190,7 @@ impl Engine {
         if leaving.is_empty() {
             return;
         }
-        let referred = self.referred();
+        let referred = self.holding().drives();
         leaving.retain(|drive| !referred.contains(drive));
         for drive in leaving {
             debug!(member = drive, "drive is emptied and leaves");
@@ -240,7 +210,7 @@ impl Engine {
     /// A drive did not do what it was told: it is out.
     pub(super) fn drive_failed(&mut self, drive: usize, error: &IoError) {
         let Some(&member) = self.space.drives.member(drive) else {
-            return invariant!(self, "member {drive} has failed, but there is none");
+            return invariant!(self.base, "member {drive} has failed, but there is none");
         };
         self.destage.drive_went(drive);
         if member.state == MemberState::Excluded {
@@ -261,7 +231,7 @@ impl Engine {
             .drives
             .record_mut()
             .left_out(drive, error.to_string());
-        if let Some(what) = self.lost_for_good() {
+        if let Some(what) = self.holding().lost_for_good() {
             return self.fail(format!(
                 "drive {id} failed ({error}), and it held the last copy of {what}: once it can be used again, \
                  import the pool again"
@@ -273,9 +243,9 @@ impl Engine {
         self.roots.change_members();
         self.heal();
         if self.space.close_lost_segments() {
-            self.reserve_for_lost_homes();
+            self.destage().1.reserve_for_lost_homes();
         }
-        self.rebuild_wanted();
+        self.rebuild.want_columns(self.base.now);
         self.space.spend_reserve(
             extents,
             Users {
@@ -285,25 +255,6 @@ impl Engine {
         );
         self.volumes
             .stops_admission_check(&self.space, &self.rebuild);
-    }
-
-    /// What the pool cannot go on without and has no copy of any more.
-    pub(super) fn lost_for_good(&self) -> Option<&'static str> {
-        let lost = |copies: &[ChunkCopy]| {
-            !copies
-                .iter()
-                .any(|copy| self.space.drives.in_service(copy.drive))
-        };
-        for (name, log) in [("the data ring", LogId::Ring), ("the map log", LogId::Map)] {
-            let mut chunks = self.logs.chunks_of(log).iter();
-            if chunks.any(|chunk| lost(&chunk.copies)) {
-                return Some(name);
-            }
-        }
-        let mut segments = self.space.metadata.segments().iter();
-        segments
-            .any(|segment| lost(&segment.columns) && !self.space.metadata.is_emptied(segment.id))
-            .then_some("the map")
     }
 
     /// Copies that log chunks and metadata segments should have.
@@ -338,7 +289,7 @@ impl Engine {
     /// A walk for the next drive that returns begins.
     pub(super) fn begin_return(&mut self) {
         let Some(returning) = self.rebuild.returns_mut().begin_newest() else {
-            return invariant!(self, "no drive waits to return");
+            return invariant!(self.base, "no drive waits to return");
         };
         let member = returning.member;
         trace!(member, since = returning.since, "drive returns");
@@ -347,7 +298,9 @@ impl Engine {
             class: Some(returning.class),
         };
         self.space.drives.is_here(member, drive);
-        self.begin_walk_at(None);
+        self.walk_step(|rebuild, others, around| {
+            rebuild.begin_walk_at(None, others, around.space);
+        });
     }
 
     /// A drive on its way back has failed.
@@ -373,7 +326,7 @@ impl Engine {
             return;
         }
         let Some(member) = self.rebuild.returns().member() else {
-            return invariant!(self, "no drive is on its way back");
+            return invariant!(self.base, "no drive is on its way back");
         };
         if self.rebuild.has_losses() {
             self.rebuild.end_return();
@@ -392,7 +345,7 @@ impl Engine {
         self.rebuild.end_return();
         self.base.again = true;
         let Some(id) = self.rebuild.returns_mut().end(copies) else {
-            return invariant!(self, "the drive on its way back is gone");
+            return invariant!(self.base, "the drive on its way back is gone");
         };
         // What it had of the logs and of the map's pages is old.
         self.logs.leave_drive(drive);
@@ -522,8 +475,8 @@ impl Engine {
         let Some(state) = self.space.drives.set_state(drive, MemberState::Excluded) else {
             return true;
         };
-        let can =
-            state == MemberState::Excluded || self.lost_for_good().is_none() && !self.is_minority();
+        let can = state == MemberState::Excluded
+            || self.holding().lost_for_good().is_none() && !self.is_minority();
         self.space.drives.set_state(drive, state);
         can
     }

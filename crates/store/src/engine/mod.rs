@@ -5,21 +5,22 @@
 //! |-|-|
 //! | `waiting` | what hosts and operators wait for |
 //! | `waiting/admission` | of that: writes that wait to be let in, by volume |
-//! | `write`, `write/bypass` | a write's way in: split, reserve, ring or bypass |
-//! | `journal/append` | group commit: staged → sealed → durable → published → acknowledged |
+//! | `write`, `write/admit`, `write/bypass` | a write's way in: whether it is let in; split, reserve, ring or bypass |
+//! | `journal/append`, `journal/publish` | group commit: staged → sealed → durable → published → acknowledged |
 //! | `journal`, `journal/logs` | what is staged and sealed, and its sequences; the two logs and what is newest in them |
 //! | `read`, `read/places`, `read/columns` | index, map, home; checksums; the other copy |
 //! | `read/mend`, `read/slow` | copies that are written anew; drives that are slow to answer |
-//! | `destage` | from the ring to the homes |
+//! | `destage`, `destage/choose` | from the ring to the homes: those of the oldest records |
+//! | `destage/whole`, `destage/moves`, `destage/around` | of that: slots that move as a whole; between homes; what it may use |
 //! | `features` | what a pool begins to use waits until its roots name it |
 //! | `drive_io`, `drive_io/deadline` | what drives are asked for, and what they are asked for again |
 //! | `drive_io/flights`, `drive_io/waits` | of that: requests that drives have; what a drive cannot do now and is asked for again |
 //! | `clear` | deallocate, write zeroes, deleting a volume |
-//! | `steps`, `steps/tiers` | steps of parts: what each is handed, and what follows from it for others |
+//! | `steps`, `steps/commands`, `steps/commit`, `steps/destage`, `steps/walk` | steps of parts: what each is handed, and what follows from it for others |
 //! | `checkpoint`, `journal/tails` | dirty pages to fresh places, then a root; what the logs may forget |
 //! | `journal/relog`, `map/relog` | padding of the map log repeats old map records |
 //! | `space/places`, `map/page_reservations` | room for the map: what it may come to need is there before a write is let in |
-//! | `members` | drives that fail, join, leave, come back, do not answer |
+//! | `members`, `members/holding` | drives that fail, join, leave, come back, do not answer; what lies on which |
 //! | `roots` | which root is due, and which all members hold; chunks of logs that lack copies |
 //! | `add_log_copies` | more copies of the logs, for a volume that needs them |
 //! | `upkeep/release` | segments that hold nothing go back to their drives |
@@ -29,6 +30,7 @@
 //! | `upkeep/reserve` | space that is kept for repair |
 //! | `root_budget` | how large volumes may be before their maps outgrow the root |
 //! | `rebuild`, `rebuild/scrub` | walks over everything mapped: columns for lost drives; scrub |
+//! | `rebuild/slot` | of that: what is done with a slot |
 //! | `rebuild/asked`, `rebuild/pace` | what the rest of the engine asks of the walks; how fast they go |
 //! | `rebuild/readmit` | drives that come back with what they had: what is newer is written to them |
 //! | `rebuild/renew`, `map/renew` | pages of the map that lack copies, or that a scrub has written anew, go elsewhere |
@@ -49,6 +51,8 @@
 //! | `map/load` | pages of the map that are read |
 //! | `segment_table`, `drives`, `drives/media` | segments and where they lie; the pool's drives and their roots; what class a drive is |
 //! | `access`, `access/locks`, `access/guard` | who may read and change what: pages on their way, slots' locks, readers |
+//! | `reservations/reserving` | which slots count on a home that they have yet to get |
+//! | `volumes/entries` | entries of volumes, changed through the map log |
 //! | `volumes`, `reservations`, `metadata`, `memory`, `record` | the same, each the owner of its fields: volumes, promised slots, metadata segments, memory, drives' past |
 //! | `map/evict` | what of the map stays in memory |
 //! | `map/lost` | leaves of which no copy can be read |
@@ -114,13 +118,13 @@ use crate::ReplicaTag;
 use crate::format::PageId;
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
-use base::To;
+use clear::Clear;
 use drive_io::flights::Answered;
 use drive_io::waits::Refused;
 use map::load::Asked;
 use read::columns::StripsOf;
 use space::DriveByte;
-use state::Retired;
+use write::Write;
 
 /// What happens to an engine.
 #[derive(Debug)]
@@ -245,13 +249,6 @@ enum DestageIo {
     Flush,
 }
 
-/// A command or a part of one.
-enum Op {
-    Write(write::WriteOp),
-    Bypass(write::BypassOp),
-    Clear(clear::ClearOp),
-}
-
 /// Who waits for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiter {
@@ -339,19 +336,24 @@ impl Engine {
             Operation::Read => {
                 self.read_step(|reads, around| reads.begin(volume, request, around));
             }
-            Operation::Write(_) => self.begin_write(volume, request),
+            Operation::Write(_) => self.waiting.begin_write(Write {
+                volume,
+                request,
+                tag: self.replicas.tag(),
+            }),
             // What was acknowledged is durable already.
             Operation::Flush => self.base.complete(request, Ok(())),
             Operation::WriteZeroes { .. } | Operation::Deallocate => {
-                self.begin_clear(volume, request);
+                let tag = self.replicas.tag();
+                self.waiting
+                    .begin_clear(Clear::of_host(volume, request, tag));
             }
         }
     }
 
     /// Whether hosts use the pool, so that what walks over everything leaves them most of the drives.
     fn hosts_are_here(&self) -> bool {
-        !self.ops.is_empty()
-            || !self.reads.is_empty()
+        self.waiting.has_commands()
             || !self.raw.has_no_commands()
             || self.rebuild.heard_of_hosts(self.base.now)
     }
@@ -480,12 +482,13 @@ impl Engine {
             self.space.advance_discards(&mut self.base, &self.identity);
         }
         // Hosts come before what only tidies up.
-        self.admit();
-        self.advance_clears();
+        self.write_step(|writes, outlook, around| writes.admit(outlook, around));
+        self.clear_step(|clears, around| clears.advance(around));
         let (raw, mut around) = self.raw();
         raw.advance(&mut around);
         // Their changes go into the batch of this turn.
-        self.advance_destage();
+        let is_asked = self.waiting.is_draining() || self.roots.is_healing();
+        self.destage_step(|destage, around| destage.advance(is_asked, around));
         self.advance_rebuild();
         self.advance_log_copies();
         self.advance_features();
@@ -505,23 +508,8 @@ impl Engine {
         self.base.counters.evicted += self.map.make_room();
     }
 
-    /// Sends a request to a drive.
-    fn send(&mut self, drive: usize, owner: Owner, request: impl FnOnce(u64) -> Request) {
-        let to = To {
-            drive,
-            owner,
-            is_out: !self.uses(drive),
-        };
-        self.base.send(to, request);
-    }
-
     fn fail(&mut self, why: String) {
         self.base.fail(why);
-    }
-
-    /// A buffer, or a failure of the engine.
-    fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
-        self.base.buffer(&mut self.logs, bytes)
     }
 }
 

@@ -13,32 +13,40 @@ pub(super) mod pace;
 pub(super) mod readmit;
 mod renew;
 mod scrub;
+mod slot;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use ashlar_block::{Durability, IoError, Moment, Request};
+use ashlar_block::{IoBuffer, Moment, Request};
 use tracing::trace;
 
+use super::access::Access;
 use super::access::locks::SlotKey;
+use super::base::Base;
 use super::class::{Class, Redundancy};
+use super::destage::Destage;
+use super::identity::Identity;
 use super::invariant::invariant;
-use super::journal::Then;
+use super::journal::logs::Logs;
+use super::journal::{Journal, Then};
 use super::manage::segment_change;
-use super::map::{LeafView, SEGMENTS, leaf_id};
-use super::parity::{For, Gathered, Wish, strips_with};
+use super::map::{LeafView, Map, SEGMENTS, leaf_id};
+use super::parity::{Wish, strips_with};
+use super::roots::Roots;
 use super::salvage::{Reader, Strip};
 use super::segment_table::Columns;
-use super::space::{DriveByte, segment_and_slot};
+use super::space::{DriveByte, Space, segment_and_slot};
 use super::state::Joining;
-use super::{Engine, Op, Owner, Waiter};
+use super::volumes::VolumeTable;
+use super::waiting::Waiting;
+use super::{Owner, Waiter};
 use crate::Canary;
 use crate::engine::upkeep::reserve::Users;
-use crate::format::{ChunkCopy, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
-use crate::ring::GranuleKey;
-use crate::sizes::{GRANULE, LEAF_GRANULES, UNIT_BYTES, UNIT_GRANULES};
+use crate::format::{ChunkCopy, PageId, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
+use crate::sizes::{LEAF_GRANULES, UNIT_BYTES};
 use columns::{columns_with, lacks_column};
-use pace::{Next, Pace};
+use pace::Pace;
 use readmit::{Returns, Told};
 use renew::Renewal;
 use scrub::Scrub;
@@ -81,6 +89,56 @@ pub(crate) struct Rebuild {
     lost: u64,
     /// Of these, what this walk has found.
     unmended: u64,
+    /// What follows from its steps for others.
+    next: VecDeque<Next>,
+}
+
+/// What is to be done next for walks.
+pub(super) enum Next {
+    /// A leaf of the map is wanted.
+    Load(PageId),
+    /// A slot is to be put together.
+    Gather(Wish),
+    /// A copy of a slot is to be read.
+    Read {
+        reader: Reader,
+        at: DriveByte,
+        buffer: IoBuffer,
+    },
+    /// A slot's lock is this one's now.
+    Locked { key: SlotKey, waiter: Waiter },
+    /// A drive that is here again gets what it has missed.
+    BeginReturn,
+    /// It has that, and takes part again.
+    LetBackIn,
+    /// Nothing is to be walked over.
+    Rest,
+}
+
+/// What the steps of walks may use.
+pub(super) struct Around<'a> {
+    pub(super) base: &'a mut Base,
+    pub(super) identity: &'a Identity,
+    pub(super) space: &'a mut Space,
+    pub(super) roots: &'a mut Roots,
+    pub(super) volumes: &'a mut VolumeTable,
+    pub(super) journal: &'a mut Journal,
+    pub(super) logs: &'a mut Logs,
+    pub(super) map: &'a mut Map,
+    pub(super) access: &'a mut Access,
+}
+
+impl Around<'_> {
+    fn buffer(&mut self, bytes: usize) -> Option<IoBuffer> {
+        self.base.buffer(self.logs, bytes)
+    }
+}
+
+/// What a walk waits for before it begins, and for whom it goes slower.
+pub(super) struct Others<'a> {
+    pub(super) waiting: &'a mut Waiting,
+    pub(super) destage: &'a Destage,
+    pub(super) hosts_are_here: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,560 +171,310 @@ pub(super) enum WalkIo {
     Flush,
 }
 
-impl Engine {
+impl Rebuild {
     /// A drive was lost: its columns are wanted elsewhere, when the time for it has come.
-    pub(super) fn rebuild_wanted(&mut self) {
-        let at = self.base.now + self.rebuild.repair_after;
-        self.rebuild.due = Some(self.rebuild.due.map_or(at, |due| due.min(at)));
+    pub(super) fn want_columns(&mut self, now: Moment) {
+        let at = now + self.repair_after;
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
     /// An operator has acted: repair begins at once.
-    pub(super) fn repair_now(&mut self) {
-        self.heal();
-        self.rebuild.due = Some(self.base.now);
-    }
-
-    /// After an import: what the members left behind need.
-    pub(super) fn begin_repairs(&mut self) {
-        self.space.spread_reserve(Users {
-            volumes: &self.volumes,
-            rebuild: &self.rebuild,
-        });
-        self.rebuild.scrub.resume(self.roots.durable().scrub);
-        self.heal();
-        self.look_for_repairs();
-    }
-
-    /// Takes up the repairs there are room for by now. A drive that is being emptied goes on with that.
-    pub(super) fn look_for_repairs(&mut self) {
-        let mut drives = self.space.drives.numbers();
-        if drives.any(|d| self.space.drives.in_service(d) && !self.space.drives.stays(d)) {
-            self.repair_now();
-        } else if self.is_degraded() {
-            self.heal();
-            self.rebuild_wanted();
-        }
+    pub(super) fn want_columns_at_once(&mut self, now: Moment) {
+        self.due = Some(now);
     }
 
     /// When repair begins by itself, if it waits.
-    pub(super) fn repair_deadline(&self) -> Option<Moment> {
-        let waits = self.rebuild.phase == Phase::Idle || self.rebuild.joining.is_empty();
-        self.rebuild.due.filter(|&due| waits && due > self.base.now)
+    pub(super) fn deadline(&self, now: Moment) -> Option<Moment> {
+        let waits = self.phase == Phase::Idle || self.joining.is_empty();
+        self.due.filter(|&due| waits && due > now)
     }
 
     /// Whether copies are missing that the walk is making, or is about to.
-    pub fn is_rebuilding(&self) -> bool {
-        let is_due = self.rebuild.due.is_some_and(|due| due <= self.base.now);
-        is_due || !self.rebuild.joining.is_empty() || self.rebuild.returns.is_busy()
+    pub(super) fn is_rebuilding(&self, now: Moment) -> bool {
+        self.is_due(now) || !self.joining.is_empty() || self.returns.is_busy()
+    }
+
+    fn is_due(&self, now: Moment) -> bool {
+        self.due.is_some_and(|due| due <= now)
     }
 
     /// How far a walk has come, 0 to 1.
-    pub fn walk_progress(&self) -> Option<f64> {
-        if self.rebuild.phase == Phase::Idle {
+    pub(super) fn progress(&self, now: Moment, volumes: &VolumeTable) -> Option<f64> {
+        if self.phase == Phase::Idle {
             return None;
         }
-        let mirrored = |entry: &&VolumeEntry| entry.state == VolumeState::Live;
-        let all: u64 = self
-            .volumes
-            .values()
-            .filter(mirrored)
-            .map(|entry| entry.granules)
-            .sum();
-        let before = self
-            .volumes
-            .range(..self.rebuild.volume)
-            .map(|(_, entry)| entry);
-        let walked: u64 = before.filter(mirrored).map(|entry| entry.granules).sum();
-        let walked = ((walked + self.rebuild.at) as f64 / all.max(1) as f64).min(1.0);
-        if !self.is_rebuilding() || self.rebuild.returns.is_walking() {
+        let live = |entry: &&VolumeEntry| entry.state == VolumeState::Live;
+        let all = volumes.values().filter(live);
+        let all: u64 = all.map(|entry| entry.granules).sum();
+        let before = volumes.range(..self.volume).map(|(_, entry)| entry);
+        let walked: u64 = before.filter(live).map(|entry| entry.granules).sum();
+        let walked = ((walked + self.at) as f64 / all.max(1) as f64).min(1.0);
+        if !self.is_rebuilding(now) || self.returns.is_walking() {
             return Some(walked);
         }
         // One of several walks, which may be a scrub as well, or still be one only.
-        let (filled, now) = (
-            self.rebuild.filled as f64,
-            self.rebuild.joining.len() as f64,
-        );
-        Some(((filled + now * walked) / self.rebuild.wanted.max(1) as f64).min(1.0))
+        let (filled, filling) = (self.filled as f64, self.joining.len() as f64);
+        Some(((filled + filling * walked) / self.wanted.max(1) as f64).min(1.0))
     }
 
-    pub(super) fn advance_rebuild(&mut self) {
-        self.advance_renewal();
-        self.base.again |= self.space.reopen_segments();
-        if self.rebuild.end_cut_return() {
-            self.base.again = true;
+    /// What is to be done next.
+    pub(super) fn take_next(&mut self) -> Option<Next> {
+        self.next.pop_front()
+    }
+
+    pub(super) fn advance(&mut self, others: &mut Others<'_>, around: &mut Around<'_>) {
+        if self.end_cut_return() {
+            around.base.again = true;
             return;
         }
-        let due = self.rebuild.due.is_some_and(|due| due <= self.base.now);
-        match self.rebuild.phase {
-            Phase::Idle if self.rebuild.returns.is_wanted() => {
-                self.begin_return();
-                self.base.again = true;
+        let due = self.is_due(around.base.now);
+        match self.phase {
+            Phase::Idle if self.returns.is_wanted() => {
+                self.next.push_back(Next::BeginReturn);
+                around.base.again = true;
             }
-            Phase::Recording if self.rebuild.returns.is_walking() => self.let_back_in(),
-            Phase::Idle if due || self.rebuild.scrub.is_wanted() => {
-                self.begin_walk();
-                self.base.again = true;
+            Phase::Recording if self.returns.is_walking() => self.next.push_back(Next::LetBackIn),
+            Phase::Idle if due || self.scrub.is_wanted() => {
+                self.begin_walk(others, around);
+                around.base.again = true;
             }
-            Phase::Idle => {
-                self.let_go_emptied();
-                if !self.map.is_renewing() {
-                    self.rebuild.answer_scrubs(&mut self.base, &mut self.roots);
-                }
-            }
+            Phase::Idle => self.next.push_back(Next::Rest),
             // A scrub may take days: what lacks copies does not wait for its end.
             Phase::AwaitingOlder | Phase::Walking
-                if (due || self.rebuild.returns.is_wanted())
-                    && self.rebuild.joining.is_empty()
-                    && !self.rebuild.returns.is_walking() =>
+                if (due || self.returns.is_wanted())
+                    && self.joining.is_empty()
+                    && !self.returns.is_walking() =>
             {
-                self.interrupt_scrub();
+                self.interrupt_scrub(around);
             }
-            Phase::AwaitingOlder if self.older_are_over() => {
-                self.rebuild.phase = Phase::Walking;
-                trace!(phase = ?self.rebuild.phase, "rebuild");
-                self.walk();
+            Phase::AwaitingOlder if self.older_are_over(others) => {
+                self.phase = Phase::Walking;
+                trace!(phase = ?self.phase, "rebuild");
+                self.walk(others, around);
             }
-            Phase::Walking => self.walk(),
+            Phase::Walking => self.walk(others, around),
             _ => {}
         }
     }
 
     /// Repair has come due while a scrub walks: one walk does both, at a repair's pace. What is under way
     /// ends first.
-    fn interrupt_scrub(&mut self) {
-        if self.rebuild.pending > 0 {
+    fn interrupt_scrub(&mut self, around: &mut Around<'_>) {
+        if self.pending > 0 {
             return;
         }
-        self.rebuild.phase = Phase::Idle;
-        trace!(phase = ?self.rebuild.phase, "rebuild");
-        self.rebuild.scrub_interrupted();
-        self.base.again = true;
+        self.phase = Phase::Idle;
+        trace!(phase = ?self.phase, "rebuild");
+        self.scrub_interrupted();
+        around.base.again = true;
     }
 
-    fn begin_walk(&mut self) {
-        if self.rebuild.scrub.begins_map() {
-            self.map.leave_places();
+    fn begin_walk(&mut self, others: &mut Others<'_>, around: &mut Around<'_>) {
+        if self.scrub.begins_map() {
+            around.map.leave_places();
         }
-        self.want_renewal();
-        if self.rebuild.due.is_some_and(|due| due <= self.base.now) {
-            self.rebuild.due = None;
-            self.rebuild.choose_columns(&mut self.space);
-            self.space.spread_reserve(Users {
-                volumes: &self.volumes,
-                rebuild: &self.rebuild,
+        around.map.begin_renewal();
+        around.base.again = true;
+        if self.is_due(around.base.now) {
+            self.due = None;
+            self.choose_columns(around.space);
+            around.space.spread_reserve(Users {
+                volumes: around.volumes,
+                rebuild: self,
             });
-            self.volumes
-                .stops_admission_check(&self.space, &self.rebuild);
+            around.volumes.stops_admission_check(around.space, self);
         }
-        if self.rebuild.joining.is_empty() && !self.rebuild.scrub.is_wanted() {
+        if self.joining.is_empty() && !self.scrub.is_wanted() {
             return;
         }
         // New columns are filled from the beginning.
-        let from = self.rebuild.begin_scrub(self.base.now, &mut self.roots);
-        let from = from.filter(|_| self.rebuild.joining.is_empty());
+        let from = self.begin_scrub(around.base.now, around.roots);
+        let from = from.filter(|_| self.joining.is_empty());
         if from.is_none() {
-            self.rebuild.lost = 0;
+            self.lost = 0;
         }
-        self.begin_walk_at(from);
+        self.begin_walk_at(from, others, around.space);
     }
 
     /// A walk begins there: first what knows nothing of it goes through.
-    pub(super) fn begin_walk_at(&mut self, from: Option<ScrubAt>) {
-        self.rebuild.returns.walk_begins();
-        self.space.forget_recount();
-        self.rebuild.unmended = 0;
-        self.rebuild.stamp = self.waiting.next_serial();
-        self.rebuild.round = self.destage_round();
-        (self.rebuild.volume, self.rebuild.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
-        self.rebuild.phase = Phase::AwaitingOlder;
-        trace!(phase = ?self.rebuild.phase, "rebuild");
+    pub(super) fn begin_walk_at(
+        &mut self,
+        from: Option<ScrubAt>,
+        others: &mut Others<'_>,
+        space: &mut Space,
+    ) {
+        self.returns.walk_begins();
+        space.forget_recount();
+        self.unmended = 0;
+        self.stamp = others.waiting.next_serial();
+        self.round = others.destage.round();
+        (self.volume, self.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
+        self.phase = Phase::AwaitingOlder;
+        trace!(phase = ?self.phase, "rebuild");
     }
 
-    fn older_are_over(&self) -> bool {
-        let stamp = self.rebuild.stamp;
+    fn older_are_over(&self, others: &Others<'_>) -> bool {
+        let stamp = self.stamp;
         // What goes through the ring, or waits to come in, has chosen no columns; and it may wait for the drive
         // that returns, if the ring is full of what can go home only then.
-        let older = |op: &Op| match op {
-            Op::Bypass(bypass) => self.serial_of(bypass.parent()).is_some_and(|at| at < stamp),
-            _ => false,
-        };
+        let older = others.waiting.writes().pass_ring_before(stamp);
         // A destage under way has chosen its columns, too. Under a constant load there is always one.
-        let destaged = self.destage_is_idle() || self.destage_round() > self.rebuild.round;
-        destaged && !self.ops.iter().any(|(_, op)| older(op))
-    }
-
-    fn serial_of(&self, write: usize) -> Option<u64> {
-        match self.ops.get(write) {
-            Some(Op::Write(write)) => Some(write.serial),
-            _ => None,
-        }
+        let destaged = others.destage.is_idle() || others.destage.round() > self.round;
+        destaged && !older
     }
 
     /// Takes on slots until enough are under way.
-    fn walk(&mut self) {
-        let all = self.rebuild.scrub.is_walking();
+    fn walk(&mut self, others: &Others<'_>, around: &mut Around<'_>) {
+        let all = self.scrub.is_walking();
         let mut leaves = 0;
         while leaves < LEAVES {
-            let Some(end) = self.walked_volume() else {
-                return self.flush_walked();
+            let Some(end) = self.walked_volume(around) else {
+                return self.flush_walked(around);
             };
-            let (volume, at) = (self.rebuild.volume, self.rebuild.at);
-            let grain = self.map.grain(volume);
+            let (volume, at) = (self.volume, self.at);
+            let grain = around.map.grain(volume);
             if at >= end {
-                (self.rebuild.volume, self.rebuild.at) = (volume + 1, 0);
+                (self.volume, self.at) = (volume + 1, 0);
                 continue;
             }
             let leaf = at / LEAF_GRANULES;
             let told = Told {
-                identity: &self.identity,
-                journal: &self.journal,
-                map: &self.map,
+                identity: around.identity,
+                journal: around.journal,
+                map: around.map,
             };
-            let returns = &self.rebuild.returns;
+            let returns = &self.returns;
             if returns.have_all_of(leaf_id(volume, leaf), told) {
                 leaves += 1;
-                self.rebuild.at = (leaf + 1) * LEAF_GRANULES;
+                self.at = (leaf + 1) * LEAF_GRANULES;
                 continue;
             }
-            match self.map.leaf(volume, leaf) {
+            match around.map.leaf(volume, leaf) {
                 LeafView::OnDisk => {
-                    self.load(leaf_id(volume, leaf), Waiter::Walk);
-                    return;
+                    let page = leaf_id(volume, leaf);
+                    return self.next.push_back(Next::Load(page));
                 }
                 LeafView::Absent => {
                     leaves += 1;
-                    self.rebuild.at = (leaf + 1) * LEAF_GRANULES;
+                    self.at = (leaf + 1) * LEAF_GRANULES;
                     continue;
                 }
                 LeafView::Loaded(_) => {}
             }
             let slot = grain.slot_of(at);
-            let location = self.map.location(volume, slot).unwrap_or(0);
+            let location = around.map.location(volume, slot).unwrap_or(0);
             if all && location == 0 {
-                let lost = u64::from(self.map.lost_in(SlotKey { volume, slot }));
-                self.base.counters.lost += lost;
-                self.rebuild.lost += lost;
+                let lost = u64::from(around.map.lost_in(SlotKey { volume, slot }));
+                around.base.counters.lost += lost;
+                self.lost += lost;
             }
             let lacks = |segment| {
-                all || self.rebuild.joining.contains_key(&segment)
-                    || self.rebuild.has_returning_column(segment, &self.space)
+                all || self.joining.contains_key(&segment)
+                    || self.has_returning_column(segment, around.space)
             };
             if location != 0 && lacks(segment_and_slot(location).0) {
-                let next = Next {
-                    now: self.base.now,
+                let next = pace::Next {
+                    now: around.base.now,
                     bytes: grain.bytes(),
-                    is_shared: self.hosts_are_here(),
+                    is_shared: others.hosts_are_here,
                 };
-                let is_remembered = self.rebuild.remember_scrub(self.base.now, &mut self.roots);
-                if !is_remembered || !self.rebuild.may_take_up(next) {
+                let is_remembered = self.remember_scrub(around.base.now, around.roots);
+                if !is_remembered || !self.may_take_up(next) {
                     return;
                 }
                 let key = SlotKey { volume, slot };
-                self.take_up(key);
+                self.take_up(key, around);
             }
-            self.rebuild.at = grain.first(slot + 1);
-            if self.rebuild.at.is_multiple_of(LEAF_GRANULES) {
+            self.at = grain.first(slot + 1);
+            if self.at.is_multiple_of(LEAF_GRANULES) {
                 leaves += A_LEAF;
             }
         }
-        self.base.again = true;
+        around.base.again = true;
     }
 
     /// The volume that the walk is in (or the next one), and its end in granules.
-    fn walked_volume(&mut self) -> Option<u64> {
+    fn walked_volume(&mut self, around: &mut Around<'_>) -> Option<u64> {
         let homed = |entry: &VolumeEntry| Class::of_volume(entry).is_some();
-        let next = self
+        let next = around
             .volumes
-            .range(self.rebuild.volume..)
+            .range(self.volume..)
             .find(|(_, entry)| entry.state == VolumeState::Live && homed(entry));
         let (&volume, entry) = next?;
-        if volume != self.rebuild.volume {
-            (self.rebuild.volume, self.rebuild.at) = (volume, 0);
+        if volume != self.volume {
+            (self.volume, self.at) = (volume, 0);
         }
         Some(entry.granules)
     }
 
     /// Takes a slot on, in line with others that want it.
-    fn take_up(&mut self, key: SlotKey) {
-        self.rebuild.pending += 1;
-        self.map.pin_slot(key);
-        if self.access.lock_or_wait(key, Waiter::Walk) {
-            self.walk_slot(key);
+    fn take_up(&mut self, key: SlotKey, around: &mut Around<'_>) {
+        self.pending += 1;
+        around.map.pin_slot(key);
+        if around.access.lock_or_wait(key, Waiter::Walk) {
+            self.slot_locked(key, around);
         }
     }
 
-    fn let_slot_go(&mut self, key: SlotKey) {
-        self.rebuild.pending -= 1;
-        self.map.unpin_slot(key);
-        self.unlock(key);
+    fn let_slot_go(&mut self, key: SlotKey, around: &mut Around<'_>) {
+        self.pending -= 1;
+        around.map.unpin_slot(key);
+        let waiter = around.access.unlock(key);
+        let locked = waiter.map(|waiter| Next::Locked { key, waiter });
+        self.next.extend(locked);
+        // What was put together at once has made room for another.
+        around.base.again = true;
     }
 
-    /// The slot is locked.
-    pub(super) fn walk_slot(&mut self, key: SlotKey) {
-        match self.map.location(key.volume, key.slot) {
+    /// A slot is locked.
+    pub(super) fn slot_locked(&mut self, key: SlotKey, around: &mut Around<'_>) {
+        match around.map.location(key.volume, key.slot) {
             // It was given up meanwhile.
-            None | Some(0) => self.let_slot_go(key),
-            Some(location) => self.read_slot(key, location),
+            None | Some(0) => self.let_slot_go(key, around),
+            Some(location) => self.read_slot(key, location, around),
         }
     }
 
-    fn read_slot(&mut self, key: SlotKey, location: u32) {
-        let (segment, slot) = segment_and_slot(location);
-        let Some(shape) = self.space.shape(segment) else {
-            return invariant!(
-                self,
-                "a walk has come to a slot of segment {segment}, which is not there"
-            );
-        };
-        let is_cut = !shape.is_mirror();
-        let columns = if is_cut {
-            Vec::new()
-        } else {
-            self.rebuild.walked_columns(segment, &self.space)
-        };
-        let job = Job {
-            key,
-            location,
-            copies: columns.iter().map(|&column| (column, None)).collect(),
-            pending: columns.len(),
-        };
-        let place = self.rebuild.jobs.iter().position(Option::is_none);
-        let place = place.unwrap_or_else(|| {
-            self.rebuild.jobs.push(None);
-            self.rebuild.jobs.len() - 1
-        });
-        self.rebuild.jobs[place] = Some(job);
-        if is_cut {
-            return self.gather(Wish {
-                who: For::Walk { job: place },
-                key,
-                location,
-                granules: u16::MAX,
-                bad: 0,
-                crcs: [0; UNIT_GRANULES as usize],
-            });
-        }
-        for (copy, column) in columns.iter().enumerate() {
-            let drive = usize::from(column.drive);
-            let Some(buffer) = self.buffer(shape.strip_bytes()) else {
-                return;
-            };
-            let at = shape.strip_at(self.identity.sizes(), *column, slot);
-            let at = DriveByte { drive, byte: at };
-            self.read_strip(Reader::Walk { job: place, copy }, at, buffer);
-        }
-        if columns.is_empty() {
-            self.end_job(place);
-        }
-    }
-
-    pub(super) fn copy_read(&mut self, job: usize, copy: usize, strip: Option<Strip>) {
-        let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
-            return invariant!(self, "job {job} of a walk is not there in copy_read");
-        };
-        state.copies[copy].1 = strip;
-        state.pending -= 1;
-        if state.pending == 0 {
-            self.mend_slot(job);
-        }
-    }
-
-    pub(super) fn walk_io_done(&mut self, io: WalkIo, drive: usize, result: Result<(), IoError>) {
-        match io {
-            WalkIo::Write { job } => {
-                if let Err(error) = result {
-                    self.drive_failed(drive, &error);
-                }
-                let Some(Some(state)) = self.rebuild.jobs.get_mut(job) else {
-                    return invariant!(self, "job {job} of a walk is not there in walk_io_done");
-                };
-                state.pending -= 1;
-                if state.pending == 0 {
-                    self.end_job(job);
-                }
-            }
-            WalkIo::Flush => {
-                if let Err(error) = result {
-                    self.drive_failed(drive, &error);
-                }
-                self.rebuild.pending -= 1;
-                if self.rebuild.pending == 0 {
-                    self.record_columns();
-                }
-            }
-        }
-    }
-
-    /// A slot with parity has been put together: writes what was bad, and the new column.
-    pub(super) fn slot_gathered(&mut self, place: usize, found: &Gathered) {
-        let lost = found.lost() as u64;
-        self.base.counters.lost += lost;
-        self.rebuild.lost += lost;
-        self.rebuild.unmended += lost;
-        let bad = found.bad().count() as u64;
-        self.base.counters.repaired += bad;
-        let Some(mends) = found.mends(&self.space, &self.rebuild) else {
-            return invariant!(
-                self,
-                "a slot was put together of a segment that is not there"
-            );
-        };
-        self.write_mended(place, mends);
-    }
-
-    /// Every copy has been read: writes good granules over bad ones, and the new column.
-    fn mend_slot(&mut self, place: usize) {
-        let Some(Some(job)) = self.rebuild.jobs.get_mut(place) else {
-            return invariant!(self, "job {place} of a walk is not there to be mended");
-        };
-        let (key, location) = (job.key, job.location);
-        let copies = std::mem::take(&mut job.copies);
-        let (segment, slot) = segment_and_slot(location);
-        let Some(shape) = self.space.shape(segment) else {
-            return invariant!(
-                self,
-                "a slot of segment {segment} is to be mended, which is not there"
-            );
-        };
-        let salt = self.identity.salt();
-        let mut whole = vec![0; shape.strip_bytes()];
-        let mut bad: Vec<(ChunkCopy, usize)> = Vec::new();
-        for (inner, granule) in self.map.granules_of(key).enumerate() {
-            let Some((_, crc)) = self.map.granule(key.volume, granule) else {
-                continue;
-            };
-            let recorded = self.logs.has(GranuleKey {
-                volume: key.volume,
-                granule,
-            });
-            if crc == 0 || recorded {
-                // Nothing, or the ring has it and will write it to every column.
-                continue;
-            }
-            let bytes = inner * GRANULE..(inner + 1) * GRANULE;
-            let good = |copy: &(ChunkCopy, Option<Strip>)| {
-                let granule = copy.1.as_ref().and_then(|strip| strip.granule(inner));
-                granule.is_some_and(|granule| salt.crc(granule) == crc)
-            };
-            let strip = copies.iter().find(|copy| good(copy));
-            let strip = strip.and_then(|(_, strip)| strip.as_ref()?.granule(inner));
-            let Some(granule) = strip else {
-                for (column, _) in &copies {
-                    self.space
-                        .note_bad(usize::from(column.drive), &mut self.base.counters);
-                }
-                self.base.counters.lost += 1;
-                self.rebuild.lost += 1;
-                self.rebuild.unmended += 1;
-                continue;
-            };
-            whole[bytes].copy_from_slice(granule);
-            let others = copies.iter().filter(|copy| !good(copy));
-            bad.extend(others.map(|&(column, _)| (column, inner)));
-        }
-        drop(copies);
-        for (column, _) in &bad {
-            self.space
-                .note_bad(usize::from(column.drive), &mut self.base.counters);
-        }
-        let mend = |column: ChunkCopy, bytes: std::ops::Range<usize>| {
-            let at = shape.strip_at(self.identity.sizes(), column, slot) + bytes.start as u64;
-            (usize::from(column.drive), at, whole[bytes].to_vec())
-        };
-        let granule = |inner: usize| inner * GRANULE..(inner + 1) * GRANULE;
-        let bad = bad.into_iter();
-        let mut writes: Vec<Mend> = bad
-            .map(|(column, inner)| mend(column, granule(inner)))
-            .collect();
-        let repaired = writes.len() as u64;
-        if let Some(&joining) = self.rebuild.joining.get(&segment) {
-            writes.push(mend(joining.column, 0..whole.len()));
-        }
-        self.base.counters.repaired += repaired;
-        self.write_mended(place, writes);
-    }
-
-    fn write_mended(&mut self, place: usize, writes: Vec<Mend>) {
-        if let Some(Some(job)) = self.rebuild.jobs.get_mut(place) {
-            job.pending = writes.len();
-        }
-        if writes.is_empty() {
-            return self.end_job(place);
-        }
-        let joining = self.joining_drive(place);
-        for (drive, at, bytes) in writes {
-            // How far a scrub has come is remembered without a flush; new columns are flushed, all at
-            // once, before the map names them.
-            let is_new = joining.is_some_and(|new| usize::from(new) == drive);
-            let durability = match is_new || self.rebuild.returns.is(drive) {
-                true => Durability::Cached,
-                false => Durability::Durable,
-            };
-            let Some(mut buffer) = self.buffer(bytes.len()) else {
-                return;
-            };
-            buffer.copy_from_slice(&bytes);
-            let range = self.space.drives.range(drive, at, buffer.len());
-            self.send(drive, Owner::Walk(WalkIo::Write { job: place }), |tag| {
-                Request::write(tag, range, buffer, durability)
-            });
-        }
-    }
-
-    /// The drive of the new column that a slot's segment gets: the segment has no other column there.
-    fn joining_drive(&self, place: usize) -> Option<u16> {
-        let job = self.rebuild.jobs.get(place)?.as_ref()?;
-        let (segment, _) = segment_and_slot(job.location);
-        Some(self.rebuild.joining.get(&segment)?.column.drive)
-    }
-
-    fn end_job(&mut self, place: usize) {
-        if let Some(job) = self.rebuild.jobs.get_mut(place).and_then(Option::take) {
-            self.let_slot_go(job.key);
-        }
-    }
-
-    fn flush_walked(&mut self) {
-        if self.rebuild.pending > 0 {
+    fn flush_walked(&mut self, around: &mut Around<'_>) {
+        if self.pending > 0 {
             return;
         }
-        self.rebuild.phase = Phase::Flushing;
-        trace!(phase = ?self.rebuild.phase, "rebuild");
-        if self.identity.sings(Canary::ReadmitBeforeFlush) && self.rebuild.returns.is_walking() {
-            return self.record_columns();
+        self.phase = Phase::Flushing;
+        trace!(phase = ?self.phase, "rebuild");
+        if around.identity.sings(Canary::ReadmitBeforeFlush) && self.returns.is_walking() {
+            return self.record_columns(around);
         }
-        let mut drives = self.space.drives.active();
-        drives.extend(self.rebuild.returns.member());
-        self.rebuild.pending = drives.len();
+        let mut drives = around.space.drives.active();
+        drives.extend(self.returns.member());
+        self.pending = drives.len();
         for drive in drives {
-            self.send(drive, Owner::Walk(WalkIo::Flush), Request::flush);
+            self.send(drive, Owner::Walk(WalkIo::Flush), around, Request::flush);
         }
     }
 
     /// The new columns are filled and flushed: their segments' entries say so.
-    fn record_columns(&mut self) {
-        self.rebuild.phase = Phase::Recording;
-        trace!(phase = ?self.rebuild.phase, "rebuild");
-        if self.rebuild.returns.is_walking() {
-            return self.let_back_in();
+    fn record_columns(&mut self, around: &mut Around<'_>) {
+        self.phase = Phase::Recording;
+        trace!(phase = ?self.phase, "rebuild");
+        if self.returns.is_walking() {
+            return self.next.push_back(Next::LetBackIn);
         }
-        let joining: Vec<(u32, Joining)> =
-            self.rebuild.joining.iter().map(|(&s, &j)| (s, j)).collect();
+        let joining: Vec<(u32, Joining)> = self.joining.iter().map(|(&s, &j)| (s, j)).collect();
         for (segment, join) in joining {
-            if !self.space.drives.in_service(join.column.drive) {
+            if !around.space.drives.in_service(join.column.drive) {
                 // Lost in its turn: the next walk chooses again.
-                self.rebuild.joining.remove(&segment);
+                self.joining.remove(&segment);
                 continue;
             }
-            let Some(found) = self.space.segments.get(segment) else {
+            let Some(found) = around.space.segments.get(segment) else {
                 return invariant!(
-                    self,
+                    around.base,
                     "segment {segment} is given a column, but is not there"
                 );
             };
             let entry = match found.class.redundancy {
                 Redundancy::Mirror(_) => {
-                    let columns = columns_with(found, join, &self.space);
+                    let columns = columns_with(found, join, around.space);
                     found.class.entry(&columns, found.shape)
                 }
                 Redundancy::Parity(..) => {
@@ -674,60 +482,60 @@ impl Engine {
                     found.class.entry(&columns, shape)
                 }
             };
-            self.rebuild.unpublished += 1;
+            self.unpublished += 1;
             let change = segment_change(segment, &entry, Then::Columns(segment));
-            self.journal.stage_first(change);
+            around.journal.stage_first(change);
         }
-        self.end_walk_if_recorded();
+        self.end_walk_if_recorded(around);
     }
 
-    pub(super) fn columns_published(&mut self, segment: u32) {
-        self.rebuild.unpublished -= 1;
-        self.rebuild.filled += 1;
-        self.rebuild.joining.remove(&segment);
-        let bytes = self
+    pub(super) fn columns_published(&mut self, segment: u32, around: &mut Around<'_>) {
+        self.unpublished -= 1;
+        self.filled += 1;
+        self.joining.remove(&segment);
+        let bytes = around
             .map
             .entry_bytes(SEGMENTS, segment)
             .map(SegmentEntry::decode);
         let Some(Ok(entry)) = bytes else {
-            return self.fail(format!("the entry of segment {segment} did not take"));
+            return around
+                .base
+                .fail(format!("the entry of segment {segment} did not take"));
         };
         // One that is being given a column is not given back before that is done.
-        let is_there = self
+        let is_there = around
             .space
             .segments
             .set_columns(segment, Columns::of(&entry));
         invariant!(
-            self,
+            around.base,
             is_there,
             "segment {segment} was given a column, but is not there"
         );
-        self.space.recount_changes(segment);
-        self.end_walk_if_recorded();
+        around.space.recount_changes(segment);
+        self.end_walk_if_recorded(around);
     }
 
-    fn end_walk_if_recorded(&mut self) {
-        if self.rebuild.phase != Phase::Recording || self.rebuild.unpublished > 0 {
+    fn end_walk_if_recorded(&mut self, around: &mut Around<'_>) {
+        if self.phase != Phase::Recording || self.unpublished > 0 {
             return;
         }
-        self.rebuild.phase = Phase::Idle;
-        trace!(phase = ?self.rebuild.phase, "rebuild");
-        self.rebuild.scrub_walked(&mut self.roots);
-        let segments = self.space.segments.ids();
-        if segments.iter().any(|&segment| {
-            self.rebuild
-                .drive_for_column(segment, &self.space)
-                .is_some()
-        }) {
-            self.rebuild.due = Some(self.base.now);
+        self.phase = Phase::Idle;
+        trace!(phase = ?self.phase, "rebuild");
+        self.scrub_walked(around.roots);
+        let segments = around.space.segments.ids();
+        if segments
+            .iter()
+            .any(|&segment| self.drive_for_column(segment, around.space).is_some())
+        {
+            self.due = Some(around.base.now);
         } else if !segments
             .iter()
-            .any(|&segment| lacks_column(segment, &self.space))
+            .any(|&segment| lacks_column(segment, around.space))
         {
-            self.rebuild.filled = 0;
+            self.filled = 0;
         }
-        self.volumes
-            .stops_admission_check(&self.space, &self.rebuild);
-        self.base.again = true;
+        around.volumes.stops_admission_check(around.space, self);
+        around.base.again = true;
     }
 }

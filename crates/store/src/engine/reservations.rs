@@ -1,6 +1,8 @@
 //! Slots that records of the ring will need: each is counted on once, by class and by volume, so that destage finds one
 //! for every record. And slots whose homes are being given up: a write there needs another.
 
+pub(super) mod reserving;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

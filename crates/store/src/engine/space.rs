@@ -8,6 +8,8 @@ pub(super) mod places;
 pub(super) mod recount;
 mod segments;
 
+use std::ops::Range;
+
 use super::class::{Class, Shape};
 use super::drives::Drives;
 use super::identity::Identity;
@@ -18,6 +20,7 @@ use super::state::Counters;
 use super::upkeep::Upkeep;
 use crate::Sizes;
 use crate::format::ChunkCopy;
+use crate::sizes::UNIT_BYTES;
 use recount::Recount;
 pub(crate) use segments::{
     DriveCounts, DriveStates, SegmentIds, Segments, Wanted, location, place, segment_and_slot,
@@ -82,6 +85,32 @@ impl Space {
                 .count();
             serving >= usize::from(found.shape.data)
         })
+    }
+
+    /// Whether all of these homes can be read.
+    pub(in crate::engine) fn are_readable(&self, homes: &[u32]) -> bool {
+        let mut segments = homes.iter().map(|&home| segment_and_slot(home).0);
+        segments.all(|segment| self.is_readable(segment))
+    }
+
+    /// Runs of homes side by side that are written together: as far as a column gets no more than
+    /// 64 KiB at a time.
+    pub(in crate::engine) fn runs_of_homes(&self, homes: &[u32]) -> Vec<Range<usize>> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for (i, &home) in homes.iter().enumerate() {
+            match runs.last_mut() {
+                Some(run) if self.continues(&homes[run.clone()], home) => run.end = i + 1,
+                _ => runs.push(i..i + 1),
+            }
+        }
+        runs
+    }
+
+    fn continues(&self, run: &[u32], next: u32) -> bool {
+        let (segment, slot) = segment_and_slot(next);
+        let follows = run.last().is_some_and(|last| last + 1 == next);
+        let fits = |shape: Shape| (run.len() + 1) * shape.strip_bytes() <= UNIT_BYTES as usize;
+        follows && slot > 0 && self.shape(segment).is_some_and(fits)
     }
 
     /// Whether too few drives are left under a home to read it: what the ring has of its slot goes to another.

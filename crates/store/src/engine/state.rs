@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ashlar_block::{BlockSize, BufferPool, Geometry, Moment};
-use slab::Slab;
 use tracing::warn;
 
 use super::access::Access;
@@ -25,7 +24,6 @@ use super::memory::Memory;
 use super::mending::Mending;
 use super::metadata::Metadata;
 use super::raw::Raw;
-use super::read::Reads;
 use super::rebuild::Rebuild;
 use super::replica::{Copy, Replicas};
 use super::roots::Roots;
@@ -36,7 +34,7 @@ use super::upkeep::Upkeep;
 use super::upkeep::reserve::Kept;
 use super::volumes::VolumeTable;
 use super::waiting::Waiting;
-use super::{DriveReplies, DriveWait, HomeStatus, LeafMemory, MemberStatus, Op, Status};
+use super::{DriveReplies, DriveWait, HomeStatus, LeafMemory, MemberStatus, Status, clear};
 use crate::Layout;
 use crate::comeback::Returning;
 use crate::format::{
@@ -118,8 +116,6 @@ pub struct Engine {
     pub(super) roots: Roots,
     pub(super) rebuild: Rebuild,
     pub(super) replicas: Replicas,
-    pub(super) ops: Slab<Op>,
-    pub(super) reads: Reads,
     pub(super) journal: Journal,
     pub(super) logs: Logs,
 
@@ -208,8 +204,6 @@ impl Engine {
             roots: Roots::new(parts.root, parts.remembered),
             rebuild: Rebuild::new(parts.repair_after, parts.returning),
             replicas: Replicas::found(parts.replicas, parts.sequence),
-            ops: Slab::new(),
-            reads: Reads::default(),
             journal: Journal::new(parts.sequence),
             logs: Logs::found(parts.ring, parts.map_log, parts.index),
             map: parts.map.with_leaf_bytes(parts.leaf_bytes),
@@ -232,7 +226,7 @@ impl Engine {
         engine.tiers.know(&engine.volumes);
         engine.replicas.hold_pages(&mut engine.map);
         for key in parts.unhomed {
-            engine.reserve(key);
+            engine.reserving().reserve(key);
         }
         for LostBlocks {
             volume,
@@ -251,8 +245,14 @@ impl Engine {
         engine.space.keep_places(&engine.map, copies);
         let (raw, around) = engine.raw();
         raw.give_back_orphans(&around);
-        engine.resume_deletions();
-        engine.resume_shrinks();
+        let found = clear::Found {
+            volumes: &engine.volumes,
+            space: &engine.space,
+            map: &engine.map,
+        };
+        for clear in found.interrupted() {
+            engine.waiting.begin_clear(clear);
+        }
         engine.roots.add_log_copies.want_those_of(&engine.volumes);
         engine.begin_repairs();
         engine.space.look_for_empty();
@@ -266,7 +266,7 @@ impl Engine {
     /// The pool at this moment.
     pub fn status(&self) -> Status {
         let extent = self.identity.sizes().extent_bytes();
-        let (holds, holds_homes) = (self.referred(), self.homes_on());
+        let (holds, holds_homes) = (self.holding().drives(), self.holding().homes_on());
         let taken = self.volumes.keys();
         let taken = taken.map(|&volume| self.raw.bytes(volume, self.identity.sizes()));
         let taken = taken.sum();
@@ -317,7 +317,10 @@ impl Engine {
             reserve_bytes: self.space.reserve_bytes(),
             reserve_can_serve: self.space.reserve_can_serve(&self.volumes),
             full_width: self.space.has_full_width(&self.volumes),
-            repair_in: self.repair_deadline().map(|at| at.since(self.base.now)),
+            repair_in: self
+                .rebuild
+                .deadline(self.base.now)
+                .map(|at| at.since(self.base.now)),
             ring_fill: self.logs.fill(LogId::Ring),
             map_fill: self.logs.fill(LogId::Map),
             rebuilding: self.is_rebuilding(),
@@ -353,6 +356,16 @@ impl Engine {
         logs || maps || self.space.segments.are_short()
     }
 
+    /// Whether copies are missing that a walk is making, or is about to.
+    pub fn is_rebuilding(&self) -> bool {
+        self.rebuild.is_rebuilding(self.base.now)
+    }
+
+    /// How far a walk has come, 0 to 1.
+    pub fn walk_progress(&self) -> Option<f64> {
+        self.rebuild.progress(self.base.now, &self.volumes)
+    }
+
     /// When `handle` must be called next even if nothing happens.
     pub fn next_deadline(&self) -> Option<Moment> {
         if self.base.drive_io.has_unsent() {
@@ -367,9 +380,9 @@ impl Engine {
         let renewal = self.rebuild.renewal().deadline(self.base.now);
         let discard = self.space.upkeep.discards().deadline();
         let deadlines = [
-            self.destage_deadline(),
+            self.destage.deadline(self.base.now, &self.logs),
             self.tiers.deadline(self.base.now),
-            self.repair_deadline(),
+            self.rebuild.deadline(self.base.now),
             self.rebuild.rests_until(self.base.now),
             renewal.filter(|_| self.map.is_renewing()),
             self.checkpoint
@@ -543,11 +556,11 @@ impl Engine {
     /// Granules that a volume can still be given, as far as can be told: slots that are free, and segments that can be
     /// made.
     pub fn free_granules(&self, volume: u32) -> u64 {
-        let Some(class) = self.class_of(volume) else {
+        let Some(class) = self.volumes.class_of(volume) else {
             return 0;
         };
-        let more = self.growth(class) * u64::from(self.identity.sizes().slots(class.grain));
-        (self.spare_slots(class) + more) * class.grain.granules()
+        let more = self.space.growth(class) * u64::from(self.identity.sizes().slots(class.grain));
+        (self.space.spare_slots(class) + more) * class.grain.granules()
     }
 
     /// The pool's copies of replicated volumes.
@@ -570,11 +583,6 @@ impl Engine {
     /// The pool's label, as its first drive has it.
     pub fn label(&self) -> &Label {
         self.identity.label()
-    }
-
-    /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
-    pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
-        self.volumes.class_of(volume)
     }
 }
 

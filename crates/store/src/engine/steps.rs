@@ -3,21 +3,25 @@
 //! A part knows none of those that it is not handed: its step returns what has become due, and this file, which knows
 //! all of them, says who does it.
 
-mod tiers;
+mod commands;
+mod commit;
+mod destage;
+mod walk;
 
 use std::collections::BTreeSet;
 
-use ashlar_block::{Durability, ErrorKind, IoBuffer, IoError};
+use ashlar_block::{ErrorKind, IoBuffer, IoError};
 
 use super::checkpoint::{self, Checkpoint, Step, Wishes};
 use super::invariant::invariant;
 use super::journal::tails::Tails;
 use super::map::load::{Asked, Load, Loader};
 use super::mending::{self, Made, Mending};
-use super::parity::{For, Gathered, Slots, Wish};
+use super::parity::{For, Gathered, Wish};
 use super::raw::{self, Raw};
 use super::read::{self, Next, Reads};
 use super::replica::{self, Replicas};
+use super::reservations::reserving::Reserving;
 use super::root_budget::{Budget, Refusal, Wanted};
 use super::roots::{self, Healing, Purpose, Roots, Said, Written};
 use super::salvage::Reader;
@@ -25,7 +29,7 @@ use super::space::{DriveByte, segment_and_slot, segment_and_unit};
 use super::state::Retired;
 use super::tier;
 use super::upkeep::release;
-use super::{Engine, Owner, Waiter};
+use super::{Engine, Waiter};
 use crate::format::{LogId, PageId, Root};
 use crate::manage::{Manage, Managed};
 use crate::membership::Membership;
@@ -35,25 +39,12 @@ impl Engine {
     /// Where the logs would begin by a root of this moment.
     pub(super) fn tails(&self) -> Tails<'_> {
         Tails {
-            hold: self.replicas.hold(&self.identity),
-            ..self.tails_without_replicas()
-        }
-    }
-
-    /// The same if replicas need nothing of the logs.
-    fn tails_without_replicas(&self) -> Tails<'_> {
-        Tails {
             identity: &self.identity,
             journal: &self.journal,
             logs: &self.logs,
             map: &self.map,
-            hold: u64::MAX,
+            hold: self.replicas.hold(&self.identity),
         }
-    }
-
-    /// Whether records of the ring keep the map log from letting go of what it soon should.
-    pub(super) fn ring_holds_map(&self) -> bool {
-        self.tails_without_replicas().ring_holds_map()
     }
 
     fn checkpoint(&mut self) -> (&mut Checkpoint, checkpoint::Around<'_>) {
@@ -172,7 +163,7 @@ impl Engine {
                     let segment = segment_and_slot(location).0;
                     let is_there = self.space.free_slot(location);
                     invariant!(
-                        self,
+                        self.base,
                         is_there,
                         "a slot of segment {segment} is free, which is not there"
                     );
@@ -201,14 +192,28 @@ impl Engine {
     fn has_drained(&self) -> bool {
         let quiet = self.replicas.hold(&self.identity) == u64::MAX && self.journal.is_quiet();
         quiet
-            && self.waiting.writes().is_empty()
+            && self.waiting.writes().queue().is_empty()
             && self.waiting.clears().is_empty()
             && self.raw.is_idle()
             && self.logs.is_all_home()
-            && self.destage_is_idle()
+            && self.destage.is_idle()
             && self.map.dirty_pages() == 0
             && !self.map.has_dirty_tables()
             && self.checkpoint.is_done_to(self.tails().now())
+    }
+}
+
+/// Slots that need a reservation.
+impl Engine {
+    pub(super) fn reserving(&mut self) -> Reserving<'_> {
+        Reserving {
+            base: &mut self.base,
+            space: &mut self.space,
+            volumes: &self.volumes,
+            journal: &self.journal,
+            logs: &self.logs,
+            map: &mut self.map,
+        }
     }
 }
 
@@ -230,8 +235,8 @@ impl Engine {
             access: &mut self.access,
             mending: &mut self.mending,
         };
-        let found = step(&mut self.reads, &mut around);
-        while let Some(next) = self.reads.take_next() {
+        let found = step(self.waiting.reads_mut(), &mut around);
+        while let Some(next) = self.waiting.reads_mut().take_next() {
             self.follow_read(next);
         }
         found
@@ -328,7 +333,11 @@ impl Engine {
     fn hand_out_made(&mut self) {
         while let Some(made) = self.mending.next_made() {
             match made {
-                Made::Copy { job, copy, strip } => self.copy_read(job, copy, strip),
+                Made::Copy { job, copy, strip } => {
+                    self.walk_step(|rebuild, _, around| {
+                        rebuild.copy_read(job, copy, strip, around)
+                    });
+                }
                 Made::Slot { who, found } => {
                     self.gathered(who, &found);
                     self.begin_gathers();
@@ -343,20 +352,13 @@ impl Engine {
                 self.read_step(|reads, around| reads.part_gathered(op, at, found, around));
             }
             _ if self.base.failed.is_some() => {}
-            For::Destage { job } => self.job_gathered(job, found),
-            For::Walk { job } => self.slot_gathered(job, found),
+            For::Destage { job } => {
+                self.destage_step(|destage, around| destage.job_gathered(job, found, around));
+            }
+            For::Walk { job } => {
+                self.walk_step(|rebuild, _, around| rebuild.slot_gathered(job, found, around));
+            }
         }
-    }
-
-    /// Writes slots that are side by side; returns how many writes that takes.
-    pub(super) fn write_slots(
-        &mut self,
-        slots: Slots<'_>,
-        durability: Durability,
-        owner: Owner,
-    ) -> usize {
-        let (_, mut around) = self.mending();
-        slots.write(durability, owner, &mut around)
     }
 }
 
@@ -440,7 +442,7 @@ impl Engine {
     pub(super) fn segment_released(&mut self, id: u32) {
         if self.space.segment_released(id, &mut self.base) && self.is_degraded() {
             // What found no room before may find it now.
-            self.rebuild_wanted();
+            self.rebuild.want_columns(self.base.now);
             self.volumes
                 .stops_admission_check(&self.space, &self.rebuild);
         }
@@ -735,7 +737,7 @@ impl Engine {
             match waiter {
                 Waiter::Read(op) => self.read_step(|reads, around| reads.page_is_here(op, around)),
                 Waiter::Renew => self.renew_page(id),
-                Waiter::ClearPage(op) => self.clear_page_loaded(op),
+                Waiter::ClearPage(op) => self.waiting.commands().1.page_is_here(op),
                 // The others look again at every turn.
                 _ => {}
             }

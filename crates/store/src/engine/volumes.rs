@@ -1,5 +1,7 @@
 //! The table of volumes: their entries, which of these are being changed, and which volumes take no writes.
 
+mod entries;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 
@@ -70,6 +72,12 @@ impl VolumeTable {
     /// The class that a volume has homes in, beside a hot one; none if there is no such volume, or if it is passed through.
     pub(super) fn class_of(&self, volume: u32) -> Option<Class> {
         self.get(&volume).and_then(Class::of_volume)
+    }
+
+    /// The granule behind the last of a volume in service.
+    pub(super) fn end(&self, volume: u32) -> Option<u64> {
+        let entry = self.get(&volume)?;
+        (entry.state == VolumeState::Live).then_some(entry.granules)
     }
 
     /// Whether there is a volume with homes of this class.

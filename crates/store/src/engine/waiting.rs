@@ -1,31 +1,40 @@
-//! What hosts and operators wait for: writes that are to be let in, clears, and orders to bring everything home.
+//! What hosts and operators wait for: reads, writes, clears, and orders to bring everything home.
 
 pub(super) mod admission;
 
-use admission::Admission;
+use super::clear::{Clear, Clears};
+use super::journal::Then;
+use super::read::Reads;
+use super::write::{Write, Writes};
+use crate::ReplicaTag;
 
-/// Commands and orders that have no answer yet.
+/// Commands and orders that have no answer yet, but for pass-through volumes' I/O.
 #[derive(Default)]
 pub(super) struct Waiting {
-    writes: Admission,
-    clears: Vec<usize>,
+    reads: Reads,
+    writes: Writes,
+    clears: Clears,
     /// Orders to bring everything home.
     draining: Vec<u64>,
     /// Number of the last command, to know older from younger.
     serial: u64,
-    /// Hosts' writes that have no answer yet.
-    writing: usize,
 }
 
 impl Waiting {
-    /// Nothing waits.
+    /// Nothing waits to begin.
     pub(super) fn is_empty(&self) -> bool {
-        self.writes.is_empty() && self.clears.is_empty() && self.draining.is_empty()
+        self.writes.queue().is_empty() && self.clears.is_empty() && self.draining.is_empty()
+    }
+
+    /// Whether commands of hosts are under way, or clears that no host waits for.
+    pub(super) fn has_commands(&self) -> bool {
+        !self.reads.is_empty() || !self.writes.is_empty() || !self.clears.is_empty()
     }
 
     /// What waits, for a message.
-    pub(super) fn describe(&self, first: &str) -> String {
-        let (writes, clears, orders) = (self.writes.len(), self.clears.len(), self.draining.len());
+    pub(super) fn describe(&self) -> String {
+        let (first, writes) = (self.writes.describe_first(), self.writes.queue().len());
+        let (clears, orders) = (self.clears.len(), self.draining.len());
         format!("{writes} writes (first: {first}), {clears} clears and {orders} orders wait")
     }
 
@@ -35,51 +44,40 @@ impl Waiting {
         self.serial
     }
 
-    /// A write of a volume has come.
-    pub(super) fn push_write(&mut self, volume: u32, serial: u64, op: usize) {
-        self.writing += 1;
-        self.writes.push(volume, serial, op);
+    pub(super) fn begin_write(&mut self, write: Write) {
+        let serial = self.next_serial();
+        self.writes.begin(serial, write);
     }
 
-    /// Writes that are to be let in.
-    pub(super) fn writes(&self) -> &Admission {
+    pub(super) fn begin_clear(&mut self, clear: Clear) {
+        let serial = self.next_serial();
+        self.clears.begin(serial, clear);
+    }
+
+    pub(super) const fn reads_mut(&mut self) -> &mut Reads {
+        &mut self.reads
+    }
+
+    pub(super) const fn writes(&self) -> &Writes {
         &self.writes
     }
 
-    /// The first write of a volume waits no more to be let in.
-    pub(super) fn pop_write(&mut self, volume: u32) {
-        self.writes.pop(volume);
-    }
-
-    /// No write waits any more to be let in.
-    pub(super) fn forget_writes(&mut self) {
-        self.writes.clear();
-    }
-
-    /// A write has its answer.
-    pub(super) fn write_answered(&mut self) {
-        self.writing -= 1;
-    }
-
-    /// Hosts' writes that have no answer yet.
-    pub(super) fn writing(&self) -> usize {
-        self.writing
-    }
-
-    pub(super) fn push_clear(&mut self, op: usize) {
-        self.clears.push(op);
-    }
-
-    pub(super) fn clears(&self) -> &[usize] {
+    pub(super) const fn clears(&self) -> &Clears {
         &self.clears
     }
 
-    pub(super) fn clear_is_over(&mut self, op: usize) {
-        self.clears.retain(|&other| other != op);
+    /// Writes and clears, for steps of one that look at the other.
+    pub(super) const fn commands(&mut self) -> (&mut Writes, &mut Clears) {
+        (&mut self.writes, &mut self.clears)
     }
 
-    pub(super) fn take_clears(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.clears)
+    /// The tag of the command that a change of the map belongs to.
+    pub(super) fn tag_of(&self, then: Then) -> Option<ReplicaTag> {
+        match then {
+            Then::Bypass(op) => self.writes.tag_of_bypass(op),
+            Then::Clear(op, _) => self.clears.tag(op),
+            _ => None,
+        }
     }
 
     /// An order to bring everything home.

@@ -2,36 +2,116 @@
 //! goes to fresh space past the ring; the rest goes into the ring. So whatever a write does in a
 //! unit is in one record, or in records of one batch, and happens as a whole.
 
+mod admit;
 mod bypass;
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use ashlar_block::{ErrorKind, IoError, Request};
+use slab::Slab;
 
+use super::access::Access;
 use super::access::locks::SlotKey;
+use super::base::Base;
+use super::identity::Identity;
 use super::invariant::invariant;
-use super::journal::Staged;
-use super::map::leaf_id;
-use super::waiting::admission::Wanting;
-use super::{Engine, Op, Waiter};
+use super::journal::logs::Logs;
+use super::journal::{Journal, Staged};
+use super::map::{Map, leaf_id};
+use super::mending;
+use super::rebuild::Rebuild;
+use super::reservations::reserving::Reserving;
+use super::space::Space;
+use super::tier::{self, Tiers};
+use super::volumes::VolumeTable;
+use super::waiting::admission::Admission;
 use crate::ReplicaTag;
-use crate::format::{LogId, PageId};
-use crate::ring::GranuleKey;
+use crate::format::PageId;
 use crate::sizes::{GRANULE, Grain, LEAF_GRANULES, UNIT_GRANULES};
-pub(super) use bypass::BypassOp;
+pub(super) use admit::Outlook;
+use bypass::BypassOp;
 
-/// From so many writes under way on, and with the ring so full, small whole slots go past the ring.
-const BUSY_WRITES: usize = 4;
-const BUSY_RING: f64 = 0.5;
+/// Hosts' writes that have no answer yet.
+#[derive(Default)]
+pub(super) struct Writes {
+    ops: Slab<WriteOp>,
+    /// Parts of them that go past the ring.
+    bypasses: Slab<BypassOp>,
+    /// Those that wait to be let in.
+    queue: Admission,
+    /// What follows from their steps for others.
+    next: VecDeque<Next>,
+}
 
-/// Writes behind the first of a volume whose leaves are loaded together with its own.
-const AHEAD: usize = 64;
+/// What is to be done next for a write.
+pub(super) enum Next {
+    /// A page of the map is wanted, for one that is to be let in.
+    Load(PageId),
+    /// A slot is locked no more.
+    Unlock(SlotKey),
+}
+
+/// A write that comes.
+pub(super) struct Write {
+    pub(super) volume: u32,
+    pub(super) request: Request,
+    pub(super) tag: Option<ReplicaTag>,
+}
+
+/// What the steps of writes may use.
+pub(super) struct Around<'a> {
+    pub(super) base: &'a mut Base,
+    pub(super) identity: &'a Identity,
+    pub(super) space: &'a mut Space,
+    pub(super) volumes: &'a VolumeTable,
+    pub(super) tiers: &'a mut Tiers,
+    pub(super) journal: &'a mut Journal,
+    pub(super) logs: &'a mut Logs,
+    pub(super) map: &'a mut Map,
+    pub(super) access: &'a mut Access,
+    pub(super) rebuild: &'a Rebuild,
+}
+
+impl Around<'_> {
+    fn reserving(&mut self) -> Reserving<'_> {
+        Reserving {
+            base: self.base,
+            space: self.space,
+            volumes: self.volumes,
+            journal: self.journal,
+            logs: self.logs,
+            map: self.map,
+        }
+    }
+
+    fn tiers(&mut self) -> (&mut Tiers, tier::Around<'_>) {
+        let around = tier::Around {
+            base: self.base,
+            volumes: self.volumes,
+            space: self.space,
+            map: self.map,
+        };
+        (self.tiers, around)
+    }
+
+    fn mending(&mut self) -> mending::Around<'_> {
+        mending::Around {
+            base: self.base,
+            identity: self.identity,
+            space: self.space,
+            logs: self.logs,
+            map: self.map,
+            rebuild: self.rebuild,
+        }
+    }
+}
 
 /// A host's write.
-pub(super) struct WriteOp {
-    pub(super) volume: u32,
-    pub(super) serial: u64,
-    pub(super) tag: Option<ReplicaTag>,
+struct WriteOp {
+    volume: u32,
+    serial: u64,
+    tag: Option<ReplicaTag>,
     request: Request,
     /// Parts that are not published yet.
     parts: usize,
@@ -45,7 +125,7 @@ pub(super) struct WriteOp {
 
 impl WriteOp {
     /// What it is, in words.
-    pub(super) fn describe(&self) -> String {
+    fn describe(&self) -> String {
         let Self {
             volume, request, ..
         } = self;
@@ -55,25 +135,14 @@ impl WriteOp {
         )
     }
 
-    /// Its first granule.
-    fn first(&self) -> u64 {
-        self.request.range.start.0
+    /// Its granules.
+    fn range(&self) -> Range<u64> {
+        let first = self.request.range.start.0;
+        first..first + u64::from(self.request.range.count)
     }
 
-    /// The granule behind its last.
-    fn end(&self) -> u64 {
-        self.first() + u64::from(self.request.range.count)
-    }
-
-    /// Most slots that it may need, if they have this grain.
-    pub(super) fn slots(&self, grain: Grain) -> u64 {
-        let slots = grain.slots_of(self.first()..self.end());
-        slots.end - slots.start
-    }
-
-    pub(super) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        let buffer = self.request.buffer.as_deref().unwrap_or(&[]);
-        &buffer[offset..offset + len]
+    fn bytes(&self) -> &[u8] {
+        self.request.buffer.as_deref().unwrap_or(&[])
     }
 }
 
@@ -103,270 +172,89 @@ fn pieces(range: Range<u64>) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// What becomes of a volume's first write that waits.
-enum Verdict {
-    Go {
-        bypass: bool,
-    },
-    Wait,
-    Load,
-    NoSpace,
-    /// A copy is missing, and the volume is set to stop then.
-    Stopped(IoError),
-    /// The volume was deleted, or made smaller, since it came.
-    OutOfRange,
-}
-
-impl Engine {
-    pub(super) fn begin_write(&mut self, volume: u32, request: Request) {
-        let serial = self.waiting.next_serial();
-        let op = self.ops.insert(Op::Write(WriteOp {
+impl Writes {
+    /// A write comes; commands that came before have smaller serial numbers.
+    pub(super) fn begin(&mut self, serial: u64, write: Write) {
+        let Write {
+            volume,
+            request,
+            tag,
+        } = write;
+        let op = self.ops.insert(WriteOp {
             volume,
             serial,
-            tag: self.replicas.tag(),
+            tag,
             request,
             parts: 0,
             failed: false,
             pinned: false,
             held: Vec::new(),
-        }));
-        self.waiting.push_write(volume, serial, op);
-    }
-
-    /// Lets in what may come in: of each volume in order, and of all, who waits longest first.
-    pub(super) fn admit(&mut self) {
-        let mut wanting = Wanting::default();
-        for volume in self.waiting.writes().volumes() {
-            self.admit_volume(volume, &mut wanting);
-        }
-    }
-
-    fn admit_volume(&mut self, volume: u32, wanting: &mut Wanting) {
-        while let Some(op) = self.waiting.writes().front(volume) {
-            let Some(Op::Write(write)) = self.ops.get(op) else {
-                return invariant!(self, "write {op} waits, but is not there");
-            };
-            let (first, end) = (write.first(), write.end());
-            match self.admission_check(volume, first..end, wanting) {
-                Verdict::Wait => return,
-                Verdict::Load => return self.load_for_waiting(volume),
-                Verdict::NoSpace => {
-                    self.waiting.pop_write(volume);
-                    let media = self.class_of(volume).and_then(|class| class.media);
-                    let why = format!("volume {volume}: {}", super::drives::media::full(media));
-                    self.end_write(op, Err(IoError::new(ErrorKind::NoSpace, why)));
-                }
-                Verdict::Stopped(why) => {
-                    self.waiting.pop_write(volume);
-                    self.end_write(op, Err(why));
-                }
-                Verdict::OutOfRange => {
-                    self.waiting.pop_write(volume);
-                    let why = format!("volume {volume} was deleted or made smaller");
-                    self.end_write(op, Err(IoError::new(ErrorKind::OutOfRange, why)));
-                }
-                Verdict::Go { bypass } => {
-                    self.waiting.pop_write(volume);
-                    self.start_write(op, bypass);
-                }
-            }
-        }
-    }
-
-    /// Loads what the next writes in the queue will need, so that they do not wait one after another.
-    /// What is here of it stays until they are done.
-    fn load_for_waiting(&mut self, volume: u32) {
-        for op in self.waiting.writes().first(volume, AHEAD) {
-            let Some(Op::Write(write)) = self.ops.get_mut(op) else {
-                continue;
-            };
-            if std::mem::replace(&mut write.pinned, true) {
-                continue;
-            }
-            let (volume, first, end) = (write.volume, write.first(), write.end());
-            self.map.pin(volume, first..end);
-            for page in self.map.missing_leaves(volume, first..end) {
-                self.load(page, Waiter::Admission);
-            }
-        }
-    }
-
-    /// Lets a write's leaves go.
-    fn unpin_write(&mut self, op: usize) {
-        if let Some(Op::Write(write)) = self.ops.get_mut(op)
-            && std::mem::take(&mut write.pinned)
-        {
-            let (volume, first, end) = (write.volume, write.first(), write.end());
-            self.map.unpin(volume, first..end);
-        }
-    }
-
-    fn admission_check(
-        &mut self,
-        volume: u32,
-        range: Range<u64>,
-        wanting: &mut Wanting,
-    ) -> Verdict {
-        let (first, end) = (range.start, range.end);
-        if self
-            .geometry(volume)
-            .is_none_or(|geometry| geometry.blocks < end)
-        {
-            return Verdict::OutOfRange;
-        }
-        if let Some(why) = self.volumes.stop_error(volume) {
-            return Verdict::Stopped(why);
-        }
-        let Some(class) = self.class_of(volume) else {
-            invariant!(self, "volume {volume} takes writes, but has no homes");
-            return Verdict::Wait;
-        };
-        let bypass = !self.is_better_in_ring(end - first);
-        let (mut fresh, mut whole) = (0, 0);
-        for piece in pieces(first..end) {
-            let slots = class.grain.slots_of(piece.range());
-            // A unit is inside one leaf.
-            if self.map.location(volume, slots.start).is_none() {
-                return Verdict::Load;
-            }
-            match bypass && class.grain.divides(&piece.range()) {
-                true => whole += slots.end - slots.start,
-                false => fresh += self.without_homes(volume, slots),
-            }
-        }
-        let leaves = first / LEAF_GRANULES..end.div_ceil(LEAF_GRANULES);
-        let pages = self.map.pages_for(volume, leaves);
-        // Who came earlier has the first claim on what is free.
-        let behind = fresh + whole > 0 && wanting.slots.contains(&class);
-        if behind || pages > 0 && wanting.places || whole > 0 && wanting.bypass {
-            return Verdict::Wait;
-        }
-        let room = self.space.spare_slots(class);
-        if fresh + whole <= room && !self.has_places_for(pages) {
-            if !self.more_places_may_come() {
-                return Verdict::NoSpace;
-            }
-            wanting.places = true;
-            return Verdict::Wait;
-        }
-        if fresh + whole <= room {
-            // A map log that is filling up is destage's until a checkpoint has emptied it.
-            if whole > 0 && (self.logs.is_map_busy() || self.base.is_short_of_memory(&self.logs)) {
-                wanting.bypass = true;
-                return Verdict::Wait;
-            }
-            return Verdict::Go { bypass };
-        }
-        if self.more_slots_may_come(class) {
-            wanting.slots.insert(class);
-            return Verdict::Wait;
-        }
-        // No room to write whole slots elsewhere: what has a home can still go through the ring.
-        if self.without_homes(volume, class.grain.slots_of(first..end)) <= room {
-            Verdict::Go { bypass: false }
-        } else {
-            Verdict::NoSpace
-        }
-    }
-
-    /// Whether a write of so many granules takes the ring although it may cover whole slots. Past the
-    /// ring it takes two durable steps, one after the other, and fewer bytes. So a small one goes
-    /// into a ring that takes it at once, as long as there are few of them.
-    fn is_better_in_ring(&self, granules: u64) -> bool {
-        let at_once =
-            !self.logs.is_appending(LogId::Ring) && self.logs.fill(LogId::Ring) < BUSY_RING;
-        granules < UNIT_GRANULES && at_once && self.waiting.writing() < BUSY_WRITES
-    }
-
-    /// How many of these slots have neither a home nor the reservation of one. Their leaves are here.
-    fn without_homes(&self, volume: u32, slots: Range<u64>) -> u64 {
-        let unhomed = slots.filter(|&slot| {
-            let key = SlotKey { volume, slot };
-            self.needs_home(key) && !self.space.reservations.has(key)
         });
-        unhomed.count() as u64
+        self.queue.push(volume, serial, op);
     }
 
-    /// Whether a slot has no home, or will soon have none. Its leaf is here.
-    pub(super) fn needs_home(&self, key: SlotKey) -> bool {
-        self.lacks_home(key) == Some(true) || self.space.reservations.loses_home(key)
+    /// Whether none is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
     }
 
-    /// Whether a slot has no home that can be read; none if its leaf is not here.
-    pub(super) fn lacks_home(&self, key: SlotKey) -> Option<bool> {
-        let home = self.map.location(key.volume, key.slot)?;
-        Some(home == 0 || self.space.is_lost_home(home))
+    /// Those that wait to be let in.
+    pub(super) const fn queue(&self) -> &Admission {
+        &self.queue
     }
 
-    /// What the ring has of a slot counts on a home: the one it has, or a reserved one. Space that nothing
-    /// counts on was given to another write, so neither may be missing.
-    pub(super) fn check_reserved(&mut self, key: SlotKey) {
-        if self.lacks_home(key) != Some(true)
-            || self.space.reservations.has(key)
-            || !self.is_recorded(key)
-        {
-            return;
-        }
-        // Its drives have gone since it was let in.
-        if self.map.location(key.volume, key.slot) != Some(0) {
-            return self.reserve(key);
-        }
-        // Destage has taken a slot for it that the map does not name yet.
-        invariant!(
-            self,
-            self.is_destaging(
-                key..SlotKey {
-                    slot: key.slot + 1,
-                    ..key
-                }
-            ),
-            "slot {} of volume {} has records, but neither a home nor the promise of one",
-            key.slot,
-            key.volume
-        );
-        self.reserve(key);
+    /// The first of those that wait, in words.
+    pub(super) fn describe_first(&self) -> String {
+        let first = self.queue.fronts().next();
+        let first = first.and_then(|op| self.ops.get(op));
+        first.map_or_else(|| "none".into(), WriteOp::describe)
     }
 
-    /// A slot stays where it was: what the ring has of it, if anything, counts on a home again.
-    pub(super) fn reserve_if_kept(&mut self, key: SlotKey) {
-        if self.needs_home(key) && (self.is_recorded(key) || self.is_on_its_way(key)) {
-            self.reserve(key);
-        }
+    /// What is to be done next.
+    pub(super) fn take_next(&mut self) -> Option<Next> {
+        self.next.pop_front()
     }
 
-    /// Whether the ring has anything of a slot.
-    pub(super) fn is_recorded(&self, key: SlotKey) -> bool {
-        let volume = key.volume;
-        let recorded = |granule| self.logs.has(GranuleKey { volume, granule });
-        self.map.granules_of(key).any(recorded)
+    /// The bytes of a write from this one on; none if there is no such write.
+    pub(super) fn bytes_from(&self, op: usize, offset: usize) -> Option<&[u8]> {
+        Some(&self.ops.get(op)?.bytes()[offset..])
     }
 
-    fn start_write(&mut self, op: usize, bypass: bool) {
-        let Some(Op::Write(write)) = self.ops.get_mut(op) else {
-            return invariant!(self, "write {op} was let in, but is not there");
+    /// What makes a write a record of a replicated volume.
+    pub(super) fn tag(&self, op: usize) -> Option<ReplicaTag> {
+        self.ops.get(op)?.tag
+    }
+
+    /// Whether a write of a volume that came before this one has no answer yet.
+    pub(super) fn has_older(&self, volume: u32, serial: u64) -> bool {
+        let mut writes = self.ops.iter();
+        writes.any(|(_, write)| write.volume == volume && write.serial < serial)
+    }
+
+    /// The write is let in.
+    fn start(&mut self, op: usize, bypass: bool, around: &mut Around<'_>) {
+        let Some(write) = self.ops.get_mut(op) else {
+            return invariant!(around.base, "write {op} was let in, but is not there");
         };
-        let (volume, range) = (write.volume, write.first()..write.end());
+        let (volume, range) = (write.volume, write.range());
         if !std::mem::replace(&mut write.pinned, true) {
-            self.map.pin(volume, range.clone());
+            around.map.pin(volume, range.clone());
         }
-        self.hold_leaves(op, volume, range.clone());
-        self.slots_written(volume, range.clone());
-        let grain = self.map.grain(volume);
+        write.held = hold_leaves(volume, range.clone(), around.map);
+        let (tiers, mut of_tiers) = around.tiers();
+        tiers.written(volume, range.clone(), &mut of_tiers);
+        let grain = around.map.grain(volume);
         // Only at its ends can a write cover a part of a slot: what is whole is in one piece.
         let is_whole = |piece: &Piece| bypass && grain.divides(&piece.range());
         let (whole, rest): (Vec<Piece>, Vec<Piece>) = pieces(range.clone()).partition(is_whole);
-        if let Some(Op::Write(write)) = self.ops.get_mut(op) {
-            write.parts = rest.len() + usize::from(!whole.is_empty());
-        }
+        write.parts = rest.len() + usize::from(!whole.is_empty());
         let offset = |first: u64| (first - range.start) as usize * GRANULE;
         for piece in rest {
             for slot in grain.slots_of(piece.range()) {
                 let key = SlotKey { volume, slot };
-                if self.needs_home(key) {
-                    self.reserve(key);
-                }
+                around.reserving().reserve_if_needed(key);
             }
-            self.journal.stage_piece(Staged {
+            around.journal.stage_piece(Staged {
                 op,
                 volume,
                 first: piece.first,
@@ -376,57 +264,20 @@ impl Engine {
         }
         if let (Some(first), Some(last)) = (whole.first(), whole.last()) {
             let slots = grain.slots_of(first.first..last.range().end);
-            self.begin_bypass(op, volume, slots, offset(first.first));
+            self.begin_bypass(op, slots, offset(first.first), around);
         }
     }
 
-    /// Counts on the leaves of a range of granules that are not there yet, until the write is done.
-    fn hold_leaves(&mut self, op: usize, volume: u32, range: Range<u64>) {
-        let leaves = range.start / LEAF_GRANULES..range.end.div_ceil(LEAF_GRANULES);
-        let leaves = leaves.map(|leaf| leaf_id(volume, leaf));
-        let held: Vec<PageId> = leaves.filter(|&leaf| !self.map.has_page(leaf)).collect();
-        for &leaf in &held {
-            self.map.hold(leaf);
-        }
-        if let Some(Op::Write(write)) = self.ops.get_mut(op) {
-            write.held = held;
-        }
-    }
-
-    /// Counts on a free slot for ring records that have no home yet, and on its leaf.
-    pub(super) fn reserve(&mut self, key: SlotKey) {
-        let Some(class) = self.class_of(key.volume) else {
-            return invariant!(self, "a slot of volume {} has no class", key.volume);
-        };
-        if self.space.reservations.add(key, class) {
-            self.map.hold(self.map.leaf_of(key));
-        }
-    }
-
-    /// The slot has a home, or needs none any more.
-    pub(super) fn unreserve(&mut self, key: SlotKey) {
-        if self.space.reservations.remove(key) {
-            self.map.let_go(self.map.leaf_of(key));
-        }
-    }
-
-    /// Drops a reservation that a home has made needless.
-    pub(super) fn unreserve_if_homed(&mut self, key: SlotKey) {
-        let is_needless = match self.lacks_home(key) {
-            Some(true) => !self.is_recorded(key) && !self.is_on_its_way(key),
-            lacks => lacks.is_some(),
-        };
-        if is_needless {
-            self.unreserve(key);
-        }
-    }
-
-    pub(super) fn write_part_done(&mut self, op: usize) {
-        let Some(Op::Write(write)) = self.ops.get_mut(op) else {
-            return invariant!(self, "a part of write {op} is done, but it is not there");
+    /// A part of a write is durable and published, or has failed.
+    pub(super) fn part_done(&mut self, op: usize, around: &mut Around<'_>) {
+        let Some(write) = self.ops.get_mut(op) else {
+            return invariant!(
+                around.base,
+                "a part of write {op} is done, but it is not there"
+            );
         };
         let Some(left) = write.parts.checked_sub(1) else {
-            return invariant!(self, "write {op} has more parts done than it has");
+            return invariant!(around.base, "write {op} has more parts done than it has");
         };
         write.parts = left;
         if left > 0 {
@@ -438,57 +289,40 @@ impl Engine {
         } else {
             Ok(())
         };
-        self.end_write(op, result);
+        self.end(op, result, around);
     }
 
-    fn end_write(&mut self, op: usize, result: Result<(), IoError>) {
-        self.unpin_write(op);
-        if let Some(Op::Write(write)) = self.ops.try_remove(op) {
-            self.waiting.write_answered();
-            for leaf in write.held {
-                self.map.let_go(leaf);
-            }
-            self.base.complete(write.request, result);
+    fn end(&mut self, op: usize, result: Result<(), IoError>, around: &mut Around<'_>) {
+        let Some(write) = self.ops.try_remove(op) else {
+            return invariant!(around.base, "write {op} has ended twice");
+        };
+        if write.pinned {
+            around.map.unpin(write.volume, write.range());
         }
+        for leaf in write.held {
+            around.map.let_go(leaf);
+        }
+        around.base.complete(write.request, result);
     }
 
-    /// Gives a slot's lock up; who waited for it goes on.
-    pub(super) fn unlock(&mut self, key: SlotKey) {
-        match self.access.unlock(key) {
-            Some(Waiter::Bypass(op)) => self.bypass_locked(op),
-            Some(Waiter::ClearSlot(op, slot)) => self.clear_slot(op, slot),
-            Some(Waiter::Walk) => self.walk_slot(key),
-            Some(other) => invariant!(self, "{other:?} has waited for a slot's lock"),
-            None => {}
+    /// The engine has stopped: all of them fail.
+    pub(super) fn fail(&mut self, why: &str, around: &mut Around<'_>) {
+        self.queue.clear();
+        let all: Vec<usize> = self.ops.iter().map(|(op, _)| op).collect();
+        for op in all {
+            let error = IoError::new(ErrorKind::Latched, why.to_owned());
+            self.end(op, Err(error), around);
         }
     }
+}
 
-    /// Fails what waits to come in: the engine has stopped.
-    pub(super) fn fail_waiting(&mut self) {
-        let why = self.base.failed.why().unwrap_or_default().to_owned();
-        self.waiting.forget_writes();
-        self.fail_clears(&why);
-        let writes = self.ops.iter().filter(|(_, op)| matches!(op, Op::Write(_)));
-        for op in writes.map(|(op, _)| op).collect::<Vec<_>>() {
-            self.end_write(op, Err(IoError::new(ErrorKind::Latched, why.clone())));
-        }
-        for waiter in self.access.take_all_waiters() {
-            if let Waiter::Read(op) = waiter {
-                self.read_step(|reads, around| reads.fail_op(op, around));
-            }
-        }
-        let mut waiting = self.raw.take_asked();
-        waiting.append(&mut self.roots.add_log_copies.take_asked());
-        waiting.append(&mut self.waiting.take_draining());
-        waiting.append(&mut self.rebuild.take_asked());
-        waiting.append(&mut self.roots.take_asked());
-        waiting.append(&mut self.journal.take_asked());
-        waiting.append(&mut self.replicas.take_asked());
-        waiting.append(&mut self.space.upkeep.discards_mut().take_asked());
-        waiting.append(&mut self.roots.features.take_asked());
-        for id in waiting {
-            let error = IoError::new(ErrorKind::Latched, why.clone());
-            self.base.answer(id, Err(error));
-        }
+/// Counts on the leaves of a range of granules that are not there yet, until the write is done.
+fn hold_leaves(volume: u32, range: Range<u64>, map: &mut Map) -> Vec<PageId> {
+    let leaves = range.start / LEAF_GRANULES..range.end.div_ceil(LEAF_GRANULES);
+    let leaves = leaves.map(|leaf| leaf_id(volume, leaf));
+    let held: Vec<PageId> = leaves.filter(|&leaf| !map.has_page(leaf)).collect();
+    for &leaf in &held {
+        map.hold(leaf);
     }
+    held
 }

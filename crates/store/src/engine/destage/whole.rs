@@ -4,15 +4,14 @@
 
 use ashlar_block::{Durability, IoBuffer};
 
-use super::{Engine, Job};
+use super::{Around, Destage, Job, Next};
 use crate::Canary;
 use crate::engine::access::locks::SlotKey;
-use crate::engine::class::Class;
 use crate::engine::invariant::invariant;
 use crate::engine::journal::{StagedChange, Then};
 use crate::engine::map::Change;
 use crate::engine::parity::{For, Gathered, Slots, Wish};
-use crate::engine::space::{location, segment_and_slot};
+use crate::engine::space::segment_and_slot;
 use crate::engine::state::Retired;
 use crate::engine::tier::walk::Way;
 use crate::engine::{DestageIo, Owner};
@@ -39,19 +38,26 @@ impl Whole {
     }
 }
 
-impl Engine {
+impl Destage {
     /// A slot with parity is never written in place: it goes to a fresh home with what it keeps.
-    pub(in crate::engine) fn collect_whole(&mut self, key: SlotKey, way: Way, is_locked: bool) {
-        let Some(mut buffer) = self.buffer(self.map.grain(key.volume).bytes() as usize) else {
+    pub(in crate::engine) fn collect_whole(
+        &mut self,
+        key: SlotKey,
+        way: Way,
+        is_locked: bool,
+        around: &mut Around<'_>,
+    ) {
+        let bytes = around.map.grain(key.volume).bytes() as usize;
+        let Some(mut buffer) = around.buffer(bytes) else {
             return;
         };
         buffer.fill(0);
-        let granules = self.recorded(key);
+        let granules = around.recorded(key);
         let mut crcs = [0; UNIT_GRANULES as usize];
-        for (crc, granule) in crcs.iter_mut().zip(self.map.granules_of(key)) {
-            let Some((_, known)) = self.map.granule(key.volume, granule) else {
+        for (crc, granule) in crcs.iter_mut().zip(around.map.granules_of(key)) {
+            let Some((_, known)) = around.map.granule(key.volume, granule) else {
                 return invariant!(
-                    self,
+                    around.base,
                     "slot {} of volume {} moves, but its leaf is not here",
                     key.slot,
                     key.volume
@@ -62,7 +68,7 @@ impl Engine {
         for (i, newest) in &granules {
             crcs[*i] = newest.crc;
         }
-        self.destage.jobs.push(Job {
+        self.jobs.push(Job {
             key,
             location: way.to,
             lost: 0,
@@ -79,26 +85,13 @@ impl Engine {
         });
     }
 
-    /// A fresh slot: on the reservation if there is one, else of those that only destage may take.
-    pub(super) fn take_fresh(&mut self, key: SlotKey) -> Option<u32> {
-        let Some(class) = self.class_of(key.volume) else {
-            invariant!(self, "volume {} has records, but no homes", key.volume);
-            return None;
-        };
-        let counted_on = self.space.reservations.of_class(class);
-        let free = self.space.segments.free_slots(class);
-        if !self.space.reservations.has(key) && free <= counted_on {
-            return None;
-        }
-        let (segment, slot) = self.space.take_slot(class)?;
-        self.unreserve(key);
-        Some(location(segment, slot))
-    }
-
     /// Reads what a slot keeps from where it was.
-    pub(super) fn read_kept(&mut self, job: usize) {
-        let Some(state) = self.destage.jobs.get(job) else {
-            return invariant!(self, "job {job} of this round of destage is not there");
+    pub(super) fn read_kept(&mut self, job: usize, around: &mut Around<'_>) {
+        let Some(state) = self.jobs.get(job) else {
+            return invariant!(
+                around.base,
+                "job {job} of this round of destage is not there"
+            );
         };
         let Some(whole) = &state.whole else {
             return;
@@ -119,16 +112,24 @@ impl Engine {
             }
         }
         if wish.granules != 0 && whole.old != 0 {
-            self.destage.pending += 1;
-            self.gather(wish);
+            self.pending += 1;
+            self.next.push_back(Next::Gather(wish));
         }
     }
 
     /// What a slot keeps has been put together. What is lost stays so: zeroes go with its checksum.
-    pub(in crate::engine) fn job_gathered(&mut self, job: usize, found: &Gathered) {
-        self.destage.pending -= 1;
-        let Some(state) = self.destage.jobs.get_mut(job) else {
-            return invariant!(self, "what slot {job} keeps is here, but its job is not");
+    pub(in crate::engine) fn job_gathered(
+        &mut self,
+        job: usize,
+        found: &Gathered,
+        around: &mut Around<'_>,
+    ) {
+        self.pending -= 1;
+        let Some(state) = self.jobs.get_mut(job) else {
+            return invariant!(
+                around.base,
+                "what slot {job} keeps is here, but its job is not"
+            );
         };
         let recorded: Vec<usize> = state.granules.iter().map(|(granule, _)| *granule).collect();
         for i in (0..state.buffer.len() / GRANULE).filter(|i| !recorded.contains(i)) {
@@ -139,44 +140,28 @@ impl Engine {
         let (key, old) = (state.key, state.whole.as_ref().map_or(0, |whole| whole.old));
         let lost = found.lost() as u64;
         // Its old home may yet be read, or mended.
-        let in_place = lost > 0 && self.goes_in_place(key, old);
+        let in_place = lost > 0 && around.goes_in_place(key, old);
         let comes = lost > 0
             && old != 0
-            && self
+            && around
                 .rebuild
-                .has_coming_column(segment_and_slot(old).0, &self.space);
+                .has_coming_column(segment_and_slot(old).0, around.space);
         let stays = lost > 0 && recorded.is_empty() || in_place || comes;
         if in_place && !recorded.is_empty() {
-            self.destage.in_place.insert(key);
+            self.in_place.insert(key);
         } else if comes && !recorded.is_empty() {
-            self.destage.awaits_drive.insert(key);
+            self.awaits_drive.insert(key);
         }
-        match self
-            .destage
-            .jobs
-            .get_mut(job)
-            .and_then(|job| job.whole.as_mut())
-        {
+        match self.jobs.get_mut(job).and_then(|job| job.whole.as_mut()) {
             Some(whole) if stays => whole.stays = true,
-            _ => self.base.counters.lost += lost,
+            _ => around.base.counters.lost += lost,
         }
-        self.write_jobs_if_read();
-    }
-
-    /// Whether what the ring has of a slot can go to the home that it has.
-    fn goes_in_place(&self, key: SlotKey, home: u32) -> bool {
-        let segment = segment_and_slot(home).0;
-        let is_mirror = |class: Class| !class.has_parity();
-        let has_mirrors = self.class_of(key.volume).is_some_and(is_mirror);
-        home != 0
-            && self.space.is_readable(segment)
-            && self.space.segments.class(segment).is_some_and(is_mirror)
-            && (has_mirrors || self.space.is_hot_home(home))
+        self.write_jobs_if_read(around);
     }
 
     /// Writes them to their fresh homes, those side by side together.
-    pub(super) fn write_wholes(&mut self) {
-        let jobs = self.destage.jobs.iter_mut();
+    pub(super) fn write_wholes(&mut self, around: &mut Around<'_>) {
+        let jobs = self.jobs.iter_mut();
         let moves = |whole: &Whole| !whole.stays;
         let wholes = jobs.filter(|job| job.whole.as_ref().is_some_and(moves));
         // Their bytes are not asked for again.
@@ -185,7 +170,7 @@ impl Engine {
             .collect();
         wholes.sort_unstable_by_key(|&(home, _)| home);
         let homes: Vec<u32> = wholes.iter().map(|&(home, _)| home).collect();
-        for run in self.runs_of_homes(&homes) {
+        for run in around.space.runs_of_homes(&homes) {
             let (segment, slot) = segment_and_slot(homes[run.start]);
             let slots: Vec<&[u8]> = wholes[run].iter().map(|(_, bytes)| &bytes[..]).collect();
             let owner = Owner::Destage(DestageIo::Write);
@@ -194,20 +179,20 @@ impl Engine {
                 slot,
                 bytes: &slots,
             };
-            self.destage.pending += self.write_slots(slots, Durability::Cached, owner);
+            self.pending += slots.write(Durability::Cached, owner, &mut around.mending());
         }
-        if self.identity.sings(Canary::PlaceBeforeColumns) {
-            self.place_whole();
+        if around.identity.sings(Canary::PlaceBeforeColumns) {
+            self.place_whole(around);
         }
     }
 
     /// Slots written as a whole are on the drives: only now may the map say so, for what they keep
     /// is in no ring.
-    pub(super) fn place_whole(&mut self) {
-        for job in 0..self.destage.jobs.len() {
-            let state = &self.destage.jobs[job];
-            let arrived = self.space.is_readable(segment_and_slot(state.location).0);
-            let state = &mut self.destage.jobs[job];
+    pub(super) fn place_whole(&mut self, around: &mut Around<'_>) {
+        for job in 0..self.jobs.len() {
+            let state = &self.jobs[job];
+            let arrived = around.space.is_readable(segment_and_slot(state.location).0);
+            let state = &mut self.jobs[job];
             let moves = |whole: &&mut Whole| !whole.placed && !whole.stays;
             let Some(whole) = state.whole.as_mut().filter(moves) else {
                 continue;
@@ -216,7 +201,7 @@ impl Engine {
                 continue;
             }
             whole.placed = true;
-            let grain = self.map.grain(state.key.volume);
+            let grain = around.map.grain(state.key.volume);
             let change = Change::Place {
                 moved: true,
                 volume: state.key.volume,
@@ -226,8 +211,8 @@ impl Engine {
                 old: whole.old,
                 crcs: whole.crcs,
             };
-            self.destage.unpublished += 1;
-            self.journal.stage_first(StagedChange {
+            self.unpublished += 1;
+            around.journal.stage_first(StagedChange {
                 change,
                 then: Then::Destage,
                 more: false,
@@ -236,9 +221,9 @@ impl Engine {
     }
 
     /// The drives under a fresh home have gone before the slot was there: the ring keeps it.
-    pub(super) fn give_up_whole(&mut self, job: &Job) {
-        self.access.retire(Retired::Slot(job.location));
-        self.reserve_if_kept(job.key);
-        self.let_job_go(job.key, job.is_locked());
+    pub(super) fn give_up_whole(&mut self, job: &Job, around: &mut Around<'_>) {
+        around.access.retire(Retired::Slot(job.location));
+        around.reserving().reserve_if_kept(job.key);
+        self.let_job_go(job.key, job.is_locked(), around);
     }
 }

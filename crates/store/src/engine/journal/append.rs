@@ -3,90 +3,119 @@
 //! sequences, and only what is published is acknowledged or visible: a value once read must
 //! survive.
 
-use ashlar_block::{Durability, IoBuffer, IoError, Request};
+use ashlar_block::{Durability, IoBuffer, Request};
 use tracing::trace;
 
+use super::logs::Logs;
 use super::relog::Relog;
-use super::{Changes, Content, Cut, Pieces, Sealed, Staged, StagedChange, Then};
-use crate::engine::access::locks::SlotKey;
+use super::{Changes, Content, Cut, Journal, Pieces, RingBatch, Sealed, Staged};
+use crate::Canary;
+use crate::engine::Owner;
+use crate::engine::base::{Base, To};
+use crate::engine::identity::Identity;
 use crate::engine::invariant::invariant;
-use crate::engine::map::{Change, Relogged};
-use crate::engine::replica::Published;
-use crate::engine::state::Retired;
-use crate::engine::{Engine, Op, Owner};
+use crate::engine::map::{Change, Map, Relogged};
+use crate::engine::space::Space;
+use crate::engine::tier::Tiers;
+use crate::engine::waiting::Waiting;
 use crate::format::{Descriptor, Kind, LogId, metadata_bytes};
-use crate::ring::{Composer, GranuleKey, Newest, Records, Stamp, batch_bytes};
+use crate::ring::{Composer, Records, Stamp, batch_bytes};
 use crate::sizes::GRANULE;
-use crate::{Canary, ReplicaTag};
 
-impl Engine {
+/// What group commit may use.
+pub(in crate::engine) struct Around<'a> {
+    pub(in crate::engine) base: &'a mut Base,
+    pub(in crate::engine) identity: &'a Identity,
+    pub(in crate::engine) space: &'a Space,
+    pub(in crate::engine) logs: &'a mut Logs,
+    pub(in crate::engine) map: &'a Map,
+    pub(in crate::engine) tiers: &'a mut Tiers,
+    pub(in crate::engine) waiting: &'a Waiting,
+}
+
+/// How batches are sealed in this turn.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Sealing {
+    /// Copies that the logs should have.
+    pub(in crate::engine) copies: usize,
+    /// No drive has failed without a durable root that says so.
+    pub(in crate::engine) members_are_durable: bool,
+    /// No page is to be written for another reason, so that padding may say again what old batches say.
+    pub(in crate::engine) may_relog: bool,
+}
+
+impl Journal {
     /// Begins an append in each log that has something staged, no append on its way, and room.
-    pub(in crate::engine) fn seal_batches(&mut self) {
-        self.check_segments();
-        if self.base.failed.is_some() {
-            return;
-        }
-        if self.journal.has_pieces() && self.logs.can_append(LogId::Ring) {
-            self.seal_ring();
+    pub(in crate::engine) fn seal(&mut self, sealing: Sealing, around: &mut Around<'_>) {
+        if self.has_pieces() && around.logs.can_append(LogId::Ring) {
+            self.seal_ring(sealing, around);
         }
         // A place may name a slot whose copy on a drive that has just failed is torn. Should that
         // drive come back, it must be known to be out before the place can be found.
-        let changes = self.journal.has_changes() && self.roots.members_are_durable();
-        if changes && self.logs.can_append(LogId::Map) {
-            self.seal_map();
+        let changes = self.has_changes() && sealing.members_are_durable;
+        if changes && around.logs.can_append(LogId::Map) {
+            self.seal_map(sealing, around);
         }
     }
 
-    fn seal_ring(&mut self) {
-        let most = self.identity.sizes().batch_bytes as usize;
-        let Pieces { pieces, granules } = self.journal.take_pieces(most);
+    fn seal_ring(&mut self, sealing: Sealing, around: &mut Around<'_>) {
+        let most = around.identity.sizes().batch_bytes as usize;
+        let Pieces { pieces, granules } = self.take_pieces(most);
         let count = pieces.len();
-        let is_there = |piece: &Staged| matches!(self.ops.get(piece.op), Some(Op::Write(_)));
-        if !pieces.iter().all(is_there) {
-            return invariant!(self, "a write has ended before its data was in the ring");
+        let writes = around.waiting.writes();
+        let bytes = |piece: &Staged| writes.bytes_from(piece.op, piece.offset);
+        if pieces.iter().any(|piece| bytes(piece).is_none()) {
+            return invariant!(
+                around.base,
+                "a write has ended before its data was in the ring"
+            );
         }
-        let Some(mut buffer) = self.buffer(batch_bytes(count, granules)) else {
+        let size = batch_bytes(count, granules);
+        let Some(mut buffer) = around.base.buffer(around.logs, size) else {
             return;
         };
-        let mut composer = Composer::new(&mut buffer, (count, granules), self.identity.salt());
+        let mut composer = Composer::new(&mut buffer, (count, granules), around.identity.salt());
         let metadata = metadata_bytes(count, granules);
         for piece in &pieces {
             composer.push(piece.span(), |to| {
-                if let Some(Op::Write(write)) = self.ops.get(piece.op) {
-                    to.copy_from_slice(write.bytes(piece.offset, to.len()));
+                if let Some(bytes) = bytes(piece) {
+                    to.copy_from_slice(&bytes[..to.len()]);
                 }
             });
         }
         let mut records = composer.done();
         for (descriptor, piece) in records.descriptors.iter_mut().zip(&pieces) {
-            descriptor.replica = self.tag_of_write(piece.op);
+            descriptor.replica = writes.tag(piece.op);
         }
-        let copies = self.log_copies() as u64;
         for piece in &pieces {
             let bytes = u64::from(piece.granules) * GRANULE as u64;
-            self.tiers.spent_on(piece.volume, bytes * copies);
+            let copies = sealing.copies as u64;
+            around.tiers.spent_on(piece.volume, bytes * copies);
         }
-        let at = self.logs.head(LogId::Ring);
-        self.base.counters.ring_batches += 1;
-        let content = Content::Ring {
+        around.base.counters.ring_batches += 1;
+        let content = Content::Ring(RingBatch {
             pieces,
             crcs: records.crcs.clone(),
-            data_at: at + metadata as u64,
-        };
-        self.append(LogId::Ring, records, buffer, content);
+            data_at: around.logs.head(LogId::Ring) + metadata as u64,
+        });
+        self.append(LogId::Ring, records, buffer, content, around);
     }
 
-    fn seal_map(&mut self) {
-        let batch = self.journal.take_changes(Cut {
-            bytes: self.identity.sizes().batch_bytes as usize,
-            splits: self.identity.sings(Canary::SplitUnit),
+    fn seal_map(&mut self, sealing: Sealing, around: &mut Around<'_>) {
+        let batch = self.take_changes(Cut {
+            bytes: around.identity.sizes().batch_bytes as usize,
+            splits: around.identity.sings(Canary::SplitUnit),
         });
         let records = batch.changes.len();
         let metadata = metadata_bytes(records, batch.crcs);
-        let Some(mut buffer) = self.buffer(metadata + batch.blocks * GRANULE) else {
+        let size = metadata + batch.blocks * GRANULE;
+        let Some(mut buffer) = around.base.buffer(around.logs, size) else {
             return;
         };
-        let relogged = self.relog(&batch);
+        let relogged = match sealing.may_relog {
+            true => self.relog(&batch, around),
+            false => Vec::new(),
+        };
         let changes = batch.changes;
         let again = relogged.iter().flat_map(|one| &one.places);
         let all = changes.iter().map(|staged| &staged.change).chain(again);
@@ -97,7 +126,7 @@ impl Engine {
                 let data = &mut buffer[to..to + GRANULE];
                 data[..bytes.len()].copy_from_slice(bytes);
                 data[bytes.len()..].fill(0);
-                let crc = self.identity.salt().crc(data);
+                let crc = around.identity.salt().crc(data);
                 descriptors.push(change.descriptor(list.len(), block));
                 list.push(crc);
                 block += 1;
@@ -107,64 +136,97 @@ impl Engine {
             }
         }
         for (descriptor, staged) in descriptors.iter_mut().zip(&changes) {
-            descriptor.replica = self.tag_of(staged.then);
+            descriptor.replica = around.waiting.tag_of(staged.then);
         }
-        self.base.counters.map_batches += 1;
+        around.base.counters.map_batches += 1;
         let records = Records {
             descriptors,
             crcs: list,
         };
         let content = Content::Map { changes, relogged };
-        self.append(LogId::Map, records, buffer, content);
+        self.append(LogId::Map, records, buffer, content, around);
     }
 
-    /// What the padding of a batch says again: not while pages are to be written for another reason, nor while changes
-    /// are on their way to the map.
-    fn relog(&self, batch: &Changes) -> Vec<Relogged> {
-        let in_flight =
-            self.journal.has_sealed_changes() && !self.identity.sings(Canary::RelogTooEarly);
-        if in_flight || self.rebuild.renewal().is_under_way() || self.checkpoint.is_under_way() {
+    /// What the padding of a batch says again: not while changes are on their way to the map.
+    fn relog(&self, batch: &Changes, around: &Around<'_>) -> Vec<Relogged> {
+        if self.has_sealed_changes() && !around.identity.sings(Canary::RelogTooEarly) {
             return Vec::new();
         }
         let relog = Relog {
-            identity: &self.identity,
-            map: &self.map,
-            logs: &self.logs,
-            journal: &self.journal,
+            identity: around.identity,
+            map: around.map,
+            logs: around.logs,
+            journal: self,
         };
         relog.fill(batch)
     }
 
-    fn append(&mut self, log: LogId, records: Records, mut buffer: IoBuffer, content: Content) {
+    fn append(
+        &mut self,
+        log: LogId,
+        records: Records,
+        mut buffer: IoBuffer,
+        content: Content,
+        around: &mut Around<'_>,
+    ) {
         let count = records.descriptors.len() as u64;
-        let first_sequence = self.journal.assign(count);
+        let first_sequence = self.assign(count);
         let stamp = Stamp {
             log,
-            salt: self.identity.salt(),
-            term: self.space.drives.term(),
+            salt: around.identity.salt(),
+            term: around.space.drives.term(),
             first_sequence,
         };
         let spans = content.spans();
-        let at = self.logs.append(stamp, records, spans, &mut buffer);
+        let at = around.logs.append(stamp, records, spans, &mut buffer);
         trace!(?log, at, first_sequence, records = count, "batch sealed");
-        self.journal.push(Sealed {
+        self.push(Sealed {
             log,
             at,
             first_sequence,
             records: count,
-            durable: self.identity.sings(Canary::PublishBeforeDurable),
+            durable: around.identity.sings(Canary::PublishBeforeDurable),
             content,
         });
-        self.write_copies(log, at, buffer);
+        around.write_copies(log, at, buffer);
     }
 
+    /// A drive has written its copy of the batch on its way, or is out; whether there may be something to publish.
+    pub(in crate::engine) fn appended(
+        &mut self,
+        log: LogId,
+        buffer: Option<IoBuffer>,
+        around: &mut Around<'_>,
+    ) -> bool {
+        let identity = around.identity;
+        let early = identity.sings(Canary::AcknowledgeBeforeSecondCopy);
+        let last = around.logs.copy_done(log);
+        if !last && !early {
+            return false;
+        }
+        if let Some(at) = self.is_durable(log) {
+            trace!(?log, at, "batch durable");
+            if let (LogId::Ring, Some(mut buffer)) = (log, buffer) {
+                if identity.sings(Canary::TrustMemory) || identity.sings(Canary::FlipMemory) {
+                    let last = buffer.len() - 1;
+                    buffer[last] ^= 1;
+                }
+                let most = around.base.memory.io_bytes() / 4;
+                around.logs.remember(at, buffer, most);
+            }
+        }
+        true
+    }
+}
+
+impl Around<'_> {
     fn write_copies(&mut self, log: LogId, at: u64, buffer: IoBuffer) {
         let (copies, offset) = self.logs.locate(log, at);
         let copies = self.space.drives.serving(copies);
         self.logs.wait_for_copies(log, copies.len());
         let mut buffers = vec![buffer];
         while buffers.len() < copies.len() {
-            let Some(mut copy) = self.buffer(buffers[0].len()) else {
+            let Some(mut copy) = self.base.buffer(self.logs, buffers[0].len()) else {
                 return;
             };
             copy.copy_from_slice(&buffers[0]);
@@ -172,237 +234,13 @@ impl Engine {
         }
         for (copy, buffer) in copies.into_iter().zip(buffers) {
             let drive = usize::from(copy.drive);
-            let range = self.space.drives.range(
-                drive,
-                self.identity.sizes().extent_at(copy.extent) + offset,
-                buffer.len(),
-            );
-            self.send(drive, Owner::Append(log), |tag| {
+            let at = self.identity.sizes().extent_at(copy.extent) + offset;
+            let range = self.space.drives.range(drive, at, buffer.len());
+            let to = To::of(&self.space.drives, drive, Owner::Append(log));
+            self.base.send(to, |tag| {
                 Request::write(tag, range, buffer, Durability::Durable)
             });
         }
-    }
-
-    pub(in crate::engine) fn append_done(
-        &mut self,
-        log: LogId,
-        drive: usize,
-        buffer: Option<IoBuffer>,
-        result: Result<(), IoError>,
-    ) {
-        if let Err(error) = result {
-            self.drive_failed(drive, &error);
-        }
-        let early = self.identity.sings(Canary::AcknowledgeBeforeSecondCopy);
-        let last = self.logs.copy_done(log);
-        if !last && !early {
-            return;
-        }
-        if let Some(at) = self.journal.is_durable(log) {
-            trace!(?log, at, "batch durable");
-            if let (LogId::Ring, Some(mut buffer)) = (log, buffer) {
-                if self.identity.sings(Canary::TrustMemory)
-                    || self.identity.sings(Canary::FlipMemory)
-                {
-                    let last = buffer.len() - 1;
-                    buffer[last] ^= 1;
-                }
-                let most = self.base.memory.io_bytes() / 4;
-                self.logs.remember(at, buffer, most);
-            }
-        }
-        self.publish_durable();
-    }
-
-    /// Publishes what is durable, in order; but nothing while a drive has left without the others
-    /// knowing it durably.
-    pub(in crate::engine) fn publish_durable(&mut self) {
-        while self.journal.has_durable()
-            && (self.roots.members_are_durable()
-                || self.identity.sings(Canary::AcknowledgeBeforeExclusion))
-            && self.base.failed.is_none()
-        {
-            if let Some(sealed) = self.journal.publish() {
-                self.publish(sealed);
-            }
-        }
-    }
-
-    fn publish(&mut self, sealed: Sealed) {
-        let until = self.journal.published();
-        trace!(log = ?sealed.log, at = sealed.at, until, "batch published");
-        let mut sequence = sealed.first_sequence;
-        match sealed.content {
-            Content::Ring {
-                pieces,
-                crcs,
-                data_at,
-            } => {
-                let mut block = 0;
-                for piece in pieces {
-                    self.publish_piece(
-                        &piece,
-                        sequence,
-                        &crcs[block..],
-                        data_at + (block * GRANULE) as u64,
-                    );
-                    block += usize::from(piece.granules);
-                    sequence += 1;
-                    self.write_part_done(piece.op);
-                }
-            }
-            Content::Map { changes, relogged } => {
-                for staged in changes {
-                    self.publish_change(staged, sequence);
-                    sequence += 1;
-                }
-                for one in relogged {
-                    self.map.relogged(&one);
-                }
-            }
-        }
-    }
-
-    fn publish_piece(&mut self, piece: &Staged, sequence: u64, crcs: &[u32], at: u64) {
-        for i in 0..u64::from(piece.granules) {
-            let key = GranuleKey {
-                volume: piece.volume,
-                granule: piece.first + i,
-            };
-            let newest = Newest {
-                sequence,
-                at: at + i * GRANULE as u64,
-                crc: crcs[i as usize],
-            };
-            self.logs.publish(key, newest);
-        }
-        let volume = piece.volume;
-        let tag = self.tag_of_write(piece.op);
-        let change = published(piece.first, piece.granules, sequence, tag);
-        self.replicas.changed(volume, &change);
-        for slot in self.map.grain(volume).slots_of(piece.range()) {
-            self.check_reserved(SlotKey { volume, slot });
-        }
-    }
-
-    fn publish_change(&mut self, staged: StagedChange, sequence: u64) {
-        let StagedChange { change, then, .. } = staged;
-        let tag = self.tag_of(then);
-        if !self.map.is_ready_for(&change) {
-            return self.fail("a leaf of the map has gone before its change came".into());
-        }
-        self.map.apply(&change, sequence);
-        match &change {
-            Change::Place {
-                moved,
-                volume,
-                first,
-                granules,
-                old,
-                ..
-            } => {
-                // Destage drops its own records when the homes are durable.
-                if !moved {
-                    self.supersede(*volume, *first, *granules, sequence);
-                    if let Then::Bypass(_) = then {
-                        self.replicas
-                            .changed(*volume, &published(*first, *granules, sequence, tag));
-                    }
-                }
-                self.release_slot(*old);
-            }
-            Change::Clear {
-                volume,
-                first,
-                granules,
-                old,
-            } => {
-                self.supersede(*volume, *first, *granules, sequence);
-                self.replicas
-                    .changed(*volume, &published(*first, *granules, sequence, tag));
-                self.release_slot(*old);
-            }
-            Change::Entry { .. } => {}
-        }
-        match then {
-            Then::Bypass(op) => self.bypass_published(op),
-            Then::Destage => self.destage_published(),
-            Then::Clear(op, slot) => self.clear_published(op, slot),
-            Then::Columns(id) => self.columns_published(id),
-            Then::Segment(id, class) => self.segment_published(id, class),
-            Then::Released(id) => self.segment_released(id),
-            Then::RawSegment => self.raw.recorded(),
-            Then::RawFreed(id) => {
-                let (raw, mut around) = self.raw();
-                raw.freed(id, &mut around);
-            }
-            Then::Volume(number, id) => self.volume_published(number, id),
-            Then::Plane => {}
-            Then::Replica(volume, id) => self.replicas.entry_published(volume, id, &mut self.base),
-        }
-    }
-
-    /// The tag of the command that a change belongs to.
-    fn tag_of(&self, then: Then) -> Option<ReplicaTag> {
-        match then {
-            Then::Bypass(op) => match self.ops.get(op)? {
-                Op::Bypass(bypass) => self.tag_of_write(bypass.parent()),
-                _ => None,
-            },
-            Then::Clear(op, _) => match self.ops.get(op)? {
-                Op::Clear(clear) => clear.tag,
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    fn tag_of_write(&self, op: usize) -> Option<ReplicaTag> {
-        match self.ops.get(op)? {
-            Op::Write(write) => write.tag,
-            _ => None,
-        }
-    }
-
-    /// Whether records of a slot are staged or being appended.
-    pub(in crate::engine) fn is_on_its_way(&self, key: SlotKey) -> bool {
-        let slot = self.map.grain(key.volume).range(key.slot);
-        let is_it = |piece: &Staged| {
-            let (piece, volume) = (piece.range(), piece.volume);
-            volume == key.volume && piece.start < slot.end && slot.start < piece.end
-        };
-        self.journal.pieces_on_their_way().any(is_it)
-    }
-
-    /// Slots of which records are staged or being appended.
-    pub(in crate::engine) fn slots_on_their_way(&self) -> impl Iterator<Item = SlotKey> {
-        self.journal.pieces_on_their_way().flat_map(|piece| {
-            let volume = piece.volume;
-            let slots = self.map.grain(volume).slots_of(piece.range());
-            slots.map(move |slot| SlotKey { volume, slot })
-        })
-    }
-
-    fn supersede(&mut self, volume: u32, first: u64, granules: u16, sequence: u64) {
-        for granule in first..first + u64::from(granules) {
-            self.logs
-                .supersede(GranuleKey { volume, granule }, sequence);
-        }
-    }
-
-    fn release_slot(&mut self, location: u32) {
-        if location == 0 {
-            return;
-        }
-        self.access.retire(Retired::Slot(location));
-    }
-}
-
-fn published(first: u64, granules: u16, sequence: u64, tag: Option<ReplicaTag>) -> Published {
-    Published {
-        granules: first..first + u64::from(granules),
-        sequence,
-        tag,
     }
 }
 

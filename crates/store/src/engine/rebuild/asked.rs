@@ -8,6 +8,7 @@ use super::renew::Renewal;
 use super::scrub::Scrub;
 use crate::comeback::Returning;
 use crate::engine::state::Joining;
+use crate::format::ScrubAt;
 
 impl Rebuild {
     /// Nothing yet but for members that an import has found to be here again.
@@ -37,6 +38,11 @@ impl Rebuild {
     /// The scrub that is wanted, or under way.
     pub(in crate::engine) fn scrub(&self) -> &Scrub {
         &self.scrub
+    }
+
+    /// An import has found how far a scrub had come.
+    pub(in crate::engine) fn resume_scrub(&mut self, at: Option<ScrubAt>) {
+        self.scrub.resume(at);
     }
 
     /// An order wants a scrub.

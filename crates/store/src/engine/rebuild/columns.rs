@@ -2,6 +2,7 @@
 //! where a segment that lacks one could have another.
 
 use super::Rebuild;
+use crate::engine::class::Shape;
 use crate::engine::drives::Drives;
 use crate::engine::segment_table::HomeSegment;
 use crate::engine::space::Space;
@@ -28,6 +29,13 @@ impl Rebuild {
         let joining = joining.map(|joining| joining.column);
         columns.extend(joining.filter(|column| space.drives.in_service(column.drive)));
         columns
+    }
+
+    /// Bytes that writing a slot of a segment takes of drives.
+    pub(in crate::engine) fn slot_cost(&self, segment: u32, space: &Space) -> u64 {
+        let columns = self.written_columns(segment, space).len() as u64;
+        let strip = space.shape(segment).map_or(0, Shape::strip_bytes);
+        columns * strip as u64
     }
 
     /// Columns of a segment that are written, and which of the shape's each is: those in service,

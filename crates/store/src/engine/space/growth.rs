@@ -1,10 +1,13 @@
 //! What space there still is: slots that nothing counts on, and segments that can be made.
 
+use std::collections::BTreeSet;
+
 use super::Space;
 use crate::engine::class::Class;
 use crate::engine::extents::{Extents, most_segments};
 use crate::engine::journal::{StagedChange, Then};
 use crate::engine::manage::segment_change;
+use crate::engine::volumes::VolumeTable;
 
 /// Units of a class whose slots only destage may take, so that it never meets a full pool.
 const DESTAGE_UNITS: usize = 4;
@@ -58,6 +61,28 @@ impl Space {
     /// Segments of a class that can still be made: those as well for which the extents are being discarded.
     pub(in crate::engine) fn growth_in_all(&self, class: Class) -> u64 {
         self.growth_with(class, |drive| self.upkeep.discards().taken(drive))
+    }
+
+    /// Makes segments of every class in use of which there are few free slots, and of those that are short of them: the
+    /// records that make them.
+    pub(in crate::engine) fn provision(
+        &mut self,
+        volumes: &VolumeTable,
+        short: BTreeSet<Class>,
+    ) -> Vec<StagedChange> {
+        let low = |class: Class| u64::from(self.sizes.slots(class.grain)) / 2;
+        let is_low =
+            |class: &Class| class.hot_of.is_none() && self.spare_slots(*class) < low(*class);
+        let known = self.segments.home_classes().filter(is_low);
+        let wanted: Vec<Class> = known.chain(short).collect();
+        let mut made = Vec::new();
+        for class in wanted {
+            // There may be thousands of volumes: they are not looked through in every turn.
+            if !self.segments.is_coming(class) && volumes.have_one_of(class) {
+                made.extend(self.add_segment(class));
+            }
+        }
+        made
     }
 
     fn growth_with(&self, class: Class, run: impl Fn(usize) -> u32) -> u64 {
