@@ -21,7 +21,7 @@ use crate::proof::{Found, Proof};
 /// Bytes of a granule.
 pub(crate) const GRANULE: usize = 4096;
 /// Most granules of a command for the engine: 1 MiB.
-const PIECE: u32 = 256;
+pub(crate) const PIECE: u32 = 256;
 
 /// An operation under way.
 #[derive(Debug)]
@@ -283,17 +283,17 @@ impl Copy {
         self.want_to_read(doing, extent);
     }
 
-    /// The command of a direct read. None: it must wait for a buffer, or is too large.
-    pub(crate) fn read_directly(&mut self, token: Token, extent: Extent) -> Option<Request> {
-        // What waits for buffers is to have the next ones.
-        if extent.count() > PIECE || !self.waiting.is_empty() {
-            return None;
-        }
-        let buffer = self.memory.get(extent.count() as usize * GRANULE)?;
+    /// The command of a direct read.
+    pub(crate) fn read_directly(
+        &mut self,
+        token: Token,
+        extent: Extent,
+        buffer: IoBuffer,
+    ) -> Request {
         let tag = self.names.next();
         self.direct.begin(tag, token);
         let range = BlockRange::new(extent.first(), extent.count());
-        Some(Request::read(tag, range, buffer))
+        Request::read(tag, range, buffer)
     }
 
     /// A direct read that has ended.

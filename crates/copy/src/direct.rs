@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use ashlar_block::{Completion, IoBuffer, IoError};
 use ashlar_replica::Token;
 
-/// What the engine has read for a [direct read](ashlar_replica::Replica::begin_direct).
+/// The end of a [direct read](ashlar_replica::Replica::begin_direct).
 #[derive(Debug)]
 pub struct DirectlyRead {
     pub token: Token,
-    pub result: Result<IoBuffer, IoError>,
+    /// What was lent for it: with what was read, if that could be.
+    pub buffer: Option<IoBuffer>,
+    pub result: Result<(), IoError>,
 }
 
 /// Those that the engine has, by their names, and those that it has answered.
@@ -32,11 +34,12 @@ impl DirectReads {
         let Some(token) = self.flying.remove(&completion.tag) else {
             return Err(completion);
         };
-        let buffer = completion.buffer;
-        let result = completion
-            .result
-            .map(|()| buffer.unwrap_or_else(|| unreachable!("a read that succeeded has a buffer")));
-        self.done.push_back(DirectlyRead { token, result });
+        let Completion { buffer, result, .. } = completion;
+        self.done.push_back(DirectlyRead {
+            token,
+            buffer,
+            result,
+        });
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ashlar_block::Moment;
+use ashlar_block::{IoBuffer, Moment};
 use ashlar_replica::{
     Content, EntryChange, Extent, ExtentSet, Head, Heads, Known, Leaf, Local, OwnPlane, Position,
     Tag, Token,
@@ -12,7 +12,7 @@ use ashlar_store::{
     ReplicaPromise,
 };
 
-use crate::copy::{Copy, GRANULE};
+use crate::copy::{Copy, GRANULE, PIECE};
 use crate::proof::{Found, Proof};
 
 /// What a turn may cost that has something to prove, in leaves that are not written: about a tenth of a millisecond.
@@ -27,6 +27,8 @@ pub struct EngineLocal<'a> {
     copy: &'a mut Copy,
     now: Moment,
     out: &'a mut Outbox,
+    /// Where a direct read is to be put.
+    lent: Option<IoBuffer>,
 }
 
 impl<'a> EngineLocal<'a> {
@@ -42,7 +44,18 @@ impl<'a> EngineLocal<'a> {
             copy,
             now,
             out,
+            lent: None,
         }
+    }
+
+    /// Lends a buffer for a direct read: of a host's command, so that none of the copy's own memory waits for hosts.
+    pub fn lend(&mut self, buffer: IoBuffer) {
+        self.lent = Some(buffer);
+    }
+
+    /// The buffer, if no direct read has begun.
+    pub const fn take_back(&mut self) -> Option<IoBuffer> {
+        self.lent.take()
     }
 
     /// Posts what has waited for buffers, as far as there are some, and does a slice of what is to be proven. Whether
@@ -115,10 +128,13 @@ impl Local for EngineLocal<'_> {
     }
 
     fn read_directly(&mut self, token: Token, extent: Extent) -> bool {
-        let volume = self.copy.volume();
-        let Some(request) = self.copy.read_directly(token, extent) else {
+        let bytes = extent.count() as usize * GRANULE;
+        let fits = |buffer: &mut IoBuffer| buffer.len() == bytes && extent.count() <= PIECE;
+        let Some(buffer) = self.lent.take_if(fits) else {
             return false;
         };
+        let volume = self.copy.volume();
+        let request = self.copy.read_directly(token, extent, buffer);
         let event = Event::Command { volume, request };
         self.engine.post(self.now, event, self.out);
         true

@@ -84,7 +84,7 @@ pub use leaves::Leaves;
 pub use local::{Applied, Entry, EntryChange, Imported, Local, OwnPlane, Tag};
 pub use member::MAX_RANGES;
 pub use message::{Attach, Content, Envelope, Forward, Join, Message, Record, RecordKind, Refusal};
-pub use owner::{DirectEnd, POWER_LOSS_WAIT, REMOVE_AFTER};
+pub use owner::{DirectEnd, POWER_LOSS_WAIT, REMOVE_AFTER, is_forwarded};
 pub use pace::SLOW_AFTER;
 pub use replica::{Replica, Surroundings, TICK};
 pub use seats::Seats;

@@ -289,6 +289,7 @@ impl Replica {
 
     /// The store has answered a direct read. None: the host has been answered, or this was no direct read.
     pub fn end_direct(&mut self, now: Moment, token: Token, is_read: bool) -> Option<DirectEnd> {
+        self.names.answered(token);
         let config = &self.config;
         let is_known = !self.was_held_up(now) || config.cage.sings(Canary::DirectUnchecked);
         let owner = self.owner.as_mut()?;

@@ -25,6 +25,8 @@ enum Data {
     None,
     /// A read's, to be filled.
     Own(IoBuffer),
+    /// A read's, that the engine fills.
+    Lent,
     /// A write's.
     Held(Arc<IoBuffer>),
 }
@@ -78,7 +80,7 @@ impl Command {
     /// The next part that is to be asked for.
     fn next(&mut self) -> Option<Asked> {
         match self.data {
-            Data::Own(_) => self.rest.take().map(Asked::Read),
+            Data::Own(_) | Data::Lent => self.rest.take().map(Asked::Read),
             Data::None | Data::Held(_) => next_zeroes(&mut self.rest, self.register),
         }
     }
@@ -99,7 +101,7 @@ impl Command {
         let end = self.has_read + bytes.len();
         let room = match &mut self.data {
             Data::Own(buffer) => buffer.get_mut(self.has_read..end),
-            Data::None | Data::Held(_) => None,
+            Data::None | Data::Held(_) | Data::Lent => None,
         };
         self.has_read = end;
         match room {
@@ -205,6 +207,10 @@ impl Commands {
                 known.has_read = buffer.len();
                 *own = buffer;
             }
+            Data::Lent => {
+                known.has_read = buffer.len();
+                known.data = Data::Own(buffer);
+            }
             _ => known.put(&buffer),
         }
         self.part_ended(key, |_| None)
@@ -228,7 +234,8 @@ impl Commands {
         let mut command = self.0.remove(key);
         command.check();
         let buffer = match command.data {
-            Data::None => None,
+            // A read whose buffer the engine has yet has failed.
+            Data::None | Data::Lent => None,
             Data::Own(buffer) => Some(buffer),
             // A peer that lags may hold it yet.
             Data::Held(buffer) => match Arc::try_unwrap(buffer) {
@@ -243,9 +250,30 @@ impl Commands {
         })
     }
 
-    /// Whose a command is that has no answer yet.
-    pub(super) fn sender(&self, command: CommandId) -> Option<Sender> {
-        Some(self.0.get(command.0 as usize)?.sender)
+    /// The buffer of a read of one part, so that the engine fills it.
+    pub(super) fn lend(&mut self, command: CommandId) -> Option<IoBuffer> {
+        let known = self.0.get_mut(command.0 as usize)?;
+        let is_whole = known.rest.is_none() && known.has_read == 0;
+        match std::mem::replace(&mut known.data, Data::Lent) {
+            Data::Own(buffer) if is_whole => Some(buffer),
+            other => {
+                known.data = other;
+                None
+            }
+        }
+    }
+
+    /// A buffer that was lent is back, and nothing that counts was read. Whose the command is, if it has no answer yet.
+    pub(super) fn give_back(
+        &mut self,
+        command: CommandId,
+        buffer: Option<IoBuffer>,
+    ) -> Option<Sender> {
+        let known = self.0.get_mut(command.0 as usize)?;
+        if let (Data::Lent, Some(buffer)) = (&known.data, buffer) {
+            known.data = Data::Own(buffer);
+        }
+        Some(known.sender)
     }
 
     /// Ends all: the copy has stopped. One answer ends each, whatever its parts.

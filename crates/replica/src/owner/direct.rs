@@ -7,16 +7,16 @@ use ashlar_block::Moment;
 
 use super::Owner;
 use crate::canary::Canary;
-use crate::event::{At, HostOperation, ReadMode, Turn};
+use crate::event::{At, ReadMode, Turn};
 use crate::extent::Extent;
 use crate::ids::{CommandId, Token};
 
-/// The store has this long before it owes the answer as any other's: then it may count as hung.
-const DIRECT_READ_TIMEOUT: Duration = Duration::from_millis(100);
+/// From then on the store owes the answer, as that of any other read, and may come to count as hung.
+const DIRECT_READ_OWED_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct DirectRead {
-    pub(super) command: CommandId,
+    command: CommandId,
     /// As the host has asked.
     extent: Extent,
     /// Where that is in the store.
@@ -78,16 +78,19 @@ impl Owner {
         )
     }
 
-    /// What the store has not answered for long is asked for anew.
-    pub(super) fn look_at_direct(&mut self, turn: &mut Turn<'_>) {
-        let is_late =
-            |_: &Token, read: &mut DirectRead| turn.now - read.began > DIRECT_READ_TIMEOUT;
-        let late = self.direct.extract_if(.., is_late).map(|(_, read)| read);
-        for DirectRead {
-            command, extent, ..
-        } in late.collect::<Vec<_>>()
-        {
-            self.host(turn, command, HostOperation::Read { extent });
+    /// What the store has not answered for long is owed.
+    pub(super) fn look_at_direct(&self, turn: &mut Turn<'_>) {
+        for (&token, read) in &self.direct {
+            if turn.now - read.began > DIRECT_READ_OWED_AFTER {
+                turn.owe(token);
+            }
         }
+    }
+
+    /// Whose they are, and forgets them: what is read is of no use any more.
+    pub(super) fn end_all_direct(&mut self) -> impl Iterator<Item = CommandId> + use<> {
+        std::mem::take(&mut self.direct)
+            .into_values()
+            .map(|read| read.command)
     }
 }

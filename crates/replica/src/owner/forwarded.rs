@@ -22,7 +22,7 @@ pub(super) struct Forwarded {
 }
 
 /// Whether a command has come from another node.
-pub(crate) const fn is_forwarded(command: CommandId) -> bool {
+pub const fn is_forwarded(command: CommandId) -> bool {
     command.0 >> 62 == FORWARDED >> 62
 }
 

@@ -55,6 +55,7 @@ impl Owner {
             }
             _ => true,
         });
+        commands.extend(self.end_all_direct());
         commands
     }
 }

@@ -55,7 +55,7 @@ use change::Change;
 pub use direct::DirectEnd;
 use direct::DirectRead;
 use forwarded::Forwarded;
-pub(crate) use forwarded::is_forwarded;
+pub use forwarded::is_forwarded;
 use giving::{Giving, Moving};
 use heal::{Heal, HealOf};
 use line::{Line, Locked};
@@ -566,13 +566,10 @@ impl Owner {
     }
 
     /// Stops: nothing is answered by this owner from now on, and all that hosts wait for fails on this path.
-    pub(crate) fn stop(self, turn: &mut Turn<'_>) {
+    pub(crate) fn stop(mut self, turn: &mut Turn<'_>) {
+        let directly = self.end_all_direct();
         let Self {
-            line,
-            ops,
-            reads,
-            direct,
-            ..
+            line, ops, reads, ..
         } = self;
         let waiting = line.waiting().filter_map(|(_, work)| match work {
             Work::Write { command, .. } => Some(*command),
@@ -583,7 +580,6 @@ impl Owner {
             Whose::Command(command) => Some(command),
             Whose::Own => None,
         });
-        let directly = direct.values().map(|read| read.command);
         let commands: Vec<CommandId> = waiting.chain(open).chain(reading).chain(directly).collect();
         for command in commands {
             turn.answer(command, Outcome::PathGone);

@@ -23,6 +23,7 @@ impl Owner {
             return;
         }
         self.note_who_waits(turn);
+        self.look_at_direct(turn);
         if turn.is_store_stuck() && self.is_serving() && self.leave_hung_store(turn) {
             return;
         }
@@ -45,7 +46,6 @@ impl Owner {
         self.commit_idle(turn);
         self.resync(turn);
         self.audit_tick(turn);
-        self.look_at_direct(turn);
         self.run_reads(turn);
         self.hand_off(turn);
     }

@@ -27,6 +27,7 @@ use crate::replica::{Replica, Surroundings, TICK};
 
 mod backup;
 mod died;
+mod direct;
 mod exact;
 mod giving;
 mod heads;

@@ -264,8 +264,14 @@ impl PoolStore {
         while let Some(event) = self.copy.next_event() {
             self.events.push_back(contracted(event));
         }
-        while let Some(DirectlyRead { token, result }) = self.copy.next_directly_read() {
-            let result = result.map(|buffer| Bytes::copy_from_slice(&buffer));
+        while let Some(read) = self.copy.next_directly_read() {
+            let DirectlyRead {
+                token,
+                buffer,
+                result,
+            } = read;
+            let bytes = || Bytes::copy_from_slice(&buffer.expect("what was lent comes back"));
+            let result = result.map(|()| bytes());
             self.events
                 .push_back(contracted(Event::Read { token, result }));
         }
@@ -536,8 +542,14 @@ impl Local for PoolStore {
     }
 
     fn read_directly(&mut self, token: Token, extent: Extent) -> bool {
+        let bytes = extent.count() as usize * GRANULE;
+        let Some(buffer) = self.memory.get(bytes) else {
+            return false;
+        };
         self.posted = true;
-        self.local().read_directly(token, extent)
+        let mut local = self.local();
+        local.lend(buffer);
+        local.read_directly(token, extent)
     }
 
     fn head(&mut self) -> Head {

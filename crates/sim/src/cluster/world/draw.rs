@@ -145,6 +145,7 @@ impl<'a> World<'a> {
             ambushes,
             hosts,
             model: Model::new(shape.granules as usize + growth::ROOM),
+            unanswered: Default::default(),
             seen: Seen::new(revision, key, Moment::ORIGIN),
             wishes: Vec::new(),
             growths: Growths::default(),

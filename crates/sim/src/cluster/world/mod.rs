@@ -1,5 +1,6 @@
 //! The world: what happens, in which order, and what must hold after it.
 
+mod answers;
 mod away;
 mod draw;
 mod ending;
@@ -42,6 +43,7 @@ use crate::cluster::store::{GRANULE_BYTES, Store};
 use crate::cluster::wires::{Way, Wires};
 use crate::report::{Listener, Trace};
 
+use self::answers::Unanswered;
 use self::ending::Ending;
 pub(crate) use self::epilogue::Flip;
 use self::epilogue::Stage;
@@ -196,6 +198,7 @@ pub(crate) struct World<'a> {
     late_commands: u32,
     ambushes: Vec<Ambush>,
     hosts: Hosts,
+    unanswered: Unanswered,
     model: Model,
     seen: Seen,
     /// What operators have wanted of nodes.
@@ -418,6 +421,7 @@ impl World<'_> {
     /// A node's process looks at an event, and what it wants is done.
     fn tell(&mut self, node: usize, event: Event) -> Result<(), String> {
         let mut out = Vec::new();
+        self.note_command(node, &event);
         self.nodes[node].handle(self.now, event, &mut out);
         self.look_at_stores(node);
         for effect in out {
@@ -469,6 +473,7 @@ impl World<'_> {
                 self.schedule_quorum();
             }
             Effect::Answer { command, outcome } => {
+                self.note_answer(node, command)?;
                 let is_served = matches!(outcome, Outcome::Written | Outcome::Read(_));
                 let replica = self.nodes[node].replica.as_ref();
                 let is_owner = replica.is_some_and(|replica| replica.owns().is_some());
@@ -592,7 +597,11 @@ impl World<'_> {
                 node.look_at_key(&key);
                 node.is_new &= !key.is_in_sync(node.config.position, node.member());
             }
-            self.seen = Seen::new(held.revision, key, self.now);
+            let since = match key.in_sync == before {
+                true => self.seen.since,
+                false => self.now,
+            };
+            self.seen = Seen::new(held.revision, key, since);
             let other = (owner + 1) % self.nodes.len();
             self.lie_in_wait(Occasion::Swapped, owner, other);
             let key = &self.seen.key;
@@ -746,7 +755,7 @@ impl World<'_> {
                 node.store.is_quiet() && ashlar_replica::Local::uncertain(&node.store).is_empty();
             quiet && node.store.entry().absent.is_empty() && node.runs()
         };
-        if !self.nodes.iter().all(settled) {
+        if !self.nodes.iter().all(settled) || !self.unanswered().is_empty() {
             return Ok(false);
         }
         let first = self.nodes[0].store.content();

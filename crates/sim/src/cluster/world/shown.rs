@@ -22,6 +22,10 @@ impl World<'_> {
                 what += &format!("; writer {n}'s {kind} of {} waits", command.extent);
             }
         }
+        let unanswered = self.unanswered();
+        if !unanswered.is_empty() {
+            what += &format!("; {unanswered:?} are not answered");
+        }
         for (n, node) in self.nodes.iter().enumerate() {
             let Some(replica) = &node.replica else {
                 continue;
