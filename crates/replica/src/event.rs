@@ -1,6 +1,5 @@
 //! Events that a replica is given, and what it asks for.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -15,12 +14,13 @@ use crate::ids::{
     Ask, CommandId, Epoch, Incarnation, Leaf, NodeId, Position, Positions, ReplicaUuid, Revision,
     ShardId, Token, VolumeId,
 };
-use crate::key::{Key, Members, Size};
+use crate::key::{Members, Size};
 use crate::leaves::Leaves;
 use crate::local::{Applied, Entry, EntryChange, Local};
 use crate::message::{Content, Envelope};
+use crate::names::Names;
 use crate::owner::POWER_LOSS_WAIT;
-use crate::pace::{Heard, SLOW_AFTER, STUCK_AFTER};
+use crate::pace::{SLOW_AFTER, STUCK_AFTER};
 use crate::quorum::{Question, Reply};
 
 /// The size of a volume's shard. Its last granule is no host's: it is the *register*, in which the owner keeps what all
@@ -545,89 +545,6 @@ pub struct Difference {
     pub leaf: Leaf,
 }
 
-/// Names of operations and questions, never used twice in a process's life.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    token: u64,
-    ask: u64,
-    /// The newest revision of the key that is known here.
-    revision: Revision,
-    /// The size that it has said.
-    size: Option<Size>,
-    /// Questions without an answer, with what was known when they were asked: answers may overtake each other.
-    asked: BTreeMap<Ask, (Revision, Option<Size>)>,
-    /// Why what the quorum says is not relied on, as it was told last.
-    doubt: Option<Alarm>,
-    /// What the local store has been asked for and has not answered, and since when.
-    open: BTreeMap<Token, Moment>,
-    /// When it has made something durable last.
-    done: Option<Heard>,
-}
-
-impl Names {
-    /// A process begins; its store remembers this size.
-    pub(crate) fn knowing(size: Option<Size>) -> Self {
-        Self {
-            size,
-            ..Self::default()
-        }
-    }
-
-    /// The local store has answered.
-    pub(crate) fn answered(&mut self, token: Token) {
-        self.open.remove(&token);
-    }
-
-    /// The quorum has answered. What it says and what was known, if it has forgotten that.
-    pub(crate) fn heard_of_key(&mut self, ask: Ask, reply: &Reply) -> Option<Alarm> {
-        let (known, size) = self.asked.remove(&ask)?;
-        let stored = match reply {
-            Reply::Holds(Some(held)) => held.revision,
-            Reply::Swapped(revision) => *revision,
-            Reply::Holds(None) | Reply::Unknown => return None,
-        };
-        self.revision = self.revision.max(stored);
-        if stored < known {
-            return Some(Alarm::StoreWentBack { stored, known });
-        }
-        let Reply::Holds(Some(held)) = reply else {
-            return None;
-        };
-        // One that cannot be read is for who reads it.
-        let stored = Key::decode(&held.value).ok()?.size;
-        let granules = |size: Option<Size>| size.map_or(0, |size| size.granules);
-        if let Some(known) = size.filter(|known| known.granules > granules(stored)) {
-            return Some(Alarm::StoreShrinks { stored, known });
-        }
-        if granules(stored) > granules(self.size) {
-            self.size = stored;
-        }
-        None
-    }
-
-    /// Names something that the local store does not owe.
-    pub(crate) const fn token(&mut self) -> Token {
-        self.token += 1;
-        Token(self.token)
-    }
-
-    /// It has made something durable: it goes on.
-    pub(crate) fn goes_on(&mut self, now: Moment) {
-        self.done = Some(Heard::new(now));
-    }
-
-    /// This process was held up, and has not heard of what the store has done.
-    pub(crate) fn held_up(&mut self, now: Moment) {
-        let done = self.done.get_or_insert(Heard::new(Moment::ORIGIN));
-        done.excuse(now, STUCK_AFTER);
-    }
-
-    /// How long ago it has made something durable.
-    fn idle_for(&self, now: Moment) -> Duration {
-        self.done.map_or(Duration::MAX, |done| done.ago(now))
-    }
-}
-
 /// The entry as it is durable, and the change that is on its way: one at a time.
 #[derive(Debug)]
 pub(crate) struct EntryBook {
@@ -723,7 +640,7 @@ impl Turn<'_> {
 
     /// Hosts wait for that by now.
     pub(crate) fn owe(&mut self, token: Token) {
-        self.names.open.entry(token).or_insert(self.now);
+        self.names.owe(token, self.now);
     }
 
     /// Whether the local store has owed an answer for so long that it counts as hung.
@@ -738,8 +655,8 @@ impl Turn<'_> {
 
     /// How long the oldest answer is owed.
     fn owed(&self) -> Duration {
-        let oldest = self.names.open.values().min();
-        oldest.map_or(Duration::ZERO, |&since| self.now - since)
+        let oldest = self.names.owed_since();
+        oldest.map_or(Duration::ZERO, |since| self.now - since)
     }
 
     /// How long an answer is owed, and nothing was made durable.
@@ -748,10 +665,7 @@ impl Turn<'_> {
     }
 
     pub(crate) fn ask(&mut self, question: Question) -> Ask {
-        self.names.ask += 1;
-        let ask = Ask(self.names.ask);
-        let known = (self.names.revision, self.names.size);
-        self.names.asked.insert(ask, known);
+        let ask = self.names.asks();
         self.out.push(Effect::Ask { ask, question });
         ask
     }
@@ -782,9 +696,8 @@ impl Turn<'_> {
 
     /// What the quorum says is not relied on. It is asked again and again, and people are told once.
     pub(crate) fn doubt(&mut self, why: Alarm) {
-        if self.names.doubt.as_ref() != Some(&why) {
-            self.alarm(why.clone());
-            self.names.doubt = Some(why);
+        if self.names.doubts(&why) {
+            self.alarm(why);
         }
     }
 

@@ -57,6 +57,7 @@ mod leaves;
 mod local;
 mod member;
 mod message;
+mod names;
 mod owner;
 mod pace;
 pub mod quorum;

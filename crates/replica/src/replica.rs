@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::canary::Canary;
 use crate::candidate::{Candidacy, Candidate, Reason};
 use crate::event::{
-    Alarm, At, Config, Effect, EntryBook, Event, HostCommand, HostOperation, Names, Outcome, Turn,
+    Alarm, At, Config, Effect, EntryBook, Event, HostCommand, HostOperation, Outcome, Turn,
 };
 use crate::extent::Extent;
 use crate::fence::Origin;
@@ -20,6 +20,7 @@ use crate::lease::{GRANT_EVERY, Given};
 use crate::local::{Entry, Imported, Local};
 use crate::member::{Consequence, Heard, Member, refuse};
 use crate::message::{Envelope, Join, Message, Refusal};
+use crate::names::Names;
 use crate::owner::{DirectEnd, Owner, REMOVE_AFTER, is_forwarded};
 use crate::pace::HELD_UP;
 use crate::quorum::Reply;
