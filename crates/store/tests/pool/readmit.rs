@@ -551,3 +551,65 @@ fn a_drive_that_has_held_back_what_went_home_gets_it_when_it_returns() {
 fn a_drive_that_returns_within_the_round_gets_what_it_has_held_back() {
     holds_back_and_returns(true);
 }
+
+/// A walk fills columns on a drive that fails meanwhile, and is here again before the walk is over: it waits for its
+/// turn, and what the walk still writes to it is no failure.
+#[test]
+fn a_drive_that_a_walk_fills_waits_for_its_turn_to_come_back() {
+    let options = ImportOptions {
+        repair_after: Duration::ZERO,
+        ..degraded()
+    };
+    let mut came_back = 0;
+    for turns in 10..20 {
+        let mut bench = Bench::with_sizes(
+            5,
+            40 << 20,
+            Sizes {
+                segment_slots: 64,
+                ..small_sizes()
+            },
+        );
+        let volume = bench
+            .volume_as(SLOTS * 16, Layout::Mirror { copies: 3 })
+            .unwrap();
+        for at in 0..SLOTS {
+            bench.write(volume, at * 16, &slot(at, 0)).unwrap();
+        }
+        bench.manage(Manage::Drain).unwrap();
+        let mut bench = Bench::open_with(std::mem::take(&mut bench.media), &options).expect("all");
+        bench.seen.faults[0].set(Some((|_| true, ErrorKind::Timeout)));
+        let request = bench.request(0, &slot(0, 0));
+        bench.begin(volume, request);
+        let mut answers = Answers::default();
+        while !bench.engine.is_rebuilding() && bench.turn(&mut answers) {}
+        for _ in 0..turns {
+            bench.turn(&mut answers);
+        }
+        for drive in 1..5 {
+            bench.seen.faults[drive].set(Some((
+                |op| matches!(op, Operation::Write(_)),
+                ErrorKind::Media,
+            )));
+            let is_in = |bench: &Bench| bench.engine.members()[drive].state == MemberState::Active;
+            for _ in 0..4 {
+                bench.turn(&mut answers);
+            }
+            bench.seen.faults[drive].set(None);
+            if is_in(&bench) {
+                continue;
+            }
+            let was_rebuilding = bench.engine.is_rebuilding();
+            let wish = bench.readmission(drive);
+            match bench.manage(wish) {
+                Ok(_) => came_back += u32::from(was_rebuilding),
+                Err(why) => assert!(
+                    !why.to_string().contains("on its way back"),
+                    "{turns}: {why}"
+                ),
+            }
+            break;
+        }
+    }
+    assert!(came_back > 3);
+}

@@ -245,7 +245,7 @@ impl Rebuild {
         }
     }
 
-    /// Sends a request to a drive that is in service, or on its way back.
+    /// Sends a request to a drive that is in service, or on its way back, or waits for that.
     pub(super) fn send(
         &self,
         drive: usize,
@@ -256,7 +256,7 @@ impl Rebuild {
         let to = To {
             drive,
             owner,
-            is_out: !self.is_written(drive as u16, &around.space.drives),
+            is_out: !(around.space.drives.in_service(drive as u16) || self.returns.knows(drive)),
         };
         around.base.send(to, request);
     }
