@@ -178,16 +178,26 @@ impl Commands {
         &mut self,
         command: CommandId,
         outcome: Outcome,
-        fresh: impl FnOnce(usize) -> Option<IoBuffer>,
+        fresh: impl Fn(usize) -> Option<IoBuffer>,
     ) -> Progress {
         let key = command.0 as usize;
         let Some(known) = self.0.get_mut(key) else {
             return Progress::Waits;
         };
+        // The engine may have had no memory to give the buffer back.
+        if let (Outcome::Read(bytes), Data::Lent) = (&outcome, &known.data)
+            && let Some(buffer) = fresh(bytes.len())
+        {
+            known.data = Data::Own(buffer);
+        }
         match (outcome, &mut known.data) {
             (Outcome::Read(bytes), Data::Own(_)) => known.put(&bytes),
             (Outcome::Written, Data::None | Data::Held(_)) => {}
-            (Outcome::Failed, Data::Own(_)) => {
+            (Outcome::Read(_), Data::Lent) => {
+                let why = "no memory to answer a read";
+                known.error = Some(IoError::new(ErrorKind::Exhausted, why));
+            }
+            (Outcome::Failed, Data::Own(_) | Data::Lent) => {
                 let why = "the only copy in sync cannot read it";
                 known.error = Some(IoError::new(ErrorKind::Media, why));
             }
@@ -457,6 +467,28 @@ mod tests {
         let done = done(commands.filled(command, read)).expect("the only part");
         assert!(done.result.is_ok() && done.tag == 5);
         assert_eq!(done.buffer.expect("a buffer")[..], [9; 4096]);
+    }
+
+    /// The engine, short of memory, has kept the host's buffer, and what was read instead is no buffer of its own.
+    #[test]
+    fn a_read_whose_buffer_does_not_come_back_ends_with_another_or_for_want_of_memory() {
+        let bytes = || Outcome::Read(Bytes::from(vec![9; 4096]));
+        let ends = |outcome: Outcome, has_memory: bool| {
+            let (pool, mut commands) = (pool(), Commands::default());
+            let own = pool.get(4096).expect("a buffer");
+            let request = Request::read(5, BlockRange::new(3, 1), own);
+            let (command, _) = commands.take(request, sender(), size()).expect("fine");
+            drop(commands.lend(command).expect("its buffer"));
+            assert!(commands.give_back(command, None).is_some());
+            let fresh = |len| pool.get(len).filter(|_| has_memory);
+            done(commands.answered(command, outcome, fresh)).expect("the only part")
+        };
+        let read = ends(bytes(), true);
+        assert!(read.result.is_ok());
+        assert_eq!(read.buffer.expect("a buffer")[..], [9; 4096]);
+        let kind = |done: Completion| done.result.expect_err("no data").kind();
+        assert_eq!(kind(ends(bytes(), false)), ErrorKind::Exhausted);
+        assert_eq!(kind(ends(Outcome::Failed, true)), ErrorKind::Media);
     }
 
     fn zeroing(parts: u32) -> Request {

@@ -12,6 +12,7 @@ use super::world::Flip;
 pub(crate) struct Seen {
     pub(crate) revision: Revision,
     pub(crate) key: Key,
+    /// Since when it names these copies as in sync.
     pub(crate) since: Moment,
     /// Sum of all versions at the last look.
     version: u64,
