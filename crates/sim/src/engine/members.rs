@@ -465,6 +465,12 @@ impl<S: Subject> World<'_, S> {
         if !self.is_whole() {
             return Ok(());
         }
+        // A crash just after a lost drive is back may leave logs with fewer copies than they had. Where volumes survive a
+        // loss, they want them again; where none does, nothing tells how many there were.
+        let engine = self.node.as_ref().map(|node| node.engine());
+        if engine.is_none_or(|engine| engine.log_copies() <= self.plan.tolerance()) {
+            return Ok(());
+        }
         // It is the last.
         self.plan.casualties.clear();
         // What it says is looked at first.

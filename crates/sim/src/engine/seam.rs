@@ -108,6 +108,10 @@ pub(crate) trait Subject: Sized {
     fn is_whole(&self) -> bool {
         false
     }
+    /// Copies that its logs should have.
+    fn log_copies(&self) -> usize {
+        0
+    }
     /// Whether copies are being made.
     fn is_rebuilding(&self) -> bool {
         false
@@ -325,6 +329,10 @@ impl Subject for Engine {
         let leaves = status.members.iter().any(|member| member.leaving);
         let works = status.rebuilding || status.walk.is_some();
         status.failure.is_none() && !status.degraded && !works && !leaves
+    }
+
+    fn log_copies(&self) -> usize {
+        self.status().log_copies.into()
     }
 
     fn is_rebuilding(&self) -> bool {
