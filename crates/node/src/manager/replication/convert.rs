@@ -13,6 +13,7 @@ use ashlar_replica::{Key, Position};
 use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
 use uuid::Uuid;
 
+use super::delete::Has;
 use super::make::{NewCopy, first_key};
 use super::orders::Order;
 use super::{CopyVolume, Replication};
@@ -64,11 +65,9 @@ impl PoolManager {
             None => return Err(ControlError::internal("no copies")),
         };
         self.make_others(replication, others, status.uuid, &key)?;
-        if let Err(NotMade { why, may_come }) = self.become_copy(name, status.uuid, ours) {
-            if !may_come && self.one_volume(name)?.replication.is_none() {
-                self.unmake(replication, others, &key);
-            }
-            return Err(why);
+        if let Err(not_made) = self.become_copy(name, status.uuid, ours) {
+            self.clean_up(&not_made, others, &key)?;
+            return Err(not_made.why);
         }
         for copy in others {
             let volume = status.uuid;
@@ -100,6 +99,23 @@ impl PoolManager {
         result
     }
 
+    /// What was made for a volume that stays alone goes. One that is a copy, in service or not, needs its key.
+    pub(super) fn clean_up(
+        &self,
+        not_made: &NotMade,
+        others: &[NewCopy],
+        key: &Key,
+    ) -> Result<(), ControlError> {
+        let Some(volume) = others.first().map(NewCopy::volume) else {
+            return Ok(());
+        };
+        let is_plain = matches!(self.has_here(volume), Ok(Has::Plain { .. }));
+        if is_plain && !not_made.may_come {
+            self.unmake(self.replication()?, others, key);
+        }
+        Ok(())
+    }
+
     fn may_replicate(&self, name: &VolumeName, status: &VolumeStatus) -> Result<(), ControlError> {
         let conflict = |why: &str| Err(ControlError::conflict(format!("volume {name} {why}")));
         if status.cache.is_some() {
@@ -120,7 +136,12 @@ impl PoolManager {
     }
 
     /// What is here becomes the first copy. Its hosts lose their connections, and come back.
-    fn become_copy(&self, name: &VolumeName, volume: Uuid, copy: &NewCopy) -> Result<(), NotMade> {
+    pub(super) fn become_copy(
+        &self,
+        name: &VolumeName,
+        volume: Uuid,
+        copy: &NewCopy,
+    ) -> Result<(), NotMade> {
         let mut pools = self.lock();
         let Some(Kept::Live(pool)) = pools.get_mut(&name.pool) else {
             return Err(NotMade::from(ControlError::environment(format!(
@@ -141,7 +162,10 @@ impl PoolManager {
             let identity = copy.identity();
             let of_copy = CopyVolume::of(found, &name.pool);
             match make_first(&pool.link, found.number, copy) {
-                Ok(()) => Ok(self.take_up_copy(pool, &of_copy, identity)?),
+                Ok(()) => {
+                    let taken = self.take_up_copy(pool, &of_copy, identity);
+                    taken.map_err(|why| NotMade::not_yet(name, why))
+                }
                 Err(error) => Err(self.not_made(pool, &of_copy, found.granules, error)),
             }
         });
@@ -210,6 +234,21 @@ pub(super) struct NotMade {
     pub(super) why: ControlError,
     /// It may be one yet.
     pub(super) may_come: bool,
+}
+
+impl NotMade {
+    /// It is one, and not in service.
+    fn not_yet(name: &VolumeName, mut why: ControlError) -> Self {
+        let text = format!(
+            ": volume {name} is a copy now and comes into service by itself. Look at `volume show {name}`, and give the \
+             same order again if it has too few copies"
+        );
+        why.message.push_str(&text);
+        Self {
+            why,
+            may_come: true,
+        }
+    }
 }
 
 impl From<ControlError> for NotMade {

@@ -153,6 +153,21 @@ impl PoolManager {
         serde_json::from_value(answer).map_err(|error| ControlError::internal(error.to_string()))
     }
 
+    /// An order that names no copy is for one that lost its place before it was in sync, and may come late.
+    pub(super) fn check_unplaced(&self, volume: Uuid) -> Result<(), ControlError> {
+        let Has::Copy { replica, .. } = self.has_here(volume)? else {
+            return Ok(());
+        };
+        let replication = self.replication()?;
+        let key = replication.read_key(volume)?;
+        match key.is_some_and(|key| seats(&key, replication.cluster.me(), replica)) {
+            true => Err(ControlError::conflict(format!(
+                "the copy of volume {volume} has a place: it is not the one that was to be deleted"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Deletes this node's copy, in service or not: the one that is meant, if that is said.
     pub(super) fn drop_copy(&self, volume: Uuid, doomed: Doomed) -> Result<(), ControlError> {
         let mut pools = self.lock();
@@ -203,11 +218,13 @@ impl PoolManager {
         let Has::Copy { replica, .. } = self.has_here(volume)? else {
             return Err(not_here(volume));
         };
-        if status.replication.is_none() {
-            // One that is not in service here: a copy of a pool, or brought from another node.
-            return self.drop_copy(volume, Doomed::named(replica));
-        }
-        let replication = self.replication()?;
+        let replication = match self.replication() {
+            // Of a pool that was brought here, to a node of no cluster.
+            Err(_) if status.replication.is_none() => {
+                return self.drop_copy(volume, Doomed::named(replica));
+            }
+            known => known?,
+        };
         let me = replication.cluster.me();
         let is_named = |key: &Key| seats(key, me, replica);
         if replication

@@ -224,6 +224,9 @@ impl PoolManager {
                 only_unused,
             } => {
                 info!(target: crate::ORDERS, "{from}: delete the copy of volume {volume}");
+                if replica.is_none() {
+                    self.check_unplaced(volume)?;
+                }
                 let doomed = Doomed {
                     replica,
                     only_unused,

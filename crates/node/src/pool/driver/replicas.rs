@@ -124,6 +124,8 @@ impl EngineDriver {
                 outside,
                 reply,
             } => {
+                // Of an export that has failed it runs on.
+                self.end_replica(volume);
                 let buffers = self.reactor.buffers();
                 let copy = Copy::new(&self.engine, volume, buffers, &self.names);
                 let made = copy

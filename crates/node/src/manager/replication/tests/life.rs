@@ -156,6 +156,16 @@ fn an_order_deletes_the_copy_that_it_names_and_nothing_else() {
     };
     assert_eq!(kind(1, unused), Some(ErrorKind::Refused), "a host uses it");
     assert!(nodes.is_there(1));
+    // An order without a name that comes late, when another copy has the place.
+    let key = first_key(&[ours, theirs.clone()], 1).expect("a key");
+    let replication = nodes.manager(0).replication().expect("in a cluster");
+    replication.put_first_key(volume, &key).expect("put");
+    let late = Order::DropCopy {
+        volume,
+        replica: None,
+        only_unused: false,
+    };
+    assert_eq!(kind(1, late), Some(ErrorKind::Conflict), "it has a place");
     assert_eq!(kind(1, theirs.drop_order()), None);
 }
 
@@ -193,6 +203,50 @@ fn a_volume_that_became_a_copy_as_its_node_ended_fills_the_other() {
     let drives = nodes.export(0);
     nodes.import(0, drives);
     nodes.await_all(&name(), 2);
+}
+
+/// The quorum is silent when the volume is a copy already: its key stays.
+#[test]
+fn a_copy_that_cannot_be_served_at_once_keeps_its_key() {
+    let nodes = Nodes::new(2);
+    let copies = nodes.plain();
+    let (volume, manager) = (copies[0].volume(), nodes.manager(0));
+    nodes.interrupted(&copies, true);
+    nodes.quorum.set_away(true);
+    let mut not_made = manager
+        .become_copy(&name(), volume, &copies[0])
+        .expect_err("no quorum");
+    assert!(not_made.may_come, "{}", not_made.why);
+    assert!(
+        not_made.why.message.contains("by itself"),
+        "{}",
+        not_made.why
+    );
+    nodes.quorum.set_away(false);
+    // What the pool says counts, whatever the error is taken for.
+    not_made.may_come = false;
+    let key = first_key(&copies, 1).expect("a key");
+    let cleaned = manager.clean_up(&not_made, &copies[1..], &key);
+    cleaned.expect("in a cluster");
+    nodes.await_all(&name(), 2);
+}
+
+/// One that waits for the quorum counts: it does not go alone.
+#[test]
+fn a_volume_is_deleted_whole_also_where_its_copy_is_not_in_service() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let volume = nodes.look(0, &name).uuid;
+    let drives = nodes.export(1);
+    nodes.quorum.set_away(true);
+    nodes.import(1, drives);
+    let deleted = nodes.manager(1).delete_volume(&name, destroy());
+    deleted.expect_err("the quorum is away");
+    assert!(nodes.is_there(0) && nodes.is_there(1));
+    nodes.quorum.set_away(false);
+    let deleted = nodes.manager(1).delete_volume(&name, destroy());
+    deleted.expect("deleted");
+    assert!(!nodes.is_there(0) && !nodes.is_there(1) && !nodes.has_key(volume));
 }
 
 /// Its pool has not said so in time, and does it after all.
