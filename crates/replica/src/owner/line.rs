@@ -57,11 +57,13 @@ impl<T> Line<T> {
         });
     }
 
-    /// The next operation whose turn it is, of those that `may` begin. `skips` says which go past the line.
+    /// The next operation whose turn it is, of those that `may` begin. `skips` says which go past the line, `follows` which
+    /// let another begin first that has come before, wherever it is.
     pub(crate) fn next(
         &mut self,
         may: impl Fn(&T, Extent) -> bool,
         skips: impl Fn(&T) -> bool,
+        follows: impl Fn(&T, &T) -> bool,
     ) -> Option<Ready<T>> {
         let at = (0..self.standing.len()).find(|&at| {
             let own = &self.standing[at];
@@ -69,7 +71,11 @@ impl<T> Line<T> {
                 return false;
             };
             let mut older = self.standing[..at].iter();
-            skips(what) || !older.any(|other| other.extent.overlaps(own.extent))
+            skips(what)
+                || !older.any(|other| {
+                    let mut waits = other.waits.iter();
+                    other.extent.overlaps(own.extent) || waits.any(|other| follows(what, other))
+                })
         })?;
         let own = &mut self.standing[at];
         let what = own.waits.take()?;
@@ -142,7 +148,7 @@ mod tests {
         line.join(extent(2, 4), 'b');
         line.join(extent(5, 1), 'c');
         line.join(extent(9, 1), 'd');
-        let next = |line: &mut Line<char>| line.next(|_, _| true, |_| false);
+        let next = |line: &mut Line<char>| line.next(|_, _| true, |_| false, |_, _| false);
         let a = next(&mut line).expect("the first");
         let d = next(&mut line).expect("one beside it");
         assert_eq!((a.what, d.what), ('a', 'd'));
@@ -163,5 +169,23 @@ mod tests {
         assert!(next(&mut line).is_none());
         line.leave(b.range.place);
         assert_eq!(next(&mut line).expect("the last").what, 'c');
+    }
+
+    #[test]
+    fn a_change_of_rights_follows_writes_that_wait_wherever_they_are() {
+        let mut line = Line::new();
+        line.join(extent(0, 8), 'l');
+        line.join(extent(2, 1), 'w');
+        line.join(extent(9, 1), 'r');
+        line.join(extent(12, 1), 'w');
+        let follows = |what: &char, older: &char| (*what, *older) == ('r', 'w');
+        let next = |line: &mut Line<char>| line.next(|_, _| true, |_| false, follows);
+        let lock = next(&mut line).expect("the lock");
+        assert_eq!(next(&mut line).expect("a later write").what, 'w');
+        assert!(next(&mut line).is_none(), "the write before waits");
+        line.leave(lock.range.place);
+        assert_eq!(next(&mut line).expect("that write").what, 'w');
+        // It has begun: reads wait for it.
+        assert_eq!(next(&mut line).expect("rights").what, 'r');
     }
 }

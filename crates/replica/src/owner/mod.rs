@@ -93,6 +93,8 @@ enum Work {
     Write {
         command: CommandId,
         content: Content,
+        /// It changes what hosts may do.
+        is_of_rights: bool,
     },
     Base,
     Copy(Session),
@@ -104,6 +106,18 @@ enum Work {
         leaves: Leaves,
     },
     Heal(FetchId),
+}
+
+impl Work {
+    const fn is_of_rights(&self) -> bool {
+        matches!(
+            self,
+            Self::Write {
+                is_of_rights: true,
+                ..
+            }
+        )
+    }
 }
 
 /// What an operation of the local store is for.
@@ -369,7 +383,12 @@ impl Owner {
                 if !self.fence.admits(origin, label, intent) {
                     return turn.answer(command, Outcome::Stale);
                 }
-                self.line.join(extent, Work::Write { command, content });
+                let work = Work::Write {
+                    command,
+                    content,
+                    is_of_rights,
+                };
+                self.line.join(extent, work);
                 self.start_work(turn);
             }
             HostOperation::Read { .. } | HostOperation::GetRegister => {

@@ -35,7 +35,12 @@ impl Owner {
                 Work::Audit { .. } => !pauses,
             };
             let skips = |work: &Work| ignores_locks && matches!(work, Work::Write { .. });
-            let Some(ready) = self.line.next(may, skips) else {
+            // Reads behind a change of rights see a write that was let in before only once it has begun.
+            let follows = |work: &Work, older: &Work| {
+                let is_write = matches!(older, Work::Write { .. });
+                is_write && work.is_of_rights()
+            };
+            let Some(ready) = self.line.next(may, skips, follows) else {
                 break;
             };
             self.start(turn, ready);
@@ -47,7 +52,9 @@ impl Owner {
         let Ready { range, what } = ready;
         let Locked { place, extent } = range;
         match what {
-            Work::Write { command, content } => {
+            Work::Write {
+                command, content, ..
+            } => {
                 let op = Op {
                     kind: RecordKind::Host,
                     recorded: Recorded::Restoring,

@@ -16,6 +16,9 @@ use crate::ids::{
 use crate::leaves::Leaves;
 use crate::message::{Attach, Content, Envelope, Join, Message, Record, RecordKind, Refusal};
 
+/// A pool's log has no room for the highest bit of a record's number.
+const SEQUENCE_LIMIT: u64 = 1 << 63;
+
 impl Codec {
     /// The message that bytes begin with.
     ///
@@ -111,7 +114,7 @@ impl Codec {
                 zeroes(&body.zero)?;
                 let extent = extent(body.first.get(), body.count.get())?;
                 Message::Record(Record {
-                    sequence: ReplicaSequence(body.sequence.get()),
+                    sequence: sequence(body.sequence.get())?,
                     low: Low(body.low.get()),
                     kind: match body.kind {
                         0 => RecordKind::Host,
@@ -242,7 +245,10 @@ impl Codec {
                     .then_some(Content::Data(data))
                     .ok_or(wrong)
             }
-            content::ZEROES => data.is_empty().then_some(Content::Zeroes).ok_or(wrong),
+            content::ZEROES => {
+                self.fits(extent)?;
+                data.is_empty().then_some(Content::Zeroes).ok_or(wrong)
+            }
             _ => Err(WireError::Field("content")),
         }
     }
@@ -320,6 +326,14 @@ fn positions(bits: u8) -> Result<Positions, WireError> {
 
 pub(super) fn extent(first: u64, count: u32) -> Result<Extent, WireError> {
     Extent::new(first, count).ok_or(WireError::Field("a range"))
+}
+
+/// A record's number, which a pool's log can keep.
+fn sequence(said: u64) -> Result<ReplicaSequence, WireError> {
+    match said {
+        1..SEQUENCE_LIMIT => Ok(ReplicaSequence(said)),
+        _ => Err(WireError::Field("a record's sequence")),
+    }
 }
 
 fn ranges(count: u32, bytes: &[u8]) -> Result<ExtentSet, WireError> {

@@ -50,7 +50,7 @@ fn records() -> impl Strategy<Value = Message> {
         Just(RecordKind::Restore)
     ];
     let content = extents().prop_flat_map(|extent| (Just(extent), contents(extent)));
-    (any::<u64>(), any::<u64>(), kinds, content).prop_map(
+    (1..1u64 << 63, any::<u64>(), kinds, content).prop_map(
         |(sequence, low, kind, (extent, content))| {
             Message::Record(Record {
                 sequence: ReplicaSequence(sequence),
@@ -356,6 +356,24 @@ fn another_version_another_kind_and_lengths_that_cannot_be_are_refused() {
     let wrong = |what| Err(WireError::Length { what, bytes });
     assert_eq!(changed(32, &bytes.to_le_bytes()), wrong("data"));
     assert_eq!(changed(28, &bytes.to_le_bytes()), wrong("a body"));
+}
+
+/// A pool could not be imported that has such a record in its log; nor is there memory for so many zeroes.
+#[test]
+fn a_record_that_a_log_cannot_keep_is_refused() {
+    let refused = |sequence, count| {
+        let message = Message::Record(Record {
+            sequence: ReplicaSequence(sequence),
+            low: Low(0),
+            kind: RecordKind::Host,
+            extent: Extent::new(0, count).expect("an extent"),
+            content: Content::Zeroes,
+        });
+        CODEC.decode(&bytes(&envelope(message))).is_err()
+    };
+    let most = MAX_DATA_BYTES as u32 / CODEC.granule_bytes;
+    assert!(!refused(1, most) && !refused((1 << 63) - 1, 1));
+    assert!(refused(0, 1) && refused(1 << 63, 1) && refused(1, most + 1));
 }
 
 fn envelope(message: Message) -> Envelope {
