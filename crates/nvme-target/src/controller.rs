@@ -111,6 +111,8 @@ pub(crate) struct State {
     pub(crate) plain: BTreeMap<u8, u32>,
     /// Events that the host has not been told.
     events: VecDeque<AsyncEvent>,
+    /// Events that came while it wanted no such, and it has not looked into.
+    masked: Vec<AsyncEvent>,
     /// Events it was told and has not looked into: not told again until it has.
     told: Vec<AsyncEvent>,
     /// An event is to come, whether or not anything has changed: the request behind it proves that the host is there.
@@ -274,6 +276,7 @@ impl Controller {
             state.granted_queues = None;
             state.event_mask = 0;
             state.events.clear();
+            state.masked.clear();
             state.told.clear();
             state.wants_proof = false;
             state.changed.clear();
@@ -389,6 +392,7 @@ impl Controller {
     pub(crate) fn rearm(&self, log: u8) {
         let mut state = self.state();
         state.told.retain(|event| event.log_page() != log);
+        state.masked.retain(|event| event.log_page() != log);
         state.events.retain(|event| event.log_page() != log);
         if log == AsyncEvent::AnaChange.log_page() && state.wants_proof {
             state.raise(AsyncEvent::AnaChange);
@@ -399,6 +403,10 @@ impl Controller {
     pub(crate) fn want_events(&self, mask: u32) {
         let mut state = self.state();
         state.event_mask = mask;
+        // Linux reads the page of paths before it asks for events, and not again.
+        for event in std::mem::take(&mut state.masked) {
+            state.raise(event);
+        }
         if state.wants_proof {
             state.raise(AsyncEvent::AnaChange);
         }
@@ -471,6 +479,9 @@ impl State {
             .enabled_by()
             .is_none_or(|bit| self.event_mask & bit != 0);
         let known = self.events.contains(&event) || self.told.contains(&event);
+        if !wanted && !self.masked.contains(&event) {
+            self.masked.push(event);
+        }
         if wanted && !known && self.events.len() < MAX_PENDING_EVENTS {
             self.events.push_back(event);
         }

@@ -338,6 +338,15 @@ impl Target {
         self.known(nqn).map_or_else(|_| Vec::new(), |s| s.hosts())
     }
 
+    /// How many hosts are registered for reservations of subsystem `nqn`'s namespaces, connected or not.
+    pub fn registrants_of(&self, nqn: &str) -> usize {
+        self.known(nqn).map_or(0, |subsystem| {
+            let guards = subsystem.namespaces.iter();
+            let guards = guards.filter_map(|one| one.guard.as_ref());
+            guards.map(|guard| guard.status().registrants.len()).sum()
+        })
+    }
+
     /// Connections accepted since the start.
     pub fn connections_served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)

@@ -141,6 +141,25 @@ fn a_host_may_want_nothing_handed_on() {
     }
 }
 
+/// As Linux begins: it reads the page, asks for events then, and does not read again by itself.
+#[test]
+fn a_change_before_a_host_asks_for_events_is_told_when_it_does() {
+    let want = Command::set_features(0, fid::ASYNC_EVENT_CONFIGURATION, notices::ANA_CHANGE);
+    for reads_again in [false, true] {
+        let mut world = shared(1, AnaState::Inaccessible);
+        let (mut admin, _) = Host::admin(&mut world, Digests::NONE);
+        ana_log(&mut world, &mut admin, false, false);
+        set(&mut world, None, AnaState::Optimized);
+        if reads_again {
+            ana_log(&mut world, &mut admin, false, false);
+        }
+        assert!(admin.call(&mut world, want, &[]).status().is_success());
+        let told = admin.send(&mut world, Command::async_event_request(), &[]);
+        admin.settle(&mut world);
+        assert_eq!(admin.replies.contains_key(&told), !reads_again);
+    }
+}
+
 #[test]
 fn a_host_that_wants_to_know_is_told_behind_the_log_page_and_once_until_it_looks() {
     let mut world = shared(2, AnaState::Optimized);
