@@ -181,7 +181,9 @@ pub(super) fn recover(dir: &Path, others_are_lost: bool) -> Result<(), Failure> 
     if !others_are_lost {
         return Err(Failure::usage(
             "what the other machines of the quorum have is given up: where one of them runs, or is started again as it \
-             was, two clusters serve the same volumes. --others-are-lost says that this cannot happen",
+             was, two clusters serve the same volumes. A machine that was cut off before the others were lost does not know what \
+             they have acknowledged since: recover on the one that had contact last. --others-are-lost says that this is \
+             so",
         ));
     }
     quorum::recover(&home, member, dir)?;

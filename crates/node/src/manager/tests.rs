@@ -521,6 +521,22 @@ fn a_file_that_is_deleted_replaced_or_cut_short_is_told_of_and_so_is_its_return(
     assert_eq!(state(), (PoolState::Healthy, String::new()));
 }
 
+/// What is kept of a volume for which a host has registered.
+pub(super) fn reserved() -> Vec<u8> {
+    let mut table = ashlar_nvme_target::Table::default();
+    let asks = ashlar_nvme::reservation::Ask::Register {
+        action: ashlar_nvme::reservation::RegisterAction::Register,
+        ignores_key: false,
+        persistence: ashlar_nvme::reservation::Persistence::On,
+        current: 0,
+        new: 7,
+    };
+    let host = ashlar_block::Registrant([1; 16]);
+    let verdict = table.decide(host, ashlar_nvme_target::Wants::Change(asks));
+    assert!(verdict.status.is_success(), "{verdict:?}");
+    table.encode()
+}
+
 #[test]
 fn reservations_lie_beside_the_state_and_go_with_their_volume() {
     let room = Room::new();

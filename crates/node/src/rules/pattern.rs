@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -31,6 +32,7 @@ impl Pattern {
         if rest.is_empty() && base.is_dir() {
             rest.push("**".to_owned());
         }
+        rest.dedup_by(|one, before| one == "**" && before == "**");
         Ok(Self {
             text: text.to_owned(),
             base,
@@ -56,6 +58,7 @@ impl Pattern {
         let mut walk = Walk {
             device,
             found: Vec::new(),
+            visited: HashSet::new(),
         };
         walk.visit(&base, &self.rest).map_err(about)?;
         if walk.found.len() > MOST {
@@ -73,6 +76,8 @@ impl Pattern {
 struct Walk {
     device: u64,
     found: Vec<PathBuf>,
+    /// Folders, and how many names were left there: with several `**` there are many ways to one.
+    visited: HashSet<(PathBuf, usize)>,
 }
 
 impl Walk {
@@ -80,6 +85,9 @@ impl Walk {
         let Some(found) = self.look(path)? else {
             return Ok(());
         };
+        if found.is_dir() && !self.visited.insert((path.to_owned(), rest.len())) {
+            return Ok(());
+        }
         let Some((name, behind)) = rest.split_first() else {
             if found.is_file() && self.found.len() <= MOST {
                 self.found.push(path.to_owned());
@@ -194,6 +202,13 @@ mod tests {
         assert_eq!(names("*/4"), ["data/4"]);
         assert_eq!(names("wal/1"), ["wal/1"]);
         assert_eq!(names("wal/nothing*"), [""; 0]);
+        // Without a memory of where it was the walk would go 2^24 ways.
+        let deep = root.join("a/".repeat(24));
+        fs::create_dir_all(&deep).expect("made");
+        fs::write(deep.join("5"), "x").expect("written");
+        let many = "**/*/".repeat(12);
+        assert_eq!(names(&format!("{many}5")).len(), 1);
+        assert_eq!(names(&format!("{many}nothing")), [""; 0]);
         let missing = Pattern::new("/no/such/place/**").expect("sound");
         let error = missing.files().expect_err("nothing");
         assert!(error.message.contains("matches nothing"), "{error}");

@@ -127,11 +127,22 @@ impl PoolManager {
         if !matches!(status.state, VolumeState::Online | VolumeState::Degraded) {
             return conflict("is not in service");
         }
-        match self.local_host(&status.nqn) {
-            Some(_) => conflict(
+        if self.local_host(&status.nqn).is_some() {
+            return conflict(
                 "is attached on this machine in process: `detach` it, and attach it again afterwards",
-            ),
-            None => Ok(()),
+            );
+        }
+        self.check_unreserved(name, &status.nqn)
+    }
+
+    /// Copies begin unreserved: a host that was kept out could write again.
+    fn check_unreserved(&self, name: &VolumeName, nqn: &str) -> Result<(), ControlError> {
+        match self.target.target().registrants_of(nqn) {
+            0 => Ok(()),
+            hosts => Err(ControlError::conflict(format!(
+                "volume {name}: {hosts} hosts are registered for its reservations, which copies would begin without. They \
+                 unregister first, and register again afterwards"
+            ))),
         }
     }
 
@@ -156,7 +167,8 @@ impl PoolManager {
         self.remember_copy(pool.id, volume, &copy.members)?;
         let (nqn, away) = (nqn(volume), format!("replication of {volume}"));
         self.target.target().expect(&away, vec![nqn.clone()]);
-        let removed = self.target.remove(&nqn).map_err(served);
+        let unreserved = self.check_unreserved(name, &nqn);
+        let removed = unreserved.and_then(|()| self.target.remove(&nqn).map_err(served));
         let made = removed.map_err(NotMade::from).and_then(|()| {
             pool.volumes.remove(&found.number);
             let identity = copy.identity();

@@ -363,9 +363,15 @@ impl PoolManager {
             });
             Ok(nodes.unwrap_or_default())
         })?;
-        for node in connected {
-            let account = replication.ask_hosts(RemoteCopy { volume, node }, SAYS_WITHIN)?;
-            self.hear_hosts(volume, &account.admission)?;
+        // Paths of all volumes wait for this: a node that hangs is asked once in a while, not for each of them.
+        let answering = connected
+            .into_iter()
+            .filter(|&node| !replication.hosts.is_silent(node));
+        for node in answering {
+            match replication.ask_hosts(RemoteCopy { volume, node }, SAYS_WITHIN) {
+                Ok(account) => drop(self.hear_hosts(volume, &account.admission)?),
+                Err(error) => debug!(%volume, "who may connect: {error}"),
+            }
         }
         Ok(())
     }

@@ -205,6 +205,25 @@ fn a_volume_that_became_a_copy_as_its_node_ended_fills_the_other() {
     nodes.await_all(&name(), 2);
 }
 
+/// Copies begin unreserved: a host that is kept out would be let in.
+#[test]
+fn a_reserved_volume_is_given_no_copies() {
+    let nodes = Nodes::new(2);
+    let copies = nodes.plain();
+    let volume = copies[0].volume();
+    let drives = nodes.export(0);
+    let file = nodes.rooms[0].path("reservations").join(volume.to_string());
+    std::fs::write(&file, crate::manager::tests::reserved()).expect("written");
+    nodes.import(0, drives);
+    let refused = nodes.manager(0).replicate_volume(&name(), two());
+    let error = refused.expect_err("a host is registered");
+    assert!(error.message.contains("1 hosts are registered"), "{error}");
+    let refused = nodes.manager(0).become_copy(&name(), volume, &copies[0]);
+    let not_made = refused.expect_err("as above");
+    assert!(!not_made.may_come && nodes.is_there(0));
+    assert_eq!(nodes.look(0, &name()).state, VolumeState::Online);
+}
+
 /// The quorum is silent when the volume is a copy already: its key stays.
 #[test]
 fn a_copy_that_cannot_be_served_at_once_keeps_its_key() {
