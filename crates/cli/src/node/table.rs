@@ -3,6 +3,9 @@
 pub(crate) use ashlar_node::model::readable_bytes as bytes;
 use ashlar_nvme::escape;
 
+/// Columns are padded to so much at most: a format refuses more than 65,535, and a reason may be any text.
+const WIDEST: usize = 4096;
+
 /// A table whose columns are as wide as what is in them; numbers stand to the right. What cells say may have
 /// come from anywhere, and is shown as what it is.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -13,7 +16,9 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         let cells = rows.iter().chain([&head]).filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| width(column).min(WIDEST))
+        .collect();
     let right: Vec<bool> = (0..head.len())
         .map(|column| is_number(rows, column))
         .collect();
@@ -100,6 +105,9 @@ mod tests {
             "NAME   SIZE\na       5 B\nlong  100 B\n"
         );
         assert_eq!(table(&["name"], &[]), "NAME\n");
+        let long = "x".repeat(70_000);
+        let shown = table(&["reason"], &[vec![long.clone()]]);
+        assert_eq!(shown.lines().nth(1), Some(&*long));
     }
 
     #[test]

@@ -489,6 +489,14 @@ impl Replay<'_> {
                 .map_or(true, |(sequence, _)| *sequence < than)
         };
         for scanned in &ring.batches {
+            let mut records = scanned.batch.records.iter();
+            // One of another kind has no blocks in the batch, and may be about any number of them.
+            if let Some(record) = records.find(|record| record.kind != Kind::Data) {
+                return Err(PoolError::Damaged(format!(
+                    "a record of the ring makes no sense: it is no data, but {:?}",
+                    record.kind
+                )));
+            }
             for (key, newest) in scanned.granules() {
                 while let Some(change) = changes.next_if(|one| is_older(one, newest.sequence)) {
                     supersede(&mut index, &change?.1, void);
