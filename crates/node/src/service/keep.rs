@@ -235,6 +235,9 @@ impl Services {
             host::ids(user).map_err(ControlError::usage)?;
         }
         needs::check(service)?;
+        for mount in &service.mounts {
+            host::is_no_link(mount).map_err(ControlError::conflict)?;
+        }
         if let Some(mount) = service.mounts.iter().find(|mount| host::is_mounted(mount)) {
             return Err(ControlError::conflict(format!(
                 "mount point {} is in use: something is mounted there",

@@ -59,6 +59,21 @@ impl Ownership for Elsewhere {
     }
 }
 
+fn service(name: &str, mounts: Vec<PathBuf>) -> CreateService {
+    CreateService {
+        name: name.into(),
+        volumes: vec![format!("tank/{name}")],
+        mounts,
+        user: None,
+        start: "true".into(),
+        drain: None,
+        stop: None,
+        ready: None,
+        file_system: None,
+        address: None,
+    }
+}
+
 /// One that has told another node of a service may be told of it before it has begun it itself.
 #[test]
 fn a_service_is_watched_once_however_often_it_is_begun() {
@@ -72,19 +87,7 @@ fn a_service_is_watched_once_however_often_it_is_begun() {
     // Watchers wait for it.
     let _api = UnixListener::bind(dir.path().join("api.sock")).expect("bound");
     let services = Services::open(dir.path(), Arc::new(Elsewhere::default())).expect("opened");
-    let service = CreateService {
-        name: "once".into(),
-        volumes: vec!["tank/once".into()],
-        mounts: Vec::new(),
-        user: None,
-        start: "true".into(),
-        drain: None,
-        stop: None,
-        ready: None,
-        file_system: None,
-        address: None,
-    };
-    let entry = Entry::new(service, vec!["a".into(), "b".into()], 1);
+    let entry = Entry::new(service("once", Vec::new()), vec!["a".into(), "b".into()], 1);
     let begin = |entry: &Entry| {
         services.begin(entry.clone()).expect("begun");
         let all = services.lock();
@@ -120,5 +123,28 @@ fn a_mount_point_that_would_hide_something_is_refused() {
     ] {
         let refused = is_free(&mount).expect_err("it is in use");
         assert!(refused.message.contains(words), "{}", refused.message);
+    }
+}
+
+#[test]
+fn a_mount_point_by_a_link_is_refused_and_its_real_path_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Services::open(dir.path(), Arc::new(Elsewhere::default())).expect("opened");
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("real")).expect("made");
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, at(name)).expect("a link");
+    link("real", "link");
+    link("nothing", "dangling");
+    let check = |mount: PathBuf| services.check(&service("s", vec![mount]));
+    check(at("real")).expect("it is empty");
+    check(at("real/below/it")).expect("it is made");
+    let real = at("real").canonicalize().expect("it is there");
+    for (mount, words) in [
+        (at("link"), format!("; say {}", real.display())),
+        (at("link/below"), "link is a symbolic link".into()),
+        (at("dangling"), "dangling is a symbolic link".into()),
+    ] {
+        let refused = check(mount).expect_err("a link");
+        assert!(refused.message.contains(&words), "{}", refused.message);
     }
 }
