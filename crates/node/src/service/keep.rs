@@ -258,10 +258,23 @@ impl Services {
         known.find(is_its).map(|one| one.entry.service.name.clone())
     }
 
-    /// The next revision of a service of this name.
-    fn next_revision(&self, name: &str) -> u64 {
-        let all = self.lock();
-        all.get(name).map_or(0, |one| one.entry.revision) + 1
+    /// The first revision of a service: newer than all that is remembered of others of its name.
+    fn first_revision(
+        &self,
+        service: &CreateService,
+        nodes: &[String],
+    ) -> Result<u64, ControlError> {
+        let known = |one: &One| one.entry.revision;
+        let mut newest = self.lock().get(&service.name).map_or(0, known);
+        for node in self.ownership.peers() {
+            match self.deleted_at(&node, service) {
+                Ok(revision) => newest = newest.max(revision),
+                Err(error) if nodes.contains(&node) => return Err(error),
+                // It cannot have it, and what it remembers the others have most likely heard.
+                Err(_) => {}
+            }
+        }
+        Ok(newest.saturating_add(1))
     }
 
     /// Makes a service, and has it come up where its volumes are.
@@ -283,7 +296,8 @@ impl Services {
         if let Some(address) = &service.address {
             address::check_neighbours(address)?;
         }
-        let entry = Entry::new(service, nodes, self.next_revision(&name));
+        let revision = self.first_revision(&service, &nodes)?;
+        let entry = Entry::new(service, nodes, revision);
         // Others first: one that refuses it has nothing to undo here.
         let offered = self
             .offer(&entry)
