@@ -10,6 +10,7 @@ use super::fences::Order;
 use super::guard::Guard;
 use super::host::Host;
 use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
+use super::orders::Orders;
 use super::tell::{Now, Teller};
 use super::wake::Wake;
 use super::{Ownership, Services};
@@ -42,10 +43,7 @@ struct Shared {
 
 struct Inner {
     machine: Machine,
-    wanted: Wanted,
-    /// The daemon ends: it goes down, and does not come up.
-    ends: bool,
-    move_to: Option<String>,
+    orders: Orders,
     owner: Owner,
     /// Nodes that have given it up.
     failed_on: Vec<String>,
@@ -103,9 +101,7 @@ impl Running {
             wake: Arc::default(),
             inner: Mutex::new(Inner {
                 machine: Machine::new(is_running),
-                wanted,
-                ends: false,
-                move_to: None,
+                orders: Orders::new(wanted),
                 owner,
                 failed_on,
                 nodes,
@@ -125,7 +121,7 @@ impl Running {
 
     pub(super) fn want(&self, wanted: Wanted, failed_on: &[String]) {
         let mut inner = self.0.lock();
-        inner.wanted = wanted;
+        inner.orders.wanted = wanted;
         inner.failed_on = failed_on.to_vec();
         drop(inner);
         self.look();
@@ -148,7 +144,7 @@ impl Running {
 
     /// The daemon ends: in order down, here; what another node makes of it is its own affair.
     pub(super) fn come_down(&self) {
-        self.0.lock().ends = true;
+        self.0.lock().orders.ends = true;
         self.look();
     }
 
@@ -157,10 +153,8 @@ impl Running {
         self.0.lock().machine.is_down()
     }
 
-    pub(super) fn move_to(&self, to: Option<String>) {
-        let mut inner = self.0.lock();
-        (inner.wanted, inner.move_to) = (Wanted::Moved, to);
-        drop(inner);
+    pub(super) fn move_to(&self, to: String) {
+        self.0.lock().orders.move_to = Some(to);
         self.look();
     }
 
@@ -194,7 +188,7 @@ impl Running {
     pub(super) fn status(&self) -> ServiceStatus {
         let shared = &self.0;
         let inner = shared.lock();
-        let (state, reason) = inner.machine.state(&inner.owner, inner.wanted);
+        let (state, reason) = inner.machine.state(&inner.owner, inner.orders.wanted);
         let (node, epoch) = match &inner.owner {
             Owner::Here { epoch } => (Some(shared.ownership.node()), *epoch),
             Owner::Elsewhere { node, epoch } => (Some(node.clone()), *epoch),
@@ -345,14 +339,11 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     let dark = shared.host.address.as_ref().and_then(Holder::dark);
     let mut inner = shared.lock();
     let has_changed = inner.saw(shared, &owner);
+    inner.orders.saw(&owner);
     let seen = Seen {
         now: shared.begun.elapsed(),
         owner,
-        wanted: if inner.ends {
-            Wanted::Stopped
-        } else {
-            inner.wanted
-        },
+        wanted: inner.orders.seen(),
         can_move,
         silence,
         bad: errands.bad.clone(),
@@ -362,18 +353,16 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         done,
     };
     let action = inner.machine.step(&seen);
-    let move_to = inner.move_to.clone();
     // A service of volumes with one copy that was found running has none, and its volumes have no other.
     let epoch = inner.machine.epoch().unwrap_or(0);
     tell(shared, &mut inner);
     if !inner.machine.is_mounted() {
         errands.bad = None;
     }
-    let is_by_hand = inner.wanted == Wanted::Moved;
-    if action == Some(Action::GiveAway) {
-        // Then it is any node's that has the volumes.
-        (inner.wanted, inner.move_to) = (Wanted::Run, None);
-    }
+    let move_to = match action {
+        Some(Action::GiveAway) => inner.orders.give(),
+        _ => None,
+    };
     let is_down = inner.machine.is_down();
     let standing = Standing {
         has_given_up: inner.machine.has_given_up(),
@@ -411,8 +400,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     let details = Details {
         order,
         epoch,
-        to: move_to,
-        is_by_hand,
+        move_to,
     };
     let acting = shared.clone();
     errands.action = Some(Errand::begin(&shared.wake, "svc-action", move || {
@@ -508,10 +496,8 @@ struct Details {
     order: Order,
     /// The change of owners since which its volumes are mounted.
     epoch: u64,
-    /// Where the volumes are to go.
-    to: Option<String>,
-    /// An operator has said so.
-    is_by_hand: bool,
+    /// Where the volumes are to go, if an operator has said so.
+    move_to: Option<String>,
 }
 
 fn act(shared: &Shared, action: Action, details: &Details) -> Done {
@@ -534,10 +520,10 @@ fn act(shared: &Shared, action: Action, details: &Details) -> Done {
 }
 
 fn give(shared: &Shared, details: &Details) -> Done {
-    let to = details.to.clone();
+    let to = details.move_to.clone();
     let to = to.or_else(|| shared.takers().into_iter().next());
     let to = to.ok_or("no other node has a copy in sync")?;
-    if !details.is_by_hand
+    if details.move_to.is_none()
         && let Some(services) = shared.services.upgrade()
     {
         services.failed_here(&shared.host.service.name);
@@ -602,7 +588,7 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
 
 /// A line in the log and an event for each change.
 fn tell(shared: &Shared, inner: &mut Inner) {
-    let (state, reason) = inner.machine.state(&inner.owner, inner.wanted);
+    let (state, reason) = inner.machine.state(&inner.owner, inner.orders.wanted);
     let now = Now {
         at: shared.begun.elapsed(),
         state,

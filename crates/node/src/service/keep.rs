@@ -427,7 +427,7 @@ impl Services {
             )));
         };
         self.with(name, |_, running| {
-            running.move_to(Some(to.clone()));
+            running.move_to(to.clone());
             Ok(())
         })?;
         self.show(name)
