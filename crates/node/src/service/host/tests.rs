@@ -268,3 +268,16 @@ fn nothing_is_mounted_by_a_link_and_what_was_is_seen() {
     assert!(why.contains("link is a symbolic link; say "), "{why}");
     assert!(!world.has_run("ashlar-attach"));
 }
+
+#[test]
+fn a_mount_is_found_whatever_its_name_has_in_it() {
+    let line = "ashlar /srv/a\\040b\\011c\\012d\\134e xfs rw 0 0";
+    let place = place_of(line).expect("a place");
+    assert_eq!(place, Path::new("/srv/a b\tc\nd\\e"));
+    assert!(
+        ["/proc", "/proc/", "//proc"]
+            .iter()
+            .all(|at| is_mounted(Path::new(at)))
+    );
+    assert!(!is_mounted(Path::new("/proc/self")));
+}
