@@ -51,6 +51,8 @@ struct Inner {
     nodes: Vec<String>,
     /// Why others that have copies of its volumes cannot have it.
     strangers: Vec<String>,
+    /// What was found when its volumes were written to last.
+    full: Vec<String>,
     moves: u64,
     /// The node that had it last.
     last_node: Option<String>,
@@ -106,6 +108,7 @@ impl Running {
                 failed_on,
                 nodes,
                 strangers: Vec::new(),
+                full: Vec::new(),
                 moves: 0,
                 last_node: None,
                 teller,
@@ -221,6 +224,10 @@ impl Running {
         };
         let failed_on = inner.failed_on.clone();
         status.warnings = inner.strangers.clone();
+        let full = match inner.machine.is_running() {
+            true => inner.full.clone(),
+            false => Vec::new(),
+        };
         drop(inner);
         if status.warnings.is_empty() && shared.host.is_replicated() && !strangers.is_empty() {
             status.warnings.push(format!(
@@ -235,6 +242,7 @@ impl Running {
                 "no other node that knows it has a copy in sync: none takes over when this one is lost".into(),
             );
         }
+        status.warnings.extend(full);
         if !failed_on.is_empty() {
             status.warnings.push(format!(
                 "given up on node {}: `ashlar service start {}` tries there again",
@@ -282,7 +290,7 @@ struct Standing {
 #[derive(Default)]
 struct Errands {
     action: Option<Errand<Done>>,
-    probe: Option<Errand<Done>>,
+    probe: Option<Errand<Result<Vec<String>, String>>>,
     ready: Option<Errand<bool>>,
     address: Option<Errand<Done>>,
     asked: Option<Instant>,
@@ -543,7 +551,7 @@ fn over<T: Send + 'static>(shared: &Shared, errand: &mut Option<Errand<T>>) -> O
     ended.ok()
 }
 
-fn is_stuck(probe: &Errand<Done>) -> bool {
+fn is_stuck<T: Send + 'static>(probe: &Errand<T>) -> bool {
     probe.begun().elapsed() > STUCK_AFTER
 }
 
@@ -551,7 +559,7 @@ fn is_stuck(probe: &Errand<Done>) -> bool {
 fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
     match over(shared, &mut errands.probe) {
         Some(Err(why)) => errands.bad = Some(why),
-        Some(Ok(())) => {}
+        Some(Ok(full)) => shared.lock().full = full,
         None if errands.probe.as_ref().is_some_and(is_stuck) => {
             let seconds = STUCK_AFTER.as_secs();
             errands.bad = Some(format!("a volume has not answered a write for {seconds} s"));

@@ -346,12 +346,11 @@ impl Host {
         Ok(ended.is_some_and(|status| status.success()))
     }
 
-    /// Writes to each volume, durably; waits for as long as they make it wait.
-    pub(super) fn probe(&self) -> Result<(), String> {
-        for (volume, mount) in self.service.volumes.iter().zip(&self.service.mounts) {
-            probe(volume, mount)?;
-        }
-        Ok(())
+    /// Writes to each volume, durably; waits for as long as they make it wait. What an operator should know of them.
+    pub(super) fn probe(&self) -> Result<Vec<String>, String> {
+        let volumes = self.service.volumes.iter().zip(&self.service.mounts);
+        let probed = volumes.map(|(volume, mount)| probe(volume, mount));
+        probed.filter_map(Result::transpose).collect()
     }
 
     /// Its address is still here. Where another node can have it, one that cannot be had here is a reason to leave.

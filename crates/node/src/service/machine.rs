@@ -371,9 +371,13 @@ impl Machine {
             // An orderly end would wait for it.
             self.totals.failures += u64::from(was_up);
             self.lose(why, was_up, seen.now);
-            let then = then.unwrap_or(match seen.can_move {
-                true => Then::GiveAway,
-                false => Then::Again,
+            let then = then.unwrap_or_else(|| {
+                self.failures += 1;
+                match self.failures {
+                    _ if seen.can_move => Then::GiveAway,
+                    ..MOST_FAILURES => Then::Again,
+                    _ => Then::GiveUp,
+                }
             });
             if then == Then::Again {
                 self.pause = BACK_OFF;

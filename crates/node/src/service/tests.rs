@@ -231,6 +231,37 @@ fn a_start_that_hangs_on_a_bad_volume_is_not_waited_for() {
     assert_eq!(world.after(10_000), Some(Action::Mount));
 }
 
+#[test]
+fn a_volume_that_goes_bad_whenever_it_is_used_is_not_tried_for_ever() {
+    let mut world = World::running();
+    for failure in 1..=MOST_FAILURES {
+        world.seen.bad = Some("stuck".into());
+        assert_eq!(world.after(10), Some(Action::Fence));
+        world.seen.bad = None;
+        assert_eq!(world.done(Ok(())), None, "it waits first");
+        let again = (failure < MOST_FAILURES).then_some(Action::Mount);
+        assert_eq!(world.after(1_000), again, "failure {failure}");
+        world.done(Ok(()));
+        world.done(Ok(()));
+    }
+    assert_eq!(
+        (world.state(), world.reason()),
+        (ServiceState::Failed, "stuck".into())
+    );
+    // What ran for a while between has none in a row.
+    let mut world = World::running();
+    for _ in 0..2 * MOST_FAILURES {
+        world.after(60_000);
+        world.seen.bad = Some("stuck".into());
+        assert_eq!(world.after(10), Some(Action::Fence));
+        world.seen.bad = None;
+        world.done(Ok(()));
+        assert_eq!(world.after(1_000), Some(Action::Mount));
+        world.done(Ok(()));
+        world.done(Ok(()));
+    }
+}
+
 /// Running, stopped by an operator, and so far on its way down that this is being done.
 fn on_the_way_down(until: Action) -> World {
     let mut world = World::running();
