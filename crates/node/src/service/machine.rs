@@ -470,25 +470,26 @@ impl Machine {
             return None;
         }
         match self.phase {
-            Phase::Down => {
+            Phase::Down | Phase::GivenUp => {
                 let Owner::Here { epoch } = seen.owner else {
                     return None;
                 };
                 match seen.wanted {
-                    Wanted::Run => {
-                        self.come_up(epoch, seen);
-                        Some(Action::Mount)
-                    }
+                    // Where it has been given up here, another node may do better.
                     Wanted::Moved => {
                         self.enter(Phase::Giving, seen.now);
                         Some(Action::GiveAway)
                     }
-                    Wanted::Stopped => None,
+                    Wanted::Run if self.phase == Phase::Down => {
+                        self.come_up(epoch, seen);
+                        Some(Action::Mount)
+                    }
+                    Wanted::Run | Wanted::Stopped => None,
                 }
             }
             Phase::Mounting => Some(Action::Mount),
             Phase::Starting => Some(Action::Start),
-            Phase::Running | Phase::GivenUp => None,
+            Phase::Running => None,
             Phase::Draining(_) => Some(Action::Drain),
             Phase::Stopping(_) => Some(Action::Stop),
             Phase::Killing(_) | Phase::Unmounting(_) if self.is_lost => Some(Action::Fence),

@@ -119,6 +119,12 @@ fn what_fails_again_and_again_is_given_up_and_says_why() {
         (ServiceState::Failed, "exit status: 7".into())
     );
     assert_eq!(world.after(1_000_000), None, "it stays so");
+    let mut moved = World {
+        machine: world.machine.clone(),
+        seen: world.seen.clone(),
+    };
+    moved.seen.wanted = Wanted::Moved;
+    assert_eq!(moved.after(10), Some(Action::GiveAway), "or goes, by order");
     world.machine.forgive();
     assert_eq!(
         world.after(10),
