@@ -324,6 +324,13 @@ fn watch(shared: &Arc<Shared>) {
 }
 
 fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
+    // First: all else may have to wait for something.
+    if let Some(guard) = &mut errands.guard
+        && !guard.beat()
+        && errands.bad.is_none()
+    {
+        errands.bad = Some("its guard has ended".into());
+    }
     // Asked without the lock: it may take a while.
     let owner = shared.owner();
     let can_move = !shared.takers().is_empty();
@@ -338,12 +345,6 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     }
     // One that has died has failed.
     let done = done.map(|done| done.and_then(|done| done));
-    if let Some(guard) = &mut errands.guard
-        && !guard.beat()
-        && errands.bad.is_none()
-    {
-        errands.bad = Some("its guard has ended".into());
-    }
     let dark = shared.host.address.as_ref().and_then(Holder::dark);
     let mut inner = shared.lock();
     let has_changed = inner.saw(shared, &owner);
@@ -443,10 +444,15 @@ fn report(shared: &Shared, errands: &mut Errands, standing: Standing) {
     let name = &shared.host.service.name;
     let last = std::mem::replace(&mut errands.last, standing);
     if standing.has_given_up && !last.has_given_up && shared.host.is_replicated() {
+        // Nothing is left that a guard would take down.
         services.failed_here(name);
     }
     if standing.is_steady && !last.is_steady {
-        services.runs_here(name);
+        // It runs: its guard must not wait for a file.
+        let name = name.clone();
+        drop(Errand::begin(&shared.wake, "svc-runs", move || {
+            services.runs_here(&name)
+        }));
     }
 }
 
