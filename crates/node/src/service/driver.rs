@@ -183,6 +183,12 @@ impl Running {
         Arc::as_ptr(&self.0).cast()
     }
 
+    /// As if it ran.
+    #[cfg(test)]
+    pub(super) fn pretend_to_run(&self) {
+        self.0.lock().machine = Machine::new(true);
+    }
+
     /// Watches no longer, and leaves what runs.
     pub(super) fn end(&self) {
         self.0.over.store(true, Ordering::SeqCst);

@@ -19,8 +19,8 @@ use super::share::Heard;
 use super::{Ownership, needs, one_copy};
 use crate::files;
 use crate::model::{
-    ControlError, CreateService, MoveService, ServiceAddress, ServiceState, ServiceStatus,
-    VolumeName,
+    ControlError, CreateService, KeptVolume, MoveService, ServiceAddress, ServiceState,
+    ServiceStatus, VolumeName,
 };
 
 /// What is remembered of all services.
@@ -495,8 +495,13 @@ impl Services {
         Ok(())
     }
 
-    /// Moves what runs here to other nodes, in order, and waits until it has gone or a while is over.
-    pub(crate) fn drain(&self) {
+    /// Moves what runs here to other nodes, in order, and waits until it has gone or a while is over. The volumes of
+    /// what is then still being stopped.
+    pub(crate) fn drain(&self) -> Vec<KeptVolume> {
+        self.drain_within(DOWN_WITHIN)
+    }
+
+    fn drain_within(&self, patience: Duration) -> Vec<KeptVolume> {
         let here = |one: &One| one.running.as_ref().is_some_and(Running::is_here);
         let names: Vec<String> = {
             let all = self.lock();
@@ -505,16 +510,25 @@ impl Services {
                 .filter(|(_, one)| one.entry.is_replicated() && here(one));
             moving.map(|(name, _)| name.clone()).collect()
         };
-        for name in &names {
-            if let Err(error) = self.move_to(name, &MoveService::default()) {
+        let mut moving = names.clone();
+        moving.retain(|name| {
+            let moved = self.move_to(name, &MoveService::default());
+            if let Err(error) = &moved {
                 tracing::warn!(service = %name, "service {name}: {}", error.message);
             }
-        }
+            moved.is_ok()
+        });
         let begun = Instant::now();
         let is_left = |name: &String| self.lock().get(name).is_some_and(here);
-        while names.iter().any(is_left) && begun.elapsed() < DOWN_WITHIN {
+        while names.iter().any(is_left) && begun.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(50));
         }
+        let all = self.lock();
+        let is_up = |one: &&One| one.running.as_ref().is_some_and(|one| !one.is_down());
+        let left = moving.iter().filter_map(|name| all.get(name));
+        let left = left.filter(|one| here(one)).filter(is_up);
+        left.flat_map(|one| still_stopping(&one.entry.service))
+            .collect()
     }
 
     /// Who has volumes may have changed.
@@ -570,6 +584,18 @@ fn is_free(mount: &Path) -> Result<(), ControlError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => refused(error.to_string()),
     }
+}
+
+/// Volumes that must not be taken from it.
+fn still_stopping(service: &CreateService) -> impl Iterator<Item = KeptVolume> {
+    let reason = format!(
+        "service {} is still being stopped: give the order again when it has moved",
+        service.name
+    );
+    service.volumes.iter().map(move |volume| KeptVolume {
+        volume: volume.clone(),
+        reason: reason.clone(),
+    })
 }
 
 fn not_found(name: &str) -> ControlError {

@@ -118,8 +118,14 @@ mod tests {
         assert!(told.is_some_and(|told| told.contains("(volume tank/v) is full")));
         std::fs::remove_file(at.join("all")).expect("removed");
         assert_eq!(probe("tank/v", at), Ok(None));
+        std::fs::write(at.join(PROBE), [0; 4096]).expect("there is room");
         assert!(fill().is_err());
-        assert_eq!(probe("tank/v", at), Ok(None), "written in place");
+        assert_eq!(probe("tank/v", at), Ok(None));
+        let length = at.join(PROBE).metadata().map(|file| file.len());
+        assert!(
+            length.is_ok_and(|length| length == 4096),
+            "written in place"
+        );
         unmount(at, UnmountFlags::DETACH).expect("detached");
     }
 }

@@ -4,7 +4,10 @@ use super::*;
 use crate::Events;
 use crate::model::VolumeName;
 
-/// The volumes are another node's: there is nothing to be done here.
+/// The node that has the volumes.
+const OWNER: &str = "owner";
+
+/// The volumes are another node's, but for that one: there is nothing to be done here.
 struct Elsewhere {
     me: &'static str,
     events: Events,
@@ -37,6 +40,9 @@ impl Ownership for Elsewhere {
     }
 
     fn owner(&self, _: &[VolumeName]) -> Owner {
+        if self.me == OWNER {
+            return Owner::Here { epoch: 1 };
+        }
         Owner::Elsewhere {
             node: "b".into(),
             epoch: 1,
@@ -52,7 +58,7 @@ impl Ownership for Elsewhere {
     }
 
     fn takers(&self, _: &[VolumeName]) -> Vec<String> {
-        Vec::new()
+        vec!["b".into()]
     }
 
     fn let_in(&self, _: &[VolumeName]) -> Result<(), ControlError> {
@@ -247,5 +253,28 @@ fn a_node_that_gets_copies_does_not_end_a_service_that_has_the_name_of_a_deleted
         if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
             running.end();
         }
+    }
+}
+
+#[test]
+fn volumes_of_a_service_that_is_still_being_stopped_are_not_taken_from_it() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open_as(OWNER, None, &dir);
+    // Its watcher waits for the API, so it stays as it is.
+    let nodes = vec![OWNER.into(), "b".into()];
+    let entry = Entry::new(service("s", Vec::new()), nodes, 1);
+    services.begin(entry).expect("begun");
+    let left = || services.drain_within(Duration::ZERO);
+    assert_eq!(left(), [], "it is down");
+    let pretend = |one: &One| one.running.as_ref().map(Running::pretend_to_run);
+    services.lock().get("s").and_then(pretend).expect("watched");
+    let left = left();
+    assert_eq!((left.len(), left[0].volume.as_str()), (1, "tank/s"));
+    assert!(left[0].reason.contains("service s is still being stopped"));
+    if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
+        running.end();
     }
 }
