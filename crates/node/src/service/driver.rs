@@ -268,12 +268,12 @@ impl Shared {
     /// Who has the volumes; of others' nodes, what they have told.
     fn owner(&self) -> Owner {
         let owner = self.ownership.owner(&self.volumes);
-        if matches!(owner, Owner::Here { .. }) || !self.host.is_replicated() {
+        if !self.host.is_replicated() {
             return owner;
         }
         let services = self.services.upgrade();
         let told = services.and_then(|services| services.told_of(&self.host.service.name));
-        told.unwrap_or(owner)
+        owner.or_later(told)
     }
 
     /// The other nodes that could have it now, know it, and have not given it up.

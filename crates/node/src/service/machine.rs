@@ -34,6 +34,19 @@ pub enum Owner {
     },
 }
 
+impl Owner {
+    /// What is known here, or what the owner itself has told. A node of which another one has all volumes since a later
+    /// change does not know of that yet: what serves them here may stand still.
+    pub(super) fn or_later(self, told: Option<Self>) -> Self {
+        match (&self, &told) {
+            (Self::Here { epoch: here }, Some(Self::Elsewhere { epoch, .. })) if epoch <= here => {
+                self
+            }
+            _ => told.unwrap_or(self),
+        }
+    }
+}
+
 /// What an operator wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {

@@ -160,6 +160,29 @@ fn where_another_node_can_have_it_what_fails_too_often_is_given_to_that() {
 }
 
 #[test]
+fn of_two_nodes_that_have_the_volumes_the_one_counts_that_has_them_later() {
+    let here = Owner::Here { epoch: 3 };
+    let told = |epoch| Owner::Elsewhere {
+        node: "b".into(),
+        epoch,
+    };
+    for (known, told, counts) in [
+        (here.clone(), None, here.clone()),
+        // A while ago, before they came back.
+        (here.clone(), Some(told(2)), here.clone()),
+        (here.clone(), Some(told(3)), here.clone()),
+        (here.clone(), Some(told(4)), told(4)),
+        (told(5), Some(told(4)), told(4)),
+    ] {
+        assert_eq!(
+            known.clone().or_later(told.clone()),
+            counts,
+            "{known:?}, {told:?}"
+        );
+    }
+}
+
+#[test]
 fn where_ownership_leaves_it_is_killed_without_asking_it() {
     let mut world = World::running();
     world.seen.owner = Owner::Elsewhere {
