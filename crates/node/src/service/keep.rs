@@ -510,6 +510,7 @@ impl Services {
                 .filter(|(_, one)| one.entry.is_replicated() && here(one));
             moving.map(|(name, _)| name.clone()).collect()
         };
+        // What does not move is left to the look at its volumes.
         let mut moving = names.clone();
         moving.retain(|name| {
             let moved = self.move_to(name, &MoveService::default());
