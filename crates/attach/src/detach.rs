@@ -94,8 +94,10 @@ fn find(base: &Path, mount: &Path) -> Result<Folder, AttachError> {
         (Some(parent), Some(name)) => parent.join(name),
         _ => absolute.clone(),
     };
-    let places = [absolute, resolved];
-    let mut folders = places.iter().map(|place| Folder::of(base, place));
+    // A link itself, which is no mount point: what it leads to may be one.
+    let target = resolved.read_link().and_then(|_| resolved.canonicalize());
+    let places = [Some(absolute), Some(resolved.clone()), target.ok()];
+    let mut folders = places.iter().flatten().map(|place| Folder::of(base, place));
     folders
         .find(|folder| folder.path().exists())
         .ok_or_else(|| AttachError::environment(nothing_at(base, mount)))
@@ -544,6 +546,27 @@ fn without_flushes(device: &Path, error: &AttachError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_attachment_is_found_by_links_to_its_mount_point() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = dir.path().canonicalize().expect("it is there");
+        let (base, real) = (root.join("state"), root.join("real"));
+        std::fs::create_dir(&real).expect("made");
+        std::os::unix::fs::symlink("real", root.join("link")).expect("a link");
+        std::os::unix::fs::symlink(&root, root.join("root")).expect("a link");
+        assert!(find(&base, &real).is_err());
+        let folder = Folder::of(&base, &real);
+        std::fs::create_dir_all(folder.path()).expect("made");
+        for name in ["real", "real/", "link", "root/real", "root/link"] {
+            assert_eq!(
+                find(&base, &root.join(name)).as_ref(),
+                Ok(&folder),
+                "{name}"
+            );
+        }
+        assert!(find(&base, &root).is_err());
+    }
 
     #[test]
     fn missing_flushes_are_told_with_what_follows() {

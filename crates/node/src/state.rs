@@ -324,6 +324,9 @@ impl State {
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
+    /// Held while the file is changed, which takes as long as its disk does.
+    changing: Mutex<()>,
+    /// Held for moments only.
     state: Mutex<State>,
 }
 
@@ -350,11 +353,12 @@ impl StateFile {
         };
         Ok(Self {
             path: path.to_owned(),
+            changing: Mutex::default(),
             state: Mutex::new(state),
         })
     }
 
-    /// What is remembered now.
+    /// What is remembered now. Waits for no disk: what is being changed is as it was until that is durable.
     pub fn read(&self) -> State {
         self.lock().clone()
     }
@@ -365,17 +369,18 @@ impl StateFile {
     /// # Errors
     /// Usage: the change makes no sense. Environment: the file cannot be written.
     pub fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T, ControlError> {
-        let mut state = self.lock();
-        let mut next = state.clone();
+        let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.read();
+        let mut next = before.clone();
         let result = change(&mut next);
-        if next == *state {
+        if next == before {
             return Ok(result);
         }
         next.check()?;
         let text = toml::to_string(&next)
             .map_err(|error| ControlError::internal(format!("state.toml: {error}")))?;
         files::replace(&self.path, format!("{HEAD}{text}").as_bytes())?;
-        *state = next;
+        *self.lock() = next;
         Ok(result)
     }
 
@@ -539,5 +544,40 @@ mod tests {
         assert_eq!(error.kind, ErrorKind::Environment);
         assert_eq!(file.read(), before);
         assert_eq!(StateFile::open(&path).expect("whole").read(), before);
+    }
+
+    #[test]
+    fn what_is_remembered_is_read_while_a_change_waits_for_its_disk() {
+        use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+        let dir = tempfile::tempdir().expect("directory");
+        let file = StateFile::open(&dir.path().join("state.toml")).expect("none yet");
+        // A pipe in place of the new file: opening it waits until it is read.
+        let slow = dir.path().join(".state.toml.new");
+        mknodat(CWD, &slow, FileType::Fifo, Mode::from(0o600), 0).expect("a pipe");
+        let (tell, told) = std::sync::mpsc::channel();
+        let limit = std::time::Duration::from_secs(20);
+        let file = &file;
+        std::thread::scope(|scope| {
+            let began = tell.clone();
+            let writer = scope.spawn(move || {
+                file.update(|state| {
+                    state.put_pool(pool("tank", 1));
+                    let _ = began.send(());
+                })
+            });
+            told.recv_timeout(limit).expect("the change has begun");
+            // It is past that, and in the file, most of the time.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            scope.spawn(move || {
+                let _ = (file.read(), tell.send(()));
+            });
+            let read = told.recv_timeout(limit);
+            // A pipe cannot be synced: the change fails, and nothing has changed.
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+            let _pipe = rustix::fs::open(&slow, flags, Mode::empty()).expect("a pipe");
+            assert!(writer.join().expect("it ends").is_err());
+            read.expect("it is read at once");
+        });
+        assert_eq!(file.read(), State::default());
     }
 }

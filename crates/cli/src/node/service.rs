@@ -103,7 +103,12 @@ fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> 
     let mut service = CreateService {
         name: arguments.service.clone(),
         volumes: arguments.volumes.iter().map(ToString::to_string).collect(),
-        mounts: arguments.mounts.clone(),
+        // Shells append a slash.
+        mounts: arguments
+            .mounts
+            .iter()
+            .map(|mount| mount.components().collect())
+            .collect(),
         user: arguments.user.clone(),
         start: arguments.start.clone().unwrap_or_default(),
         drain: arguments.drain.clone(),

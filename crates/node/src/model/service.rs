@@ -91,6 +91,15 @@ impl Check for CreateService {
                     mount.display()
                 ));
             }
+            // Programs compare it as text with what the kernel says.
+            let simple: PathBuf = mount.components().collect();
+            if simple.as_os_str() != mount.as_os_str() {
+                return usage(format!(
+                    "mount point {}: must be written {}",
+                    mount.display(),
+                    simple.display()
+                ));
+            }
             if self.mounts[..at].contains(mount) {
                 return usage(format!("mount point {} is named twice", mount.display()));
             }
@@ -227,7 +236,7 @@ mod tests {
     fn what_makes_no_sense_is_named() {
         assert_eq!(good().check(), Ok(()));
         type Wrong = fn(&mut CreateService);
-        let wrong: [(&str, Wrong); 9] = [
+        let wrong: [(&str, Wrong); 12] = [
             ("service \"a b\"", |s| s.name = "a b".into()),
             ("1 to 16 volumes", |s| s.volumes.clear()),
             ("2 volumes and 1 mount points", |s| drop(s.mounts.pop())),
@@ -239,6 +248,15 @@ mod tests {
             }),
             ("srv/wal: must be an absolute", |s| {
                 s.mounts[1] = "srv/wal".into()
+            }),
+            ("/srv/wal/: must be written /srv/wal", |s| {
+                s.mounts[1] = "/srv/wal/".into()
+            }),
+            ("must be written /srv/wal", |s| {
+                s.mounts[1] = "/srv//wal".into()
+            }),
+            ("must be written /srv/wal", |s| {
+                s.mounts[1] = "/srv/./wal".into()
             }),
             ("a command has", |s| s.start = " ".into()),
             ("a command has", |s| s.drain = Some(String::new())),

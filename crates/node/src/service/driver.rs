@@ -10,6 +10,7 @@ use super::fences::Order;
 use super::guard::Guard;
 use super::host::Host;
 use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
+use super::orders::Orders;
 use super::tell::{Now, Teller};
 use super::wake::Wake;
 use super::{Ownership, Services};
@@ -42,10 +43,7 @@ struct Shared {
 
 struct Inner {
     machine: Machine,
-    wanted: Wanted,
-    /// The daemon ends: it goes down, and does not come up.
-    ends: bool,
-    move_to: Option<String>,
+    orders: Orders,
     owner: Owner,
     /// Nodes that have given it up.
     failed_on: Vec<String>,
@@ -53,6 +51,8 @@ struct Inner {
     nodes: Vec<String>,
     /// Why others that have copies of its volumes cannot have it.
     strangers: Vec<String>,
+    /// What was found when its volumes were written to last.
+    full: Vec<String>,
     moves: u64,
     /// The node that had it last.
     last_node: Option<String>,
@@ -103,13 +103,12 @@ impl Running {
             wake: Arc::default(),
             inner: Mutex::new(Inner {
                 machine: Machine::new(is_running),
-                wanted,
-                ends: false,
-                move_to: None,
+                orders: Orders::new(wanted),
                 owner,
                 failed_on,
                 nodes,
                 strangers: Vec::new(),
+                full: Vec::new(),
                 moves: 0,
                 last_node: None,
                 teller,
@@ -125,7 +124,7 @@ impl Running {
 
     pub(super) fn want(&self, wanted: Wanted, failed_on: &[String]) {
         let mut inner = self.0.lock();
-        inner.wanted = wanted;
+        inner.orders.wanted = wanted;
         inner.failed_on = failed_on.to_vec();
         drop(inner);
         self.look();
@@ -148,7 +147,7 @@ impl Running {
 
     /// The daemon ends: in order down, here; what another node makes of it is its own affair.
     pub(super) fn come_down(&self) {
-        self.0.lock().ends = true;
+        self.0.lock().orders.ends = true;
         self.look();
     }
 
@@ -157,10 +156,8 @@ impl Running {
         self.0.lock().machine.is_down()
     }
 
-    pub(super) fn move_to(&self, to: Option<String>) {
-        let mut inner = self.0.lock();
-        (inner.wanted, inner.move_to) = (Wanted::Moved, to);
-        drop(inner);
+    pub(super) fn move_to(&self, to: String) {
+        self.0.lock().orders.move_to = Some(to);
         self.look();
     }
 
@@ -186,6 +183,12 @@ impl Running {
         Arc::as_ptr(&self.0).cast()
     }
 
+    /// As if it ran.
+    #[cfg(test)]
+    pub(super) fn pretend_to_run(&self) {
+        self.0.lock().machine = Machine::new(true);
+    }
+
     /// Watches no longer, and leaves what runs.
     pub(super) fn end(&self) {
         self.0.over.store(true, Ordering::SeqCst);
@@ -194,7 +197,7 @@ impl Running {
     pub(super) fn status(&self) -> ServiceStatus {
         let shared = &self.0;
         let inner = shared.lock();
-        let (state, reason) = inner.machine.state(&inner.owner, inner.wanted);
+        let (state, reason) = inner.machine.state(&inner.owner, inner.orders.wanted);
         let (node, epoch) = match &inner.owner {
             Owner::Here { epoch } => (Some(shared.ownership.node()), *epoch),
             Owner::Elsewhere { node, epoch } => (Some(node.clone()), *epoch),
@@ -227,6 +230,10 @@ impl Running {
         };
         let failed_on = inner.failed_on.clone();
         status.warnings = inner.strangers.clone();
+        let full = match inner.machine.is_running() {
+            true => inner.full.clone(),
+            false => Vec::new(),
+        };
         drop(inner);
         if status.warnings.is_empty() && shared.host.is_replicated() && !strangers.is_empty() {
             status.warnings.push(format!(
@@ -241,6 +248,7 @@ impl Running {
                 "no other node that knows it has a copy in sync: none takes over when this one is lost".into(),
             );
         }
+        status.warnings.extend(full);
         if !failed_on.is_empty() {
             status.warnings.push(format!(
                 "given up on node {}: `ashlar service start {}` tries there again",
@@ -260,12 +268,12 @@ impl Shared {
     /// Who has the volumes; of others' nodes, what they have told.
     fn owner(&self) -> Owner {
         let owner = self.ownership.owner(&self.volumes);
-        if matches!(owner, Owner::Here { .. }) || !self.host.is_replicated() {
+        if !self.host.is_replicated() {
             return owner;
         }
         let services = self.services.upgrade();
         let told = services.and_then(|services| services.told_of(&self.host.service.name));
-        told.unwrap_or(owner)
+        owner.or_later(told)
     }
 
     /// The other nodes that could have it now, know it, and have not given it up.
@@ -288,7 +296,7 @@ struct Standing {
 #[derive(Default)]
 struct Errands {
     action: Option<Errand<Done>>,
-    probe: Option<Errand<Done>>,
+    probe: Option<Errand<Result<Vec<String>, String>>>,
     ready: Option<Errand<bool>>,
     address: Option<Errand<Done>>,
     asked: Option<Instant>,
@@ -322,6 +330,13 @@ fn watch(shared: &Arc<Shared>) {
 }
 
 fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
+    // First: all else may have to wait for something.
+    if let Some(guard) = &mut errands.guard
+        && !guard.beat()
+        && errands.bad.is_none()
+    {
+        errands.bad = Some("its guard has ended".into());
+    }
     // Asked without the lock: it may take a while.
     let owner = shared.owner();
     let can_move = !shared.takers().is_empty();
@@ -336,23 +351,14 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     }
     // One that has died has failed.
     let done = done.map(|done| done.and_then(|done| done));
-    if let Some(guard) = &mut errands.guard
-        && !guard.beat()
-        && errands.bad.is_none()
-    {
-        errands.bad = Some("its guard has ended".into());
-    }
     let dark = shared.host.address.as_ref().and_then(Holder::dark);
     let mut inner = shared.lock();
     let has_changed = inner.saw(shared, &owner);
+    inner.orders.saw(&owner);
     let seen = Seen {
         now: shared.begun.elapsed(),
         owner,
-        wanted: if inner.ends {
-            Wanted::Stopped
-        } else {
-            inner.wanted
-        },
+        wanted: inner.orders.seen(),
         can_move,
         silence,
         bad: errands.bad.clone(),
@@ -362,18 +368,16 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         done,
     };
     let action = inner.machine.step(&seen);
-    let move_to = inner.move_to.clone();
     // A service of volumes with one copy that was found running has none, and its volumes have no other.
     let epoch = inner.machine.epoch().unwrap_or(0);
     tell(shared, &mut inner);
     if !inner.machine.is_mounted() {
         errands.bad = None;
     }
-    let is_by_hand = inner.wanted == Wanted::Moved;
-    if action == Some(Action::GiveAway) {
-        // Then it is any node's that has the volumes.
-        (inner.wanted, inner.move_to) = (Wanted::Run, None);
-    }
+    let move_to = match action {
+        Some(Action::GiveAway) => inner.orders.give(),
+        _ => None,
+    };
     let is_down = inner.machine.is_down();
     let standing = Standing {
         has_given_up: inner.machine.has_given_up(),
@@ -411,8 +415,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     let details = Details {
         order,
         epoch,
-        to: move_to,
-        is_by_hand,
+        move_to,
     };
     let acting = shared.clone();
     errands.action = Some(Errand::begin(&shared.wake, "svc-action", move || {
@@ -447,10 +450,15 @@ fn report(shared: &Shared, errands: &mut Errands, standing: Standing) {
     let name = &shared.host.service.name;
     let last = std::mem::replace(&mut errands.last, standing);
     if standing.has_given_up && !last.has_given_up && shared.host.is_replicated() {
+        // Nothing is left that a guard would take down.
         services.failed_here(name);
     }
     if standing.is_steady && !last.is_steady {
-        services.runs_here(name);
+        // It runs: its guard must not wait for a file.
+        let name = name.clone();
+        drop(Errand::begin(&shared.wake, "svc-runs", move || {
+            services.runs_here(&name)
+        }));
     }
 }
 
@@ -508,10 +516,8 @@ struct Details {
     order: Order,
     /// The change of owners since which its volumes are mounted.
     epoch: u64,
-    /// Where the volumes are to go.
-    to: Option<String>,
-    /// An operator has said so.
-    is_by_hand: bool,
+    /// Where the volumes are to go, if an operator has said so.
+    move_to: Option<String>,
 }
 
 fn act(shared: &Shared, action: Action, details: &Details) -> Done {
@@ -534,10 +540,10 @@ fn act(shared: &Shared, action: Action, details: &Details) -> Done {
 }
 
 fn give(shared: &Shared, details: &Details) -> Done {
-    let to = details.to.clone();
+    let to = details.move_to.clone();
     let to = to.or_else(|| shared.takers().into_iter().next());
     let to = to.ok_or("no other node has a copy in sync")?;
-    if !details.is_by_hand
+    if details.move_to.is_none()
         && let Some(services) = shared.services.upgrade()
     {
         services.failed_here(&shared.host.service.name);
@@ -557,7 +563,7 @@ fn over<T: Send + 'static>(shared: &Shared, errand: &mut Option<Errand<T>>) -> O
     ended.ok()
 }
 
-fn is_stuck(probe: &Errand<Done>) -> bool {
+fn is_stuck<T: Send + 'static>(probe: &Errand<T>) -> bool {
     probe.begun().elapsed() > STUCK_AFTER
 }
 
@@ -565,7 +571,7 @@ fn is_stuck(probe: &Errand<Done>) -> bool {
 fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
     match over(shared, &mut errands.probe) {
         Some(Err(why)) => errands.bad = Some(why),
-        Some(Ok(())) => {}
+        Some(Ok(full)) => shared.lock().full = full,
         None if errands.probe.as_ref().is_some_and(is_stuck) => {
             let seconds = STUCK_AFTER.as_secs();
             errands.bad = Some(format!("a volume has not answered a write for {seconds} s"));
@@ -602,7 +608,7 @@ fn ask(shared: &Arc<Shared>, errands: &mut Errands) -> Option<bool> {
 
 /// A line in the log and an event for each change.
 fn tell(shared: &Shared, inner: &mut Inner) {
-    let (state, reason) = inner.machine.state(&inner.owner, inner.wanted);
+    let (state, reason) = inner.machine.state(&inner.owner, inner.orders.wanted);
     let now = Now {
         at: shared.begun.elapsed(),
         state,

@@ -40,13 +40,15 @@ impl Services {
             if entry.nodes.contains(node) {
                 continue;
             }
-            let next = entry.with_node(node);
+            let mut next = entry.with_node(node);
             let offered = match *node == me {
                 true => self.ownership.let_in(&volumes),
-                false => {
+                // What it remembers of an earlier one of the name must not count as what has become of this one.
+                false => self.deleted_at(node, &next.service).and_then(|deleted| {
+                    next.revision = next.revision.max(deleted.saturating_add(1));
                     let entry = Box::new(next.clone());
                     self.ownership.say(node, Words::Offer { entry }).map(drop)
-                }
+                }),
             };
             match offered {
                 Ok(()) => {

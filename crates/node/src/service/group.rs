@@ -166,13 +166,19 @@ pub fn end_left_behind(daemon: &Path, service: &str) -> Result<(), ControlError>
 }
 
 fn is_ended(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return true;
-    };
-    let state = stat
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_whitespace().next());
-    matches!(state, Some("Z" | "X"))
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.map_or(true, |stat| is_end(&stat))
+}
+
+/// Whether a process of which the kernel says this has ended, with all its threads: the state is that of the first,
+/// and another one may still wait for a write.
+fn is_end(stat: &str) -> bool {
+    // Fields 3, the state, and 20, the number of threads; the second is a name, and may have anything in it.
+    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let mut fields = rest.split_whitespace();
+    let (state, threads) = (fields.next(), fields.nth(16));
+    let threads = threads.and_then(|threads| threads.parse().ok());
+    matches!(state, Some("Z" | "X")) && threads.unwrap_or(0) <= 1
 }
 
 fn number(of: &Path) -> u32 {
@@ -203,6 +209,37 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn a_process_has_ended_when_all_its_threads_have() {
+        let stat = |state: &str, threads: u32| {
+            format!("5 (a) Z b) {state} 1 5 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99 0 0")
+        };
+        for (state, threads, has_ended) in [
+            ("S", 1, false),
+            ("D", 4, false),
+            ("Z", 1, true),
+            ("Z", 2, false),
+            ("X", 0, true),
+        ] {
+            assert_eq!(
+                is_end(&stat(state, threads)),
+                has_ended,
+                "{state} {threads}"
+            );
+        }
+        // As the kernel says it, of a process and of one that has ended.
+        let own = std::fs::read_to_string("/proc/self/stat").expect("readable");
+        assert!(!is_end(&own) && !is_ended(std::process::id()));
+        let mut child = Command::new("true").spawn().expect("true");
+        let begun = Instant::now();
+        while !is_ended(child.id()) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.wait().expect("ours");
+        assert!(is_ended(child.id()));
+    }
 
     const ENTER: &str = "echo $$ > \"$0\" &&";
 

@@ -104,6 +104,7 @@ impl Host {
 
     fn mount_all(&self, order: Order) -> Result<(), String> {
         for (volume, mount) in self.service.volumes.iter().zip(&self.service.mounts) {
+            is_no_link(mount)?;
             if is_mounted(mount) {
                 return Err(format!(
                     "mount point {} is in use: something is mounted there",
@@ -345,12 +346,11 @@ impl Host {
         Ok(ended.is_some_and(|status| status.success()))
     }
 
-    /// Writes to each volume, durably; waits for as long as they make it wait.
-    pub(super) fn probe(&self) -> Result<(), String> {
-        for (volume, mount) in self.service.volumes.iter().zip(&self.service.mounts) {
-            probe(volume, mount)?;
-        }
-        Ok(())
+    /// Writes to each volume, durably; waits for as long as they make it wait. What an operator should know of them.
+    pub(super) fn probe(&self) -> Result<Vec<String>, String> {
+        let volumes = self.service.volumes.iter().zip(&self.service.mounts);
+        let probed = volumes.map(|(volume, mount)| probe(volume, mount));
+        probed.filter_map(Result::transpose).collect()
     }
 
     /// Its address is still here. Where another node can have it, one that cannot be had here is a reason to leave.
@@ -450,13 +450,48 @@ pub(super) fn detach_by_force(program: &Path, mount: &Path) -> Result<(), String
     }
 }
 
+/// The part of a path that is a symbolic link, if one is. Nothing that is mounted there is asked.
+fn link_in(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|part| part.read_link().is_ok())
+}
+
+/// Refuses a mount point by another name than the kernel's: what is mounted there would not be found again.
+pub(super) fn is_no_link(mount: &Path) -> Result<(), String> {
+    let Some(link) = link_in(mount) else {
+        return Ok(());
+    };
+    let (mount, shown) = (mount.canonicalize(), mount.display());
+    let say = mount.map_or_else(
+        |_| "say its path without".into(),
+        |real| format!("say {}", real.display()),
+    );
+    let link = link.display();
+    Err(format!(
+        "mount point {shown}: {link} is a symbolic link; {say}"
+    ))
+}
+
 /// Whether something is mounted exactly there.
 pub(super) fn is_mounted(mount: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let wanted = mount.display().to_string();
-    // Spaces are written as octal numbers.
-    let mut places = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    places.any(|place| place.replace("\\040", " ") == wanted)
+    // An earlier version has mounted by links.
+    let real = link_in(mount).and_then(|_| mount.canonicalize().ok());
+    let is_there = |place: PathBuf| place == mount || Some(place) == real;
+    mounts.lines().filter_map(place_of).any(is_there)
+}
+
+/// The mount point of a line of the kernel's table, which has octal numbers for what separates words and lines.
+fn place_of(line: &str) -> Option<PathBuf> {
+    let mut place = line.split(' ').nth(1)?.to_owned();
+    for (code, character) in [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ] {
+        place = place.replace(code, character);
+    }
+    Some(place.into())
 }
 
 /// Numbers of a user and its group.

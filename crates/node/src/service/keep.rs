@@ -19,8 +19,8 @@ use super::share::Heard;
 use super::{Ownership, needs, one_copy};
 use crate::files;
 use crate::model::{
-    ControlError, CreateService, MoveService, ServiceAddress, ServiceState, ServiceStatus,
-    VolumeName,
+    ControlError, CreateService, KeptVolume, MoveService, ServiceAddress, ServiceState,
+    ServiceStatus, VolumeName,
 };
 
 /// What is remembered of all services.
@@ -235,6 +235,9 @@ impl Services {
             host::ids(user).map_err(ControlError::usage)?;
         }
         needs::check(service)?;
+        for mount in &service.mounts {
+            host::is_no_link(mount).map_err(ControlError::conflict)?;
+        }
         if let Some(mount) = service.mounts.iter().find(|mount| host::is_mounted(mount)) {
             return Err(ControlError::conflict(format!(
                 "mount point {} is in use: something is mounted there",
@@ -255,10 +258,23 @@ impl Services {
         known.find(is_its).map(|one| one.entry.service.name.clone())
     }
 
-    /// The next revision of a service of this name.
-    fn next_revision(&self, name: &str) -> u64 {
-        let all = self.lock();
-        all.get(name).map_or(0, |one| one.entry.revision) + 1
+    /// The first revision of a service: newer than all that is remembered of others of its name.
+    fn first_revision(
+        &self,
+        service: &CreateService,
+        nodes: &[String],
+    ) -> Result<u64, ControlError> {
+        let known = |one: &One| one.entry.revision;
+        let mut newest = self.lock().get(&service.name).map_or(0, known);
+        for node in self.ownership.peers() {
+            match self.deleted_at(&node, service) {
+                Ok(revision) => newest = newest.max(revision),
+                Err(error) if nodes.contains(&node) => return Err(error),
+                // It cannot have it, and what it remembers the others have most likely heard.
+                Err(_) => {}
+            }
+        }
+        Ok(newest.saturating_add(1))
     }
 
     /// Makes a service, and has it come up where its volumes are.
@@ -280,7 +296,8 @@ impl Services {
         if let Some(address) = &service.address {
             address::check_neighbours(address)?;
         }
-        let entry = Entry::new(service, nodes, self.next_revision(&name));
+        let revision = self.first_revision(&service, &nodes)?;
+        let entry = Entry::new(service, nodes, revision);
         // Others first: one that refuses it has nothing to undo here.
         let offered = self
             .offer(&entry)
@@ -410,7 +427,7 @@ impl Services {
             )));
         };
         self.with(name, |_, running| {
-            running.move_to(Some(to.clone()));
+            running.move_to(to.clone());
             Ok(())
         })?;
         self.show(name)
@@ -478,8 +495,13 @@ impl Services {
         Ok(())
     }
 
-    /// Moves what runs here to other nodes, in order, and waits until it has gone or a while is over.
-    pub(crate) fn drain(&self) {
+    /// Moves what runs here to other nodes, in order, and waits until it has gone or a while is over. The volumes of
+    /// what is then still being stopped.
+    pub(crate) fn drain(&self) -> Vec<KeptVolume> {
+        self.drain_within(DOWN_WITHIN)
+    }
+
+    fn drain_within(&self, patience: Duration) -> Vec<KeptVolume> {
         let here = |one: &One| one.running.as_ref().is_some_and(Running::is_here);
         let names: Vec<String> = {
             let all = self.lock();
@@ -488,16 +510,26 @@ impl Services {
                 .filter(|(_, one)| one.entry.is_replicated() && here(one));
             moving.map(|(name, _)| name.clone()).collect()
         };
-        for name in &names {
-            if let Err(error) = self.move_to(name, &MoveService::default()) {
+        // What does not move is left to the look at its volumes.
+        let mut moving = names.clone();
+        moving.retain(|name| {
+            let moved = self.move_to(name, &MoveService::default());
+            if let Err(error) = &moved {
                 tracing::warn!(service = %name, "service {name}: {}", error.message);
             }
-        }
+            moved.is_ok()
+        });
         let begun = Instant::now();
         let is_left = |name: &String| self.lock().get(name).is_some_and(here);
-        while names.iter().any(is_left) && begun.elapsed() < DOWN_WITHIN {
+        while names.iter().any(is_left) && begun.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(50));
         }
+        let all = self.lock();
+        let is_up = |one: &&One| one.running.as_ref().is_some_and(|one| !one.is_down());
+        let left = moving.iter().filter_map(|name| all.get(name));
+        let left = left.filter(|one| here(one)).filter(is_up);
+        left.flat_map(|one| still_stopping(&one.entry.service))
+            .collect()
     }
 
     /// Who has volumes may have changed.
@@ -553,6 +585,18 @@ fn is_free(mount: &Path) -> Result<(), ControlError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => refused(error.to_string()),
     }
+}
+
+/// Volumes that must not be taken from it.
+fn still_stopping(service: &CreateService) -> impl Iterator<Item = KeptVolume> {
+    let reason = format!(
+        "service {} is still being stopped: give the order again when it has moved",
+        service.name
+    );
+    service.volumes.iter().map(move |volume| KeptVolume {
+        volume: volume.clone(),
+        reason: reason.clone(),
+    })
 }
 
 fn not_found(name: &str) -> ControlError {

@@ -34,6 +34,19 @@ pub enum Owner {
     },
 }
 
+impl Owner {
+    /// What is known here, or what the owner itself has told. A node of which another one has all volumes since a later
+    /// change does not know of that yet: what serves them here may stand still.
+    pub(super) fn or_later(self, told: Option<Self>) -> Self {
+        match (&self, &told) {
+            (Self::Here { epoch: here }, Some(Self::Elsewhere { epoch, .. })) if epoch <= here => {
+                self
+            }
+            _ => told.unwrap_or(self),
+        }
+    }
+}
+
 /// What an operator wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -371,9 +384,13 @@ impl Machine {
             // An orderly end would wait for it.
             self.totals.failures += u64::from(was_up);
             self.lose(why, was_up, seen.now);
-            let then = then.unwrap_or(match seen.can_move {
-                true => Then::GiveAway,
-                false => Then::Again,
+            let then = then.unwrap_or_else(|| {
+                self.failures += 1;
+                match self.failures {
+                    _ if seen.can_move => Then::GiveAway,
+                    ..MOST_FAILURES => Then::Again,
+                    _ => Then::GiveUp,
+                }
             });
             if then == Then::Again {
                 self.pause = BACK_OFF;
@@ -466,25 +483,26 @@ impl Machine {
             return None;
         }
         match self.phase {
-            Phase::Down => {
+            Phase::Down | Phase::GivenUp => {
                 let Owner::Here { epoch } = seen.owner else {
                     return None;
                 };
                 match seen.wanted {
-                    Wanted::Run => {
-                        self.come_up(epoch, seen);
-                        Some(Action::Mount)
-                    }
+                    // Where it has been given up here, another node may do better.
                     Wanted::Moved => {
                         self.enter(Phase::Giving, seen.now);
                         Some(Action::GiveAway)
                     }
-                    Wanted::Stopped => None,
+                    Wanted::Run if self.phase == Phase::Down => {
+                        self.come_up(epoch, seen);
+                        Some(Action::Mount)
+                    }
+                    Wanted::Run | Wanted::Stopped => None,
                 }
             }
             Phase::Mounting => Some(Action::Mount),
             Phase::Starting => Some(Action::Start),
-            Phase::Running | Phase::GivenUp => None,
+            Phase::Running => None,
             Phase::Draining(_) => Some(Action::Drain),
             Phase::Stopping(_) => Some(Action::Stop),
             Phase::Killing(_) | Phase::Unmounting(_) if self.is_lost => Some(Action::Fence),

@@ -30,6 +30,7 @@ mod host;
 mod keep;
 mod machine;
 mod needs;
+mod orders;
 mod postgres;
 mod probe;
 mod run;

@@ -11,7 +11,9 @@ use super::Services;
 use super::entry::{Answer, Entry, Told, Words};
 use super::keep::{One, wanted};
 use super::machine::Owner;
-use crate::model::{ControlError, MoveService, ServiceNode, ServiceState, ServiceStatus};
+use crate::model::{
+    ControlError, CreateService, MoveService, ServiceNode, ServiceState, ServiceStatus,
+};
 
 /// How often other nodes are told the state; news are told at once.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -252,6 +254,24 @@ impl Services {
         Ok(())
     }
 
+    /// At which revision another node remembers that a service of this name was deleted; 0: it remembers none.
+    pub(super) fn deleted_at(
+        &self,
+        node: &str,
+        service: &CreateService,
+    ) -> Result<u64, ControlError> {
+        let mut told = self.for_node(node);
+        // A question in words that older nodes know, too: one on no node, older than any, changes nothing there.
+        told.entries
+            .push(Entry::new(service.clone(), Vec::new(), 0));
+        let Answer::Told { told } = self.ownership.say(node, Words::Tell { told })? else {
+            return Err(ControlError::internal("an answer to another question"));
+        };
+        let is_its = |entry: &&Entry| entry.deleted && entry.service.name == service.name;
+        let deleted = told.entries.iter().filter(is_its);
+        Ok(deleted.map(|entry| entry.revision).max().unwrap_or(0))
+    }
+
     fn hear(&self, told: Told) {
         let Told {
             node,
@@ -345,10 +365,17 @@ impl Services {
 
     /// A node offers a service: it can be had here, and is known from now on. One may be offered again.
     fn accept(&self, entry: Entry) -> Result<(), ControlError> {
-        let is_known = self
-            .lock()
-            .get(&entry.service.name)
-            .is_some_and(|one| one.running.is_some() && one.entry.service == entry.service);
+        let is_known = match self.lock().get(&entry.service.name) {
+            Some(one) if one.entry.deleted && !entry.supersedes(&one.entry) => {
+                return Err(ControlError::conflict(format!(
+                    "service {}: one of this name was deleted at revision {}, and this is revision {}, which counts \
+                     as older: give the order again",
+                    entry.service.name, one.entry.revision, entry.revision
+                )));
+            }
+            Some(one) => one.running.is_some() && one.entry.service == entry.service,
+            None => false,
+        };
         if !is_known {
             self.check(&entry.service)?;
         }

@@ -119,6 +119,12 @@ fn what_fails_again_and_again_is_given_up_and_says_why() {
         (ServiceState::Failed, "exit status: 7".into())
     );
     assert_eq!(world.after(1_000_000), None, "it stays so");
+    let mut moved = World {
+        machine: world.machine.clone(),
+        seen: world.seen.clone(),
+    };
+    moved.seen.wanted = Wanted::Moved;
+    assert_eq!(moved.after(10), Some(Action::GiveAway), "or goes, by order");
     world.machine.forgive();
     assert_eq!(
         world.after(10),
@@ -151,6 +157,29 @@ fn where_another_node_can_have_it_what_fails_too_often_is_given_to_that() {
         (world.state(), world.after(10_000)),
         (ServiceState::Elsewhere, None)
     );
+}
+
+#[test]
+fn of_two_nodes_that_have_the_volumes_the_one_counts_that_has_them_later() {
+    let here = Owner::Here { epoch: 3 };
+    let told = |epoch| Owner::Elsewhere {
+        node: "b".into(),
+        epoch,
+    };
+    for (known, told, counts) in [
+        (here.clone(), None, here.clone()),
+        // A while ago, before they came back.
+        (here.clone(), Some(told(2)), here.clone()),
+        (here.clone(), Some(told(3)), here.clone()),
+        (here.clone(), Some(told(4)), told(4)),
+        (told(5), Some(told(4)), told(4)),
+    ] {
+        assert_eq!(
+            known.clone().or_later(told.clone()),
+            counts,
+            "{known:?}, {told:?}"
+        );
+    }
 }
 
 #[test]
@@ -229,6 +258,37 @@ fn a_start_that_hangs_on_a_bad_volume_is_not_waited_for() {
     world.seen.bad = None;
     world.seen.owner = Owner::Here { epoch: 1 };
     assert_eq!(world.after(10_000), Some(Action::Mount));
+}
+
+#[test]
+fn a_volume_that_goes_bad_whenever_it_is_used_is_not_tried_for_ever() {
+    let mut world = World::running();
+    for failure in 1..=MOST_FAILURES {
+        world.seen.bad = Some("stuck".into());
+        assert_eq!(world.after(10), Some(Action::Fence));
+        world.seen.bad = None;
+        assert_eq!(world.done(Ok(())), None, "it waits first");
+        let again = (failure < MOST_FAILURES).then_some(Action::Mount);
+        assert_eq!(world.after(1_000), again, "failure {failure}");
+        world.done(Ok(()));
+        world.done(Ok(()));
+    }
+    assert_eq!(
+        (world.state(), world.reason()),
+        (ServiceState::Failed, "stuck".into())
+    );
+    // What ran for a while between has none in a row.
+    let mut world = World::running();
+    for _ in 0..2 * MOST_FAILURES {
+        world.after(60_000);
+        world.seen.bad = Some("stuck".into());
+        assert_eq!(world.after(10), Some(Action::Fence));
+        world.seen.bad = None;
+        world.done(Ok(()));
+        assert_eq!(world.after(1_000), Some(Action::Mount));
+        world.done(Ok(()));
+        world.done(Ok(()));
+    }
 }
 
 /// Running, stopped by an operator, and so far on its way down that this is being done.

@@ -21,6 +21,8 @@ use crate::replica::{ReplicaView, ResyncView};
 
 /// How long one volume may take until another node serves it.
 const MOVE_WAIT: Duration = Duration::from_secs(5);
+/// How long a node may take that is drained, whose services are stopped first.
+const DRAINED_WITHIN: Duration = Duration::from_secs(60);
 /// How long the answer may take to arrive that this node has left.
 const LAST_ANSWER: Duration = Duration::from_millis(500);
 
@@ -186,7 +188,7 @@ impl PoolManager {
             return self.drain_here(request.drain);
         }
         let drain = request.drain;
-        let answer = replication.order(node, &Order::Drain { drain })?;
+        let answer = replication.order_within(DRAINED_WITHIN, node, &Order::Drain { drain })?;
         serde_json::from_value(answer).map_err(|error| ControlError::internal(error.to_string()))
     }
 
@@ -195,9 +197,12 @@ impl PoolManager {
         let replication = self.replication()?;
         let mut reply = DrainReply::default();
         if drain {
-            self.drain_services();
-            reply.kept = self.plain_in_use();
-            for place in self.copies() {
+            reply.kept = self.drain_services();
+            let mut places = self.copies();
+            // Taken from a service that is being stopped, it would be killed.
+            places.retain(|place| reply.kept.iter().all(|kept| kept.volume != place.name));
+            reply.kept.extend(self.plain_in_use());
+            for place in places {
                 match self.give_away(&place) {
                     Ok(false) => {}
                     Ok(true) => reply.moved.push(place.name),

@@ -10,7 +10,7 @@ use super::orders::Order;
 use super::{CopyPlace, LOOK_EVERY, Replication, refused};
 use crate::Events;
 use crate::manager::PoolManager;
-use crate::model::{AllowHosts, ControlError, HostChange, MoveVolume, VolumeName};
+use crate::model::{AllowHosts, ControlError, HostChange, KeptVolume, MoveVolume, VolumeName};
 use crate::service::{Answer, OneNode, Owner, Ownership, Services, Words, one_copy};
 
 /// How long another node may take to answer what it is told of services.
@@ -335,11 +335,11 @@ impl PoolManager {
         }
     }
 
-    /// Services leave in order, with their volumes: what stays is told with the volumes that stay.
-    pub(super) fn drain_services(&self) {
-        if let Some(services) = self.services() {
-            services.drain();
-        }
+    /// Services leave in order, with their volumes; the volumes of those that take longer. What else stays is told with
+    /// the volumes that stay.
+    pub(super) fn drain_services(&self) -> Vec<KeptVolume> {
+        let services = self.services();
+        services.map_or_else(Vec::new, |services| services.drain())
     }
 
     pub(super) fn hear_of_services(&self, words: Words) -> Result<Value, ControlError> {

@@ -250,3 +250,34 @@ fn of_a_log_however_long_the_end_is_read() {
     assert_eq!(tail.len(), LAST_BYTES as usize);
     assert_eq!(run::last_line(&tail), Some("the last"));
 }
+
+#[test]
+fn nothing_is_mounted_by_a_link_and_what_was_is_seen() {
+    if !is_root() {
+        return;
+    }
+    let mut world = World::new(None);
+    let link = world.dir.path().join("link");
+    std::os::unix::fs::symlink("mnt", &link).expect("a link");
+    world.host.service.mounts = vec![link.clone()];
+    assert!(world.host.are_mounted(), "by an earlier version");
+    unmount(world.dir.path().join("mnt"), UnmountFlags::DETACH).expect("unmounted");
+    assert!(!world.host.are_mounted());
+    let refused = world.host.mount(world.host.fences.order());
+    let why = refused.expect_err("what is mounted there would not be found again");
+    assert!(why.contains("link is a symbolic link; say "), "{why}");
+    assert!(!world.has_run("ashlar-attach"));
+}
+
+#[test]
+fn a_mount_is_found_whatever_its_name_has_in_it() {
+    let line = "ashlar /srv/a\\040b\\011c\\012d\\134e xfs rw 0 0";
+    let place = place_of(line).expect("a place");
+    assert_eq!(place, Path::new("/srv/a b\tc\nd\\e"));
+    assert!(
+        ["/proc", "/proc/", "//proc"]
+            .iter()
+            .all(|at| is_mounted(Path::new(at)))
+    );
+    assert!(!is_mounted(Path::new("/proc/self")));
+}

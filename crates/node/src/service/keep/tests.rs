@@ -4,20 +4,45 @@ use super::*;
 use crate::Events;
 use crate::model::VolumeName;
 
-/// The volumes are another node's: there is nothing to be done here.
-#[derive(Default)]
-struct Elsewhere(Events);
+/// The node that has the volumes.
+const OWNER: &str = "owner";
+
+/// The volumes are another node's, but for that one: there is nothing to be done here.
+struct Elsewhere {
+    me: &'static str,
+    events: Events,
+    /// Node b, where it is there.
+    other: Option<Arc<Services>>,
+}
+
+impl Elsewhere {
+    fn open(dir: &tempfile::TempDir) -> Arc<Services> {
+        Self::open_as("a", None, dir)
+    }
+
+    fn open_as(
+        me: &'static str,
+        other: Option<Arc<Services>>,
+        dir: &tempfile::TempDir,
+    ) -> Arc<Services> {
+        let (events, dir) = (Events::default(), dir.path());
+        Services::open(dir, Arc::new(Self { me, events, other })).expect("opened")
+    }
+}
 
 impl Ownership for Elsewhere {
     fn node(&self) -> String {
-        "a".into()
+        self.me.into()
     }
 
     fn peers(&self) -> Vec<String> {
-        Vec::new()
+        self.other.iter().map(|_| "b".into()).collect()
     }
 
     fn owner(&self, _: &[VolumeName]) -> Owner {
+        if self.me == OWNER {
+            return Owner::Here { epoch: 1 };
+        }
         Owner::Elsewhere {
             node: "b".into(),
             epoch: 1,
@@ -33,7 +58,7 @@ impl Ownership for Elsewhere {
     }
 
     fn takers(&self, _: &[VolumeName]) -> Vec<String> {
-        Vec::new()
+        vec!["b".into()]
     }
 
     fn let_in(&self, _: &[VolumeName]) -> Result<(), ControlError> {
@@ -49,33 +74,20 @@ impl Ownership for Elsewhere {
     }
 
     fn events(&self) -> &Events {
-        &self.0
+        &self.events
     }
 
-    fn say(&self, node: &str, _: Words) -> Result<Answer, ControlError> {
-        Err(ControlError::environment(format!(
-            "node {node} is not there"
-        )))
+    fn say(&self, node: &str, words: Words) -> Result<Answer, ControlError> {
+        let away = || ControlError::environment(format!("node {node} is not there"));
+        self.other.as_ref().ok_or_else(away)?.answer(words)
     }
 }
 
-/// One that has told another node of a service may be told of it before it has begun it itself.
-#[test]
-fn a_service_is_watched_once_however_often_it_is_begun() {
-    if !rustix::process::geteuid().is_root() {
-        let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
-        assert!(!is_ci, "it is not root");
-        eprintln!("SKIPPED: this test makes a cgroup");
-        return;
-    }
-    let dir = tempfile::tempdir().expect("a folder");
-    // Watchers wait for it.
-    let _api = UnixListener::bind(dir.path().join("api.sock")).expect("bound");
-    let services = Services::open(dir.path(), Arc::new(Elsewhere::default())).expect("opened");
-    let service = CreateService {
-        name: "once".into(),
-        volumes: vec!["tank/once".into()],
-        mounts: Vec::new(),
+fn service(name: &str, mounts: Vec<PathBuf>) -> CreateService {
+    CreateService {
+        name: name.into(),
+        volumes: vec![format!("tank/{name}")],
+        mounts,
         user: None,
         start: "true".into(),
         drain: None,
@@ -83,8 +95,31 @@ fn a_service_is_watched_once_however_often_it_is_begun() {
         ready: None,
         file_system: None,
         address: None,
-    };
-    let entry = Entry::new(service, vec!["a".into(), "b".into()], 1);
+    }
+}
+
+/// False, and said so, without the right to make one.
+fn can_have_a_cgroup() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(is_root || !is_ci, "it is not root");
+    if !is_root {
+        eprintln!("SKIPPED: this test makes a cgroup");
+    }
+    is_root
+}
+
+/// One that has told another node of a service may be told of it before it has begun it itself.
+#[test]
+fn a_service_is_watched_once_however_often_it_is_begun() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    // Watchers wait for it.
+    let _api = UnixListener::bind(dir.path().join("api.sock")).expect("bound");
+    let services = Elsewhere::open(&dir);
+    let entry = Entry::new(service("once", Vec::new()), vec!["a".into(), "b".into()], 1);
     let begin = |entry: &Entry| {
         services.begin(entry.clone()).expect("begun");
         let all = services.lock();
@@ -120,5 +155,126 @@ fn a_mount_point_that_would_hide_something_is_refused() {
     ] {
         let refused = is_free(&mount).expect_err("it is in use");
         assert!(refused.message.contains(words), "{}", refused.message);
+    }
+}
+
+#[test]
+fn a_mount_point_by_a_link_is_refused_and_its_real_path_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open(&dir);
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("real")).expect("made");
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, at(name)).expect("a link");
+    link("real", "link");
+    link("nothing", "dangling");
+    let check = |mount: PathBuf| services.check(&service("s", vec![mount]));
+    check(at("real")).expect("it is empty");
+    check(at("real/below/it")).expect("it is made");
+    let real = at("real").canonicalize().expect("it is there");
+    for (mount, words) in [
+        (at("link"), format!("; say {}", real.display())),
+        (at("link/below"), "link is a symbolic link".into()),
+        (at("dangling"), "dangling is a symbolic link".into()),
+    ] {
+        let refused = check(mount).expect_err("a link");
+        assert!(refused.message.contains(&words), "{}", refused.message);
+    }
+}
+
+/// One that was on nodes b and c, and was deleted at revision 3.
+fn deleted(name: &str) -> Entry {
+    let nodes = vec!["b".into(), "c".into()];
+    Entry {
+        deleted: true,
+        ..Entry::new(service(name, Vec::new()), nodes, 3)
+    }
+}
+
+#[test]
+fn a_new_service_is_newer_than_what_is_remembered_of_a_deleted_one() {
+    let (dir, dir_b) = (tempfile::tempdir(), tempfile::tempdir());
+    let (dir, dir_b) = (dir.expect("a folder"), dir_b.expect("a folder"));
+    let b = Elsewhere::open_as("b", None, &dir_b);
+    b.begin(deleted("s")).expect("remembered");
+    let nodes = ["a".to_owned(), "b".to_owned()];
+    let old = Entry::new(service("s", Vec::new()), nodes.to_vec(), 1);
+    let other = Entry::new(service("other", Vec::new()), nodes.to_vec(), 0);
+    let one = |entry: &Entry| One {
+        entry: entry.clone(),
+        running: None,
+    };
+    b.lock().insert("other".into(), one(&other));
+    let entry_of = |name: &str| b.lock().get(name).map(|one| one.entry.clone());
+
+    let offer = Words::Offer {
+        entry: Box::new(old),
+    };
+    let refused = b.answer(offer).expect_err("it would be ended at once");
+    assert!(
+        refused.message.contains("deleted at revision 3"),
+        "{refused}"
+    );
+    let a = Elsewhere::open_as("a", Some(b.clone()), &dir);
+    let first = |name: &str| a.first_revision(&service(name, Vec::new()), &nodes);
+    assert_eq!(first("s"), Ok(4));
+    // The question itself changes nothing.
+    assert_eq!((first("other"), first("new")), (Ok(1), Ok(1)));
+    assert_eq!(entry_of("s"), Some(deleted("s")));
+    assert_eq!((entry_of("other"), entry_of("new")), (Some(other), None));
+
+    let alone = Elsewhere::open(&dir);
+    assert_eq!(
+        alone.first_revision(&service("s", Vec::new()), &nodes),
+        Ok(1)
+    );
+}
+
+#[test]
+fn a_node_that_gets_copies_does_not_end_a_service_that_has_the_name_of_a_deleted_one() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let (dir, dir_b) = (tempfile::tempdir(), tempfile::tempdir());
+    let (dir, dir_b) = (dir.expect("a folder"), dir_b.expect("a folder"));
+    let b = Elsewhere::open_as("b", None, &dir_b);
+    b.begin(deleted("s")).expect("remembered");
+    let a = Elsewhere::open_as("a", Some(b.clone()), &dir);
+    let _apis = [&dir, &dir_b].map(|dir| UnixListener::bind(dir.path().join("api.sock")));
+    let entry = Entry::new(service("s", Vec::new()), vec!["a".into()], 1);
+    a.begin(entry).expect("begun");
+    assert_eq!(a.follow_copies("s"), Vec::<String>::new());
+    for services in [&a, &b] {
+        let all = services.lock();
+        let one = all.get("s").expect("it is known");
+        assert!(one.running.is_some() && !one.entry.deleted);
+        assert_eq!((one.entry.revision, one.entry.nodes.len()), (4, 2));
+    }
+    for services in [a, b] {
+        if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
+            running.end();
+        }
+    }
+}
+
+#[test]
+fn volumes_of_a_service_that_is_still_being_stopped_are_not_taken_from_it() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open_as(OWNER, None, &dir);
+    // Its watcher waits for the API, so it stays as it is.
+    let nodes = vec![OWNER.into(), "b".into()];
+    let entry = Entry::new(service("s", Vec::new()), nodes, 1);
+    services.begin(entry).expect("begun");
+    let left = || services.drain_within(Duration::ZERO);
+    assert_eq!(left(), [], "it is down");
+    let pretend = |one: &One| one.running.as_ref().map(Running::pretend_to_run);
+    services.lock().get("s").and_then(pretend).expect("watched");
+    let left = left();
+    assert_eq!((left.len(), left[0].volume.as_str()), (1, "tank/s"));
+    assert!(left[0].reason.contains("service s is still being stopped"));
+    if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
+        running.end();
     }
 }
