@@ -244,6 +244,7 @@ impl Cache {
             }
             Task::Restore(_) => self.say(Step::SayRestoring, Mark::Restoring),
             Task::Zero(_, range) => {
+                debug_assert!(range.start >= self.head(), "zeroes over the mark");
                 let range = range.start..range.end.min(range.start + self.zero_parts.granules);
                 for granule in self.known_in(&range) {
                     if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {

@@ -585,7 +585,8 @@ impl Cache {
         }
         let arming = self.barrier.is_some() || self.tasks.contains(&Task::Arm);
         if !self.held.is_empty() && self.must_arm() && !arming {
-            self.tasks.push_front(Task::Arm);
+            // Last: zeroes that were let in while there was no mark may go where it is put.
+            self.tasks.push_back(Task::Arm);
         }
     }
 
