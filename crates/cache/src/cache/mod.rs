@@ -213,6 +213,8 @@ pub struct Cache {
     passing: usize,
     /// Of these, what is being put on the fast device.
     filling: usize,
+    /// Losses of the backing device before the first of that.
+    filling_since: u64,
     /// Writes that wait for room.
     starved: Starved,
     space: Space,
@@ -283,6 +285,7 @@ impl Cache {
             pieces: 0,
             passing: 0,
             filling: 0,
+            filling_since: 0,
             starved: Starved::default(),
             space: Space::default(),
             barrier: None,

@@ -421,7 +421,7 @@ impl Cache {
             return self.end_piece(op, Err(error));
         }
         let data = self.merged(op);
-        let steps_aside = self.filling >= MOST_FILLING;
+        let steps_aside = self.filling >= MOST_FILLING || !self.fills_the_same(op);
         let Some(piece) = self.piece(op) else {
             return;
         };
@@ -714,7 +714,7 @@ impl Cache {
         let mode = self.header.as_ref().map(|header| header.mode);
         let range = self.range_of(op);
         let is_stream = self.piece(op).is_none_or(|piece| piece.is_stream);
-        let keeps = mode == Some(Mode::WriteThrough) && !is_stream;
+        let keeps = mode == Some(Mode::WriteThrough) && !is_stream && self.fills_the_same(op);
         if !keeps || !self.let_in(range.clone(), Admission::Ordinary) {
             return self.end_piece(op, Ok(()));
         }
@@ -733,8 +733,19 @@ impl Cache {
         }
     }
 
+    /// Whether the backing device has lost nothing since a piece asked it, nor since what is being put on the fast device was
+    /// asked of it: reads that share a lock may put the same there in any order.
+    fn fills_the_same(&mut self, op: usize) -> bool {
+        let (now, fills) = (self.around.losses(), self.filling_since);
+        let asked = self.piece(op).map(|piece| piece.losses);
+        asked == Some(now) && (self.filling == 0 || fills == now)
+    }
+
     /// Puts on the fast device what the backing device has.
     fn fill(&mut self, op: usize, first: u64, data: IoBuffer) {
+        if self.filling == 0 {
+            self.filling_since = self.around.losses();
+        }
         self.filling += 1;
         self.takes_space(op, true);
         self.step(op, Step::Filling, 1);
