@@ -189,7 +189,9 @@ fn what_was_read_before_a_loss_does_not_come_over_what_was_read_after_it() {
         }
         world.backing.hangs = false;
         world.quiet();
-        world.model.insert(301, vec![stamp_of(&world.backing.get(301))]);
+        world
+            .model
+            .insert(301, vec![stamp_of(&world.backing.get(301))]);
         world.submit(Operation::Read, 301, 1);
         world.quiet();
         world.now = world.now + Duration::from_secs(5);
@@ -348,6 +350,24 @@ fn operators_flush(world: &mut World) -> bool {
         }
     }
     panic!("no answer");
+}
+
+/// An answer that comes when the one who has asked is gone tells no operator.
+#[test]
+fn what_an_operators_flush_tells_and_is_not_heard_is_said_again() {
+    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+    write_around(&mut world);
+    own_flush_loses(&mut world);
+    world.turns(10);
+    assert!(!operators_flush(&mut world));
+    world.cache().was_not_heard(8);
+    assert!(!world.cache().status().is_unsaid, "that is another flush");
+    world.cache().was_not_heard(9);
+    assert!(world.cache().status().is_unsaid);
+    assert!(!operators_flush(&mut world));
+    assert!(operators_flush(&mut world), "it is said once");
+    world.cache().was_not_heard(9);
+    assert!(!world.cache().status().is_unsaid, "that has told nothing");
 }
 
 /// Who takes the device from the cache hears of it, though no host has asked meanwhile.

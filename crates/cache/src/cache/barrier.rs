@@ -585,7 +585,7 @@ impl Cache {
                 self.draining = self.awaits_flush();
                 let result = match id {
                     UNASKED => Ok(()),
-                    _ => self.says_what_is_lost(),
+                    _ => self.says_what_is_lost(id),
                 };
                 self.answers.push((id, result));
             }
