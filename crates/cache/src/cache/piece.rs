@@ -64,6 +64,8 @@ enum Step {
     Waiting,
     /// A write of a part of a granule: what the rest holds is read.
     Patching,
+    /// The same after it failed on the fast device, of which nothing is newer there.
+    PatchingAgain,
     /// A read: both devices.
     Reading,
     /// A read that failed on the fast device, of which nothing is newer there.
@@ -92,7 +94,10 @@ impl Step {
     /// Whether a cache that has failed must end it here. What comes next may find the page as it wants it and take that
     /// for durable, while the change was another's whose page could not be written.
     fn may_not_go_on(self) -> bool {
-        matches!(self, Self::Waiting | Self::Patching | Self::Deallocating)
+        matches!(
+            self,
+            Self::Waiting | Self::Patching | Self::PatchingAgain | Self::Deallocating
+        )
     }
 }
 
@@ -242,7 +247,7 @@ impl Cache {
             (Step::Waiting, _) if piece.is_read => self.start_read(op),
             (Step::Waiting, _) if self.is_partial(op) => self.read_sides(op, Step::Patching),
             (Step::Waiting, _) => self.start_write(op, Try::First),
-            (Step::Patching, error) => self.was_read_to_patch(op, error),
+            (Step::Patching | Step::PatchingAgain, error) => self.was_read_to_patch(op, error),
             (Step::Reading | Step::ReadingAgain, error) => self.was_read(op, error),
             (Step::Filling, error) => {
                 self.filling -= 1;
@@ -359,7 +364,9 @@ impl Cache {
             }
             match self.piece(op).map(|piece| piece.step) {
                 Some(step @ (Step::Patching | Step::Reading)) => self.read_sides(op, step),
-                Some(Step::ReadingAgain) => self.read_again(op),
+                Some(step @ (Step::PatchingAgain | Step::ReadingAgain)) => {
+                    self.read_again(op, step)
+                }
                 Some(Step::Writing) => self.write_data(op),
                 Some(Step::WritingAround) => self.write_around(op),
                 Some(Step::Rewriting) => self.rewrite_newer(op),
@@ -380,8 +387,11 @@ impl Cache {
     }
 
     fn was_read_to_patch(&mut self, op: usize, error: Option<(Side, IoError)>) {
-        if let Some((_, error)) = error {
-            return self.end_piece(op, Err(error));
+        if let Some((side, error)) = error {
+            return match self.may_read_again(op, side) {
+                true => self.read_again(op, Step::PatchingAgain),
+                false => self.end_piece(op, Err(error)),
+            };
         }
         let patched = self.merged(op);
         if let Some(piece) = self.piece(op) {
@@ -414,11 +424,10 @@ impl Cache {
             return;
         };
         if let Some((side, error)) = error {
-            let clean = !range.clone().any(|granule| self.is_dirty(granule));
-            if side == Side::Fast && clean && step == Step::Reading {
-                return self.read_again(op);
-            }
-            return self.end_piece(op, Err(error));
+            return match self.may_read_again(op, side) {
+                true => self.read_again(op, Step::ReadingAgain),
+                false => self.end_piece(op, Err(error)),
+            };
         }
         let data = self.merged(op);
         let steps_aside = self.filling >= MOST_FILLING || !self.fills_the_same(op);
@@ -440,13 +449,19 @@ impl Cache {
     }
 
     /// What the fast device cannot read, and has nothing newer of, the backing device does.
-    fn read_again(&mut self, op: usize) {
+    fn may_read_again(&mut self, op: usize, failed: Side) -> bool {
+        let is_clean = !self.range_of(op).any(|granule| self.is_dirty(granule));
+        let step = self.piece(op).map(|piece| piece.step);
+        failed == Side::Fast && is_clean && matches!(step, Some(Step::Reading | Step::Patching))
+    }
+
+    fn read_again(&mut self, op: usize, step: Step) {
         let range = self.range_of(op);
         let all = range.end - range.start;
-        self.step(op, Step::ReadingAgain, 1);
+        self.step(op, step, 1);
         let read = self.read(Side::Backing, Owner::Op(op), range.start, all);
         if read.is_err() {
-            self.waits_for_memory(op, Step::ReadingAgain);
+            self.waits_for_memory(op, step);
         }
     }
 
