@@ -13,6 +13,7 @@
 //! a write has taken of the fast device, and no page says so, is given back.
 
 mod no_room;
+mod shared;
 
 use std::ops::Range;
 
@@ -25,6 +26,7 @@ use super::{BLOCK, Cache, Defect, News, Op, Owner, Side};
 use crate::layout::{GRANULE, Mode, PAGE, UNIT};
 use crate::locks::Hold;
 use crate::policy::{Admission, Asked, BlockIndex};
+use shared::Shared;
 
 /// Pieces that are brought in at a time: when the fast device does not keep up, what is read is not kept.
 const MOST_FILLING: usize = 64;
@@ -116,25 +118,6 @@ impl Piece {
             self.step,
             Step::Marking | Step::Recording | Step::Refusing | Step::Dropping
         )
-    }
-}
-
-/// The bytes that a request and a piece of it have in common.
-struct Shared {
-    in_request: Range<usize>,
-    in_piece: Range<usize>,
-}
-
-impl Shared {
-    fn of(request: &Range<u64>, first: u64, bytes: usize) -> Self {
-        let piece = first * GRANULE as u64;
-        let from = request.start.max(piece);
-        let to = request.end.min(piece + bytes as u64).max(from);
-        let within = |start: u64| (from - start) as usize..(to - start) as usize;
-        Self {
-            in_request: within(request.start),
-            in_piece: within(piece),
-        }
     }
 }
 
