@@ -6,7 +6,7 @@ mod world;
 
 use std::time::Duration;
 
-use ashlar_block::{Durability, IoError, Operation};
+use ashlar_block::{BlockSize, Durability, IoError, Operation};
 use ashlar_cache::{Layout, Mark, Mode};
 
 use world::{Flushes, GRANULES, Shape, World};
@@ -519,4 +519,45 @@ fn space_that_does_not_come_back_fails_no_zeroes() {
     world.read_all();
     world.flush();
     world.check_backing();
+}
+
+/// A write of a part of 4 KiB, all of which the backing device has, and the fast device cannot read.
+#[test]
+fn a_write_over_what_is_clean_and_cannot_be_read_takes_the_rest_from_the_backing_device() {
+    let blocks = BlockSize::B512;
+    for (first, count) in [(300 * 8 + 3, 1), (299 * 8 + 4, 8), (298 * 8 + 1, 22)] {
+        for mode in [Mode::WriteBack, Mode::WriteThrough] {
+            let mut world = World::new(5, Shape { mode, blocks }, None);
+            world.submit(Operation::Read, 300 * 8, 8);
+            world.quiet();
+            assert_eq!(world.cache().status().cached_bytes, 4096);
+            world.fast.unread = 300..301;
+            world.submit(Operation::Write(Durability::Durable), first, count);
+            world.quiet();
+            world.fast.unread = 0..0;
+            world.read_all();
+            world.crash();
+            world.quiet();
+            world.read_all();
+            world.flush();
+            world.check_backing();
+        }
+    }
+}
+
+/// What is newer there is not on the backing device.
+#[test]
+fn a_write_over_what_is_newer_and_cannot_be_read_fails() {
+    let (mode, blocks) = (Mode::WriteBack, BlockSize::B512);
+    let mut world = World::new(5, Shape { mode, blocks }, None);
+    world.submit(Operation::Write(Durability::Durable), 300 * 8, 8);
+    world.quiet();
+    world.fast.unread = 300..301;
+    world.tolerates = true;
+    for (first, fails) in [(299 * 8 + 4, true), (299 * 8, false)] {
+        world.failed.clear();
+        world.submit(Operation::Write(Durability::Durable), first, 8);
+        world.quiet();
+        assert_eq!(world.failed.is_empty(), !fails);
+    }
 }

@@ -357,6 +357,41 @@ fn a_device_that_was_written_behind_the_caches_back_is_refused_by_what_it_has() 
     }
 }
 
+/// Where only what is compared says that the device has changed, a crash meanwhile leaves too little to see that again.
+#[test]
+fn a_crash_while_what_has_changed_is_forgotten_leaves_nothing_of_before() {
+    let first_page = Layout::of_granules(GRANULES).page_granules().start;
+    for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+        for more in 0..5 {
+            let mut world = World::with_room(4000, more, Shape::of(mode), None);
+            let last_page = (8192..8704).step_by(4);
+            let places = (64..128).step_by(4).chain(last_page.clone());
+            read_and_reopen(&mut world, places.chain(last_page.map(|at| at + 2)));
+            for place in (64..128).chain([8200]) {
+                written_behind_its_back(&mut world, place);
+            }
+            world.other = Other::TakenUp;
+            world.reopen();
+            while world.fast.get(first_page).iter().any(|&byte| byte != 0) {
+                world.turn(1);
+            }
+            for _ in 0..more {
+                world.turn(1);
+            }
+            world.other = Other::Refused;
+            world.crash();
+            world.turns(100);
+            if !world.cache().is_open() {
+                is_refused(&mut world, &[CHANGED]);
+                world.other = Other::TakenUp;
+                world.reopen();
+                world.quiet();
+            }
+            world.read_all();
+        }
+    }
+}
+
 /// More is cached than is compared, and some of it has changed.
 #[test]
 fn what_is_compared_is_drawn_from_all_that_is_cached() {

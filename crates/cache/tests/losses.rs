@@ -9,7 +9,7 @@ use std::time::Duration;
 use ashlar_block::{Completion, Durability, Operation, Request};
 use ashlar_cache::{Mode, Side};
 
-use world::{Flushes, Shape, World};
+use world::{Flushes, Shape, World, stamp_of};
 
 /// Writes some again and again that go around, at least in part.
 fn write_around(world: &mut World) {
@@ -150,6 +150,55 @@ fn loses(world: &mut World) -> Completion {
     let flushed = takes(world, Operation::Flush);
     world.backing.flushes = Flushes::Served;
     flushed
+}
+
+/// Two reads bring the same in, one from before a loss and one from after it. The older may be answered last, or be put here last.
+#[test]
+fn what_was_read_before_a_loss_does_not_come_over_what_was_read_after_it() {
+    for is_put_late in [false, true] {
+        let mut world = World::with_room(700, 23, Shape::of(Mode::WriteAround), None);
+        let old = world.model[&301].clone();
+        world.submit(Operation::Write(Durability::Cached), 301, 1);
+        world.quiet();
+        let either = [old, world.model[&301].clone()].concat();
+        (world.backing.hangs, world.tolerates) = (true, true);
+        world.submit(Operation::Read, 301, 1);
+        world.turn(0);
+        let mut before = Some(takes(&mut world, Operation::Read));
+        if let Some(read) = before.take_if(|_| is_put_late) {
+            world.cache().completed(Side::Backing, read);
+            world.turn(0);
+        }
+        world.submit(Operation::Flush, 0, 0);
+        world.turn(0);
+        let flushed = loses(&mut world);
+        world.cache().completed(Side::Backing, flushed);
+        world.submit(Operation::Read, 301, 1);
+        world.turn(0);
+        let after = takes(&mut world, Operation::Read);
+        for read in [Some(after), before].into_iter().flatten() {
+            world.model.insert(301, either.clone());
+            world.cache().completed(Side::Backing, read);
+            world.turn(0);
+            // The one that was put last is on the fast device first.
+            while let Some(put) = world.fast.pending.pop() {
+                let put = world.fast.serve(put);
+                world.cache().completed(Side::Fast, put);
+            }
+            world.turn(0);
+        }
+        world.backing.hangs = false;
+        world.quiet();
+        world
+            .model
+            .insert(301, vec![stamp_of(&world.backing.get(301))]);
+        world.submit(Operation::Read, 301, 1);
+        world.quiet();
+        world.now = world.now + Duration::from_secs(5);
+        world.turns(50);
+        world.reopen();
+        world.quiet();
+    }
 }
 
 /// The device has what is on its way back, a flush of it fails and loses that, and only then it says that it was written.
@@ -301,6 +350,24 @@ fn operators_flush(world: &mut World) -> bool {
         }
     }
     panic!("no answer");
+}
+
+/// An answer that comes when the one who has asked is gone tells no operator.
+#[test]
+fn what_an_operators_flush_tells_and_is_not_heard_is_said_again() {
+    let mut world = World::new(23, Shape::of(Mode::WriteAround), None);
+    write_around(&mut world);
+    own_flush_loses(&mut world);
+    world.turns(10);
+    assert!(!operators_flush(&mut world));
+    world.cache().was_not_heard(8);
+    assert!(!world.cache().status().is_unsaid, "that is another flush");
+    world.cache().was_not_heard(9);
+    assert!(world.cache().status().is_unsaid);
+    assert!(!operators_flush(&mut world));
+    assert!(operators_flush(&mut world), "it is said once");
+    world.cache().was_not_heard(9);
+    assert!(!world.cache().status().is_unsaid, "that has told nothing");
 }
 
 /// Who takes the device from the cache hears of it, though no host has asked meanwhile.

@@ -130,6 +130,39 @@ fn a_pool_that_fills_at_any_moment_loses_nothing_and_fails_nothing() {
     live(3, Shape { mode, blocks });
 }
 
+/// Zeroes that were let in while there was no mark, one of them where the next one goes, wait when that is to be put.
+#[test]
+fn zeroes_that_came_before_a_mark_do_not_come_over_it() {
+    let zeroes = Operation::WriteZeroes {
+        durability: Durability::Durable,
+        deallocate: true,
+    };
+    let mut world = World::new(3, Shape::of(Mode::WriteBack), None);
+    world.quiet();
+    fill_up(&mut world, 0);
+    world.submit(WRITE, 300, 3);
+    world.quiet();
+    world.fast.room = usize::MAX;
+    world.backing.hangs = true;
+    world.submit(zeroes, 64, 256);
+    world.submit(zeroes, 0, 64);
+    world.turns(10);
+    world.submit(WRITE, 400, 1);
+    world.turns(10);
+    world.now = world.now + Duration::from_secs(6);
+    world.backing.hangs = false;
+    world.quiet();
+    world.turns(100);
+    is_in_order(&mut world);
+    assert_eq!(world.cache().status().header.unwrap().mark, Mark::On);
+    assert!(world.backing.head().iter().any(|&byte| byte != 0));
+    world.crash();
+    world.quiet();
+    world.read_all();
+    world.flush();
+    world.check_backing();
+}
+
 /// A write of which some is newer, some cached, some neither; and the pool has room for none of the rest.
 #[test]
 fn a_write_over_what_is_newer_and_beside_it_goes_both_ways() {

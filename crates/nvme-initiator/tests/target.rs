@@ -249,41 +249,53 @@ fn silence_and_nonsense_are_named_and_bounded() {
 /// Passes bytes on to a target, from the moment when it is told to keep them no more.
 struct Relay {
     address: SocketAddr,
-    keeps: Arc<AtomicBool>,
+    state: Arc<RelayState>,
+}
+
+#[derive(Default)]
+struct RelayState {
+    keeps: AtomicBool,
+    /// A host has given a connection up, with what its kernel still had.
+    was_reset: AtomicBool,
 }
 
 impl Relay {
     fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
         let address = listener.local_addr().expect("address");
-        let keeps = Arc::new(AtomicBool::new(false));
-        let shared = keeps.clone();
+        let state = Arc::new(RelayState::default());
+        let shared = state.clone();
         std::thread::spawn(move || {
             for host in listener.incoming().flatten() {
                 let target = TcpStream::connect(to).expect("connect");
                 let back = (target.try_clone(), host.try_clone());
                 let (from, to) = (back.0.expect("socket"), back.1.expect("socket"));
-                std::thread::spawn(move || pass(from, to, &AtomicBool::new(false)));
-                let keeps = shared.clone();
-                std::thread::spawn(move || pass(host, target, &keeps));
+                std::thread::spawn(move || pass(from, to, &RelayState::default()));
+                let state = shared.clone();
+                std::thread::spawn(move || pass(host, target, &state));
             }
         });
-        Self { address, keeps }
+        Self { address, state }
     }
 
     fn keep(&self, keeps: bool) {
-        self.keeps.store(keeps, Ordering::SeqCst);
+        self.state.keeps.store(keeps, Ordering::SeqCst);
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, keeps: &AtomicBool) {
+fn pass(mut from: TcpStream, mut to: TcpStream, state: &RelayState) {
     let mut bytes = [0; 64 << 10];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        while keeps.load(Ordering::SeqCst) {
+    loop {
+        let read = from.read(&mut bytes);
+        while state.keeps.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        if to.write_all(&bytes[..count]).is_err() {
-            return;
+        match read {
+            Ok(count @ 1..) if to.write_all(&bytes[..count]).is_ok() => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                return state.was_reset.store(true, Ordering::SeqCst);
+            }
+            _ => return,
         }
     }
 }
@@ -311,12 +323,13 @@ fn a_late_write_of_a_dead_process_does_not_land() {
     first.device.submit(late);
     let now = first.reactor.handle().now();
     first.device.poll(now, &mut first.done);
-    // The relay has it, or will have it before the end of the connection.
+    // The relay has it, or will have it before the end of the connection. What it has not got by then is dropped.
     drop(first);
     let mut second = Rig::new(&connect(server.address()));
     second.write(block, 3, Durability::Cached);
     relay.keep(false);
     std::thread::sleep(Duration::from_millis(300));
+    assert!(relay.state.was_reset.load(Ordering::SeqCst));
     check(&second.read(block), 3);
     drop(second);
     std::fs::remove_file(&record).expect("clean up");

@@ -244,6 +244,7 @@ impl Cache {
             }
             Task::Restore(_) => self.say(Step::SayRestoring, Mark::Restoring),
             Task::Zero(_, range) => {
+                debug_assert!(range.start >= self.head(), "zeroes over the mark");
                 let range = range.start..range.end.min(range.start + self.zero_parts.granules);
                 for granule in self.known_in(&range) {
                     if !self.is_dirty(granule) && self.looked_up(granule, |page| &page.cached) {
@@ -584,7 +585,7 @@ impl Cache {
                 self.draining = self.awaits_flush();
                 let result = match id {
                     UNASKED => Ok(()),
-                    _ => self.says_what_is_lost(),
+                    _ => self.says_what_is_lost(id),
                 };
                 self.answers.push((id, result));
             }

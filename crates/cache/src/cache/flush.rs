@@ -27,8 +27,17 @@ pub(super) struct Around {
     told: u64,
     /// Of how many an operator was.
     told_to_operator: u64,
+    said: Option<Said>,
     /// Flushes that failed.
     losses: u64,
+}
+
+/// The last answer to an operator's flush.
+#[derive(Debug)]
+struct Said {
+    flush: u64,
+    /// Of how many failures an operator was told before.
+    told_before: u64,
 }
 
 /// For whom the backing device is flushed.
@@ -81,10 +90,20 @@ impl Around {
     }
 
     /// An operator's flush is over; whether it has to say that a flush has failed before.
-    pub(super) const fn is_said(&mut self) -> bool {
+    pub(super) const fn is_said(&mut self, flush: u64) -> bool {
         let is_unsaid = self.is_unsaid();
+        self.said = Some(Said {
+            flush,
+            told_before: self.told_to_operator,
+        });
         self.told_to_operator = self.failures;
         is_unsaid
+    }
+
+    fn was_not_heard(&mut self, flush: u64) {
+        if let Some(said) = self.said.take_if(|said| said.flush == flush) {
+            self.told_to_operator = said.told_before;
+        }
     }
 
     /// One more: durable ones count, too, for they may lie over older ones that are not. It was sent after so many losses:
@@ -172,9 +191,14 @@ impl Cache {
         self.begin_next_flush();
     }
 
+    /// The operator whose [`flush`](Self::flush) this was has gone before its answer: the next one is told what that says.
+    pub fn was_not_heard(&mut self, flush: u64) {
+        self.around.was_not_heard(flush);
+    }
+
     /// What an operator is answered who had everything written back.
-    pub(super) fn says_what_is_lost(&mut self) -> Result<(), IoError> {
-        match self.around.is_said() {
+    pub(super) fn says_what_is_lost(&mut self, flush: u64) -> Result<(), IoError> {
+        match self.around.is_said(flush) {
             false => Ok(()),
             true => Err(IoError::new(
                 ErrorKind::Media,

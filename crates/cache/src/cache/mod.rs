@@ -213,6 +213,8 @@ pub struct Cache {
     passing: usize,
     /// Of these, what is being put on the fast device.
     filling: usize,
+    /// Losses of the backing device before the first of that.
+    filling_since: u64,
     /// Writes that wait for room.
     starved: Starved,
     space: Space,
@@ -283,6 +285,7 @@ impl Cache {
             pieces: 0,
             passing: 0,
             filling: 0,
+            filling_since: 0,
             starved: Starved::default(),
             space: Space::default(),
             barrier: None,
@@ -585,7 +588,8 @@ impl Cache {
         }
         let arming = self.barrier.is_some() || self.tasks.contains(&Task::Arm);
         if !self.held.is_empty() && self.must_arm() && !arming {
-            self.tasks.push_front(Task::Arm);
+            // Last: zeroes that were let in while there was no mark may go where it is put.
+            self.tasks.push_back(Task::Arm);
         }
     }
 

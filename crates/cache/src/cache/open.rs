@@ -53,6 +53,8 @@ enum Step {
     Kept,
     /// All that a page has is recorded as newer.
     Believing(u64),
+    /// The header says that what is cached is of another content.
+    Disowning,
     /// Pages of what is forgotten, one by one, and what they describe.
     Forgetting,
     GivingBack,
@@ -200,6 +202,7 @@ impl Cache {
                 Step::Comparing => Ok(()),
                 Step::Kept => self.kept_read(bytes.to_vec()),
                 Step::Believing(page) => self.believe_next(page + 1),
+                Step::Disowning => self.forget_next(),
                 Step::Forgetting => {
                     self.give_page_back();
                     Ok(())
@@ -356,7 +359,7 @@ impl Cache {
             return self.read(Side::Fast, Owner::Open, at, left);
         }
         if self.opening.as_ref().is_some_and(|opening| opening.forgets) {
-            return self.forget_next();
+            return self.disown();
         }
         self.opening_at(Step::Comparing);
         self.begin_comparing()
@@ -371,7 +374,7 @@ impl Cache {
             let is_marked = header.mark != Mark::Off;
             if opening.other != Other::Refused && !is_marked {
                 opening.forgets = true;
-                return self.forget_next();
+                return self.disown();
             }
             let is_believed = match opening.same {
                 Same::Yes => opening.other != Other::Refused,
@@ -426,7 +429,18 @@ impl Cache {
         )
     }
 
-    /// What is cached is of another device. The header knows that until all is forgotten, so a crash changes nothing.
+    /// What is cached is of another content than the device's. The header says so, by a checksum that the device does not
+    /// have, until all is forgotten: after a crash what is left may be too little to be found to differ.
+    fn disown(&mut self) -> Result<(), IoError> {
+        let (Some(opening), Some(header)) = (&self.opening, &mut self.header) else {
+            return Ok(());
+        };
+        header.head_crc = Some(!crc32c::crc32c(&opening.head));
+        let bytes = header.encode();
+        self.opening_at(Step::Disowning);
+        self.write(Target::FAST, Owner::Open, self.layout.header_at(), &bytes)
+    }
+
     fn forget_next(&mut self) -> Result<(), IoError> {
         let Some((&page, _)) = self.pages.first_key_value() else {
             self.cached = 0;

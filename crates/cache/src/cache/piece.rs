@@ -13,6 +13,7 @@
 //! a write has taken of the fast device, and no page says so, is given back.
 
 mod no_room;
+mod shared;
 
 use std::ops::Range;
 
@@ -25,6 +26,7 @@ use super::{BLOCK, Cache, Defect, News, Op, Owner, Side};
 use crate::layout::{GRANULE, Mode, PAGE, UNIT};
 use crate::locks::Hold;
 use crate::policy::{Admission, Asked, BlockIndex};
+use shared::Shared;
 
 /// Pieces that are brought in at a time: when the fast device does not keep up, what is read is not kept.
 const MOST_FILLING: usize = 64;
@@ -64,6 +66,8 @@ enum Step {
     Waiting,
     /// A write of a part of a granule: what the rest holds is read.
     Patching,
+    /// The same after it failed on the fast device, of which nothing is newer there.
+    PatchingAgain,
     /// A read: both devices.
     Reading,
     /// A read that failed on the fast device, of which nothing is newer there.
@@ -92,7 +96,10 @@ impl Step {
     /// Whether a cache that has failed must end it here. What comes next may find the page as it wants it and take that
     /// for durable, while the change was another's whose page could not be written.
     fn may_not_go_on(self) -> bool {
-        matches!(self, Self::Waiting | Self::Patching | Self::Deallocating)
+        matches!(
+            self,
+            Self::Waiting | Self::Patching | Self::PatchingAgain | Self::Deallocating
+        )
     }
 }
 
@@ -111,25 +118,6 @@ impl Piece {
             self.step,
             Step::Marking | Step::Recording | Step::Refusing | Step::Dropping
         )
-    }
-}
-
-/// The bytes that a request and a piece of it have in common.
-struct Shared {
-    in_request: Range<usize>,
-    in_piece: Range<usize>,
-}
-
-impl Shared {
-    fn of(request: &Range<u64>, first: u64, bytes: usize) -> Self {
-        let piece = first * GRANULE as u64;
-        let from = request.start.max(piece);
-        let to = request.end.min(piece + bytes as u64).max(from);
-        let within = |start: u64| (from - start) as usize..(to - start) as usize;
-        Self {
-            in_request: within(request.start),
-            in_piece: within(piece),
-        }
     }
 }
 
@@ -242,7 +230,7 @@ impl Cache {
             (Step::Waiting, _) if piece.is_read => self.start_read(op),
             (Step::Waiting, _) if self.is_partial(op) => self.read_sides(op, Step::Patching),
             (Step::Waiting, _) => self.start_write(op, Try::First),
-            (Step::Patching, error) => self.was_read_to_patch(op, error),
+            (Step::Patching | Step::PatchingAgain, error) => self.was_read_to_patch(op, error),
             (Step::Reading | Step::ReadingAgain, error) => self.was_read(op, error),
             (Step::Filling, error) => {
                 self.filling -= 1;
@@ -359,7 +347,9 @@ impl Cache {
             }
             match self.piece(op).map(|piece| piece.step) {
                 Some(step @ (Step::Patching | Step::Reading)) => self.read_sides(op, step),
-                Some(Step::ReadingAgain) => self.read_again(op),
+                Some(step @ (Step::PatchingAgain | Step::ReadingAgain)) => {
+                    self.read_again(op, step)
+                }
                 Some(Step::Writing) => self.write_data(op),
                 Some(Step::WritingAround) => self.write_around(op),
                 Some(Step::Rewriting) => self.rewrite_newer(op),
@@ -380,8 +370,11 @@ impl Cache {
     }
 
     fn was_read_to_patch(&mut self, op: usize, error: Option<(Side, IoError)>) {
-        if let Some((_, error)) = error {
-            return self.end_piece(op, Err(error));
+        if let Some((side, error)) = error {
+            return match self.may_read_again(op, side) {
+                true => self.read_again(op, Step::PatchingAgain),
+                false => self.end_piece(op, Err(error)),
+            };
         }
         let patched = self.merged(op);
         if let Some(piece) = self.piece(op) {
@@ -414,14 +407,13 @@ impl Cache {
             return;
         };
         if let Some((side, error)) = error {
-            let clean = !range.clone().any(|granule| self.is_dirty(granule));
-            if side == Side::Fast && clean && step == Step::Reading {
-                return self.read_again(op);
-            }
-            return self.end_piece(op, Err(error));
+            return match self.may_read_again(op, side) {
+                true => self.read_again(op, Step::ReadingAgain),
+                false => self.end_piece(op, Err(error)),
+            };
         }
         let data = self.merged(op);
-        let steps_aside = self.filling >= MOST_FILLING;
+        let steps_aside = self.filling >= MOST_FILLING || !self.fills_the_same(op);
         let Some(piece) = self.piece(op) else {
             return;
         };
@@ -440,13 +432,19 @@ impl Cache {
     }
 
     /// What the fast device cannot read, and has nothing newer of, the backing device does.
-    fn read_again(&mut self, op: usize) {
+    fn may_read_again(&mut self, op: usize, failed: Side) -> bool {
+        let is_clean = !self.range_of(op).any(|granule| self.is_dirty(granule));
+        let step = self.piece(op).map(|piece| piece.step);
+        failed == Side::Fast && is_clean && matches!(step, Some(Step::Reading | Step::Patching))
+    }
+
+    fn read_again(&mut self, op: usize, step: Step) {
         let range = self.range_of(op);
         let all = range.end - range.start;
-        self.step(op, Step::ReadingAgain, 1);
+        self.step(op, step, 1);
         let read = self.read(Side::Backing, Owner::Op(op), range.start, all);
         if read.is_err() {
-            self.waits_for_memory(op, Step::ReadingAgain);
+            self.waits_for_memory(op, step);
         }
     }
 
@@ -714,7 +712,7 @@ impl Cache {
         let mode = self.header.as_ref().map(|header| header.mode);
         let range = self.range_of(op);
         let is_stream = self.piece(op).is_none_or(|piece| piece.is_stream);
-        let keeps = mode == Some(Mode::WriteThrough) && !is_stream;
+        let keeps = mode == Some(Mode::WriteThrough) && !is_stream && self.fills_the_same(op);
         if !keeps || !self.let_in(range.clone(), Admission::Ordinary) {
             return self.end_piece(op, Ok(()));
         }
@@ -733,8 +731,19 @@ impl Cache {
         }
     }
 
+    /// Whether the backing device has lost nothing since a piece asked it, nor since what is being put on the fast device was
+    /// asked of it: reads that share a lock may put the same there in any order.
+    fn fills_the_same(&mut self, op: usize) -> bool {
+        let (now, fills) = (self.around.losses(), self.filling_since);
+        let asked = self.piece(op).map(|piece| piece.losses);
+        asked == Some(now) && (self.filling == 0 || fills == now)
+    }
+
     /// Puts on the fast device what the backing device has.
     fn fill(&mut self, op: usize, first: u64, data: IoBuffer) {
+        if self.filling == 0 {
+            self.filling_since = self.around.losses();
+        }
         self.filling += 1;
         self.takes_space(op, true);
         self.step(op, Step::Filling, 1);

@@ -195,6 +195,16 @@ impl Drop for Settled {
     }
 }
 
+/// Answers all who wait for a flush; whether any is still there.
+fn is_heard(waiting: Vec<Sender<Result<(), IoError>>>, result: &Result<(), IoError>) -> bool {
+    let again = || match result {
+        Ok(()) => Ok(()),
+        Err(error) => Err(IoError::new(error.kind(), error.context().to_owned())),
+    };
+    let heard = waiting.into_iter().map(|reply| reply.send(again()).is_ok());
+    heard.fold(false, |any, one| any | one)
+}
+
 impl Host {
     /// The host of a cache, if it lives on this thread.
     pub(super) fn here(link: &CacheLink) -> Option<Rc<RefCell<Self>>> {
@@ -368,12 +378,8 @@ impl Host {
         for (number, result) in self.cache.take_answers() {
             // One that a crash has interrupted ends with a number that no flush waits for.
             if let Some(flush) = self.flush.take_if(|flush| flush.number == number) {
-                for reply in flush.waiting {
-                    let result = match &result {
-                        Ok(()) => Ok(()),
-                        Err(error) => Err(IoError::new(error.kind(), error.context().to_owned())),
-                    };
-                    drop(reply.send(result));
+                if !is_heard(flush.waiting, &result) {
+                    self.cache.was_not_heard(number);
                 }
             }
         }
@@ -424,5 +430,22 @@ impl Host {
         operations.bytes += pending.bytes;
         operations.errors += u64::from(failed);
         operations.nanos += u64::try_from(nanos).unwrap_or(u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_flush_is_heard_if_one_who_asked_for_it_waits() {
+        let result = Err(IoError::new(ErrorKind::Media, "lost"));
+        let (gone, _) = channel();
+        assert!(!is_heard(vec![gone.clone()], &result));
+        let (here, answer) = channel();
+        assert!(is_heard(vec![here, gone], &result));
+        assert!(answer.recv().is_ok_and(|told| told.is_err()));
     }
 }

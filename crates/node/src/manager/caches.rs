@@ -237,22 +237,22 @@ impl PoolManager {
         let link = pool.link.clone();
         let volume = self.make_fast(&link, plan, &request.pool, &access)?;
         let begun = self.begin_cache(&link, &volume, request, layout, backing);
-        let (header, opened) = match begun {
-            Ok(begun) => begun,
-            Err(error) => {
-                let volume = volume.number;
-                let deleted = link.manage(Manage::DeleteVolume { volume });
-                deleted.map_err(engine)?;
-                self.state
-                    .update(|state| state.forget_volume(access.pool, access.volume))?;
-                return Err(error);
+        let made = begun.and_then(|(header, opened)| {
+            if let Some(Kept::Live(pool)) = pools.get_mut(&request.pool) {
+                self.serve_cache(pool, &volume, opened, Some(&access))?;
+                if let Some(cached) = pool.caches.get_mut(&volume.number) {
+                    cached.header = Some(header);
+                }
             }
-        };
-        if let Some(Kept::Live(pool)) = pools.get_mut(&request.pool) {
-            self.serve_cache(pool, &volume, opened, Some(&access))?;
-            if let Some(cached) = pool.caches.get_mut(&volume.number) {
-                cached.header = Some(header);
-            }
+            Ok(())
+        });
+        if let Err(error) = made {
+            let volume = volume.number;
+            let deleted = link.manage(Manage::DeleteVolume { volume });
+            deleted.map_err(engine)?;
+            self.state
+                .update(|state| state.forget_volume(access.pool, access.volume))?;
+            return Err(error);
         }
         let pool = live(&pools, &request.pool)?;
         self.status_of(pool, &request.pool, &request.name)
@@ -369,7 +369,7 @@ impl PoolManager {
         }
     }
 
-    /// Lets hosts connect to a cache.
+    /// Lets hosts connect to a cache. One that they cannot connect to is taken off its core.
     fn serve_cache(
         &self,
         pool: &mut LivePool,
@@ -383,6 +383,17 @@ impl PoolManager {
             name: volume.name.clone(),
             geometry,
         });
+        let exported = self.export(Offered {
+            name: &volume.name,
+            uuid: volume.uuid,
+            opener,
+            access,
+            shared: None,
+        });
+        if exported.is_err() {
+            self.unsettle_cache(volume.uuid, &link)?;
+        }
+        pool.volumes.insert(volume.number, exported?);
         let cached = Cached {
             uuid: volume.uuid,
             header: None,
@@ -390,14 +401,6 @@ impl PoolManager {
             why: None,
         };
         pool.caches.insert(volume.number, cached);
-        let served = self.export(Offered {
-            name: &volume.name,
-            uuid: volume.uuid,
-            opener,
-            access,
-            shared: None,
-        })?;
-        pool.volumes.insert(volume.number, served);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::serve::CORE;
 use super::*;
-use crate::model::{DriveState, ErrorKind, LayoutSpec, PoolState};
+use crate::model::{DriveState, ErrorKind, LayoutSpec, PoolState, VolumeState};
 use crate::pool::{NewDrive, open_drives};
 
 pub(super) struct Room {
@@ -568,4 +568,37 @@ fn reservations_lie_beside_the_state_and_go_with_their_volume() {
     };
     room.manager.delete_volume(&name, request).expect("gone");
     assert!(!file.exists());
+}
+
+/// One that cannot be served lets go of its devices, so that it can be taken up again, and its pool can.
+#[test]
+fn a_cache_whose_reservations_are_damaged_is_taken_up_again_without_them() {
+    let room = Room::new();
+    let drives = room.tank(2);
+    let name = VolumeName::new("tank", "db").expect("a name");
+    let request = CreateCache {
+        cache_bytes: Some(8 << 20),
+        ..CreateCache::new(&name, room.drive("backing"))
+    };
+    let uuid = room.manager.create_cache(request).expect("made").uuid;
+    let state = || room.manager.volume(&name).expect("there").state;
+    let import = || {
+        let request = ImportPool {
+            drives: drives.clone(),
+            ..ImportPool::default()
+        };
+        room.manager.import_pool("tank", request).expect("there")
+    };
+    let export = || room.manager.export_pool("tank", ExportPool::default());
+    let file = room.path("reservations").join(uuid.to_string());
+    for _ in 0..2 {
+        export().expect("no host uses it");
+        std::fs::write(&file, "no reservations").expect("written");
+        import();
+        assert_eq!(state(), VolumeState::Failed);
+        std::fs::remove_file(&file).expect("moved away");
+    }
+    let reopened = room.manager.reopen_volume(&name, ReopenCache::default());
+    assert_eq!(reopened.expect("in service").state, state());
+    assert_ne!(state(), VolumeState::Failed);
 }

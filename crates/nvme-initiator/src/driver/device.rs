@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::portals::Portals;
 use super::record::Record;
 use super::remote::Remote;
-use super::sockets::Sockets;
+use super::sockets::{Leaving, Sockets};
 use super::watch::Watch;
 use crate::reconnect::{PathInstance, Session};
 use crate::streams::Streams;
@@ -179,8 +179,12 @@ impl Drop for RemoteDevice {
     fn drop(&mut self) {
         // The reactor is not turned any more, so the answer to the shutdown is not awaited.
         if let Some(sockets) = self.sockets.take() {
+            let how = match self.session.is_idle() {
+                true => Leaving::InOrder,
+                false => Leaving::WithUnanswered,
+            };
             self.session.shutdown(self.handle.now());
-            sockets.leave(&mut self.session);
+            sockets.leave(&mut self.session, how);
         }
     }
 }

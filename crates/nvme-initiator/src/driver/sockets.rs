@@ -244,10 +244,14 @@ impl Sockets {
         false
     }
 
-    /// Sends what is left to say and lets go of the sockets without waiting.
-    pub(super) fn leave(mut self, streams: &mut impl Streams) {
+    /// Sends what is left to say and lets go of the sockets without waiting; or lets go of them with what they hold.
+    pub(super) fn leave(mut self, streams: &mut impl Streams, how: Leaving) {
         for at in 0..self.sockets.len() {
-            self.send(streams, at);
+            match (how, &self.sockets[at].file) {
+                (Leaving::InOrder, _) => self.send(streams, at),
+                (Leaving::WithUnanswered, Some(file)) => abandon(file),
+                (Leaving::WithUnanswered, None) => {}
+            }
             let Some(file) = self.sockets[at].file.take() else {
                 continue;
             };
@@ -260,6 +264,15 @@ impl Sockets {
             }
         }
     }
+}
+
+/// How a device lets go of its sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// Everything is answered.
+    InOrder,
+    /// Something is not: who opens the device next must not have it arrive after what is written then.
+    WithUnanswered,
 }
 
 /// Ends the connection, and with it what the kernel has not got across. A write of a link that was silent would else

@@ -196,6 +196,11 @@ impl Session {
         self.paths.iter().any(has_connection)
     }
 
+    /// Whether all that it was asked for is answered.
+    pub fn is_idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
     /// Takes a request that [`Checked`](ashlar_block::Checked) has let through.
     pub fn submit(&mut self, request: Request) {
         if self.shape.is_nothing(&request) {
