@@ -120,18 +120,19 @@ impl Measured {
         add(&mut self.writes, &other.writes)?;
         add(&mut self.flushes, &other.flushes)?;
         add(&mut self.trims, &other.trims)?;
-        self.bytes += other.bytes;
+        // Others may be other processes, which can send anything.
+        self.bytes = self.bytes.saturating_add(other.bytes);
         for (into, from) in self.series.iter_mut().zip(&other.series) {
-            into.reads += from.reads;
-            into.writes += from.writes;
+            into.reads = into.reads.saturating_add(from.reads);
+            into.writes = into.writes.saturating_add(from.writes);
         }
-        self.errors += other.errors;
+        self.errors = self.errors.saturating_add(other.errors);
         for text in &other.examples {
             self.example(|| text.clone());
         }
         self.backlog_max = self.backlog_max.max(other.backlog_max);
-        self.missed += other.missed;
-        self.lost_workers += other.lost_workers;
+        self.missed = self.missed.saturating_add(other.missed);
+        self.lost_workers = self.lost_workers.saturating_add(other.lost_workers);
         self.cpu_pct = self.cpu_pct.or(other.cpu_pct);
         self.machine_cpu_s = self.machine_cpu_s.or(other.machine_cpu_s);
         self.load_cpu_s += other.load_cpu_s;
@@ -141,7 +142,7 @@ impl Measured {
 
     /// Accesses completed while measuring.
     pub(crate) fn count(&self) -> u64 {
-        self.reads.len() + self.writes.len()
+        self.reads.len().saturating_add(self.writes.len())
     }
 
     /// Reads and writes in one histogram.
@@ -169,7 +170,7 @@ impl Measured {
         let seconds = interval.as_secs_f64();
         self.series
             .iter()
-            .map(|s| (s.reads + s.writes) as f64 / seconds)
+            .map(|s| s.reads.saturating_add(s.writes) as f64 / seconds)
             .collect()
     }
 }
@@ -220,6 +221,28 @@ impl Packed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_another_process_says_may_be_any_number() {
+        let shape = SeriesShape::of(Duration::from_secs(2));
+        let mut all = Measured::new(shape).expect("fits");
+        for one in [&mut all.reads, &mut all.writes] {
+            one.record_n(1000, u64::MAX).expect("within bounds");
+        }
+        all.series[0] = Sample {
+            reads: u64::MAX,
+            writes: u64::MAX,
+        };
+        (all.bytes, all.errors, all.missed) = (u64::MAX, u64::MAX, u64::MAX);
+        all.lost_workers = u32::MAX;
+        all.merge(&all.clone()).expect("same bounds");
+        assert_eq!(
+            (all.bytes, all.errors, all.missed, all.lost_workers),
+            (u64::MAX, u64::MAX, u64::MAX, u32::MAX)
+        );
+        assert_eq!(all.count(), u64::MAX);
+        assert!(all.rates(shape.interval)[0] > 1e19);
+    }
 
     #[test]
     fn workers_merge() {
