@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
+/// What a histogram in HDR's V2 encoding begins with, and its bytes before its counts: that, the length of these, an
+/// offset, figures, bounds and a ratio.
+const COOKIE: [u8; 4] = 0x1c84_9313_u32.to_be_bytes();
+const HEAD: usize = 40;
 /// Latencies are kept from 1 ns to this many (137 s); longer ones count as this.
 const LONGEST_NS: u64 = 1 << 37;
 
@@ -212,9 +216,27 @@ impl Packed {
     /// # Errors
     /// What is damaged: taken for empty, accesses would vanish without a word.
     pub fn unpack(&self) -> Result<Histogram<u64>, LabError> {
+        if !self.is_sound() {
+            return Err(LabError::environment("a damaged histogram"));
+        }
         Deserializer::new()
             .deserialize(&mut self.0.as_slice())
             .map_err(|error| LabError::caused("a damaged histogram", format!("{error:?}")))
+    }
+
+    /// Whether its bytes are as many as they say, which are made room for before they are read; it has no more figures
+    /// than ours; and no count is one of nine bytes, among which is one that has no negative.
+    fn is_sound(&self) -> bool {
+        let Some((head, counts)) = self.0.split_at_checked(HEAD) else {
+            return false;
+        };
+        let length = u32::try_from(counts.len()).map(u32::to_be_bytes);
+        let figures = [1, 2, 3].map(u32::to_be_bytes);
+        length.is_ok_and(|length| head[..8] == [COOKIE, length].concat())
+            && figures.iter().any(|of| head[12..16] == *of)
+            && !counts
+                .windows(8)
+                .any(|of| of.iter().all(|byte| byte >> 7 == 1))
     }
 }
 
@@ -281,5 +303,15 @@ mod tests {
         let cut = Packed(packed.0[..packed.0.len() / 2].to_vec());
         let error = cut.unpack().expect_err("half of it is missing").to_string();
         assert!(error.contains("damaged histogram"), "{error}");
+        // More than it has, more figures, and a count without a negative.
+        let mut wrong = [(); 3].map(|()| packed.clone());
+        wrong[0].0[4..8].fill(0xff);
+        wrong[1].0[15] = 5;
+        wrong[2].0.truncate(HEAD);
+        wrong[2].0[7] = 9;
+        wrong[2].0.extend([0xff; 9]);
+        for one in wrong {
+            assert!(!one.is_sound() && one.unpack().is_err());
+        }
     }
 }
