@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
+/// What a histogram in HDR's V2 encoding begins with, and its bytes before its counts: that, the length of these, an
+/// offset, figures, bounds and a ratio.
+const COOKIE: [u8; 4] = 0x1c84_9313_u32.to_be_bytes();
+const HEAD: usize = 40;
 /// Latencies are kept from 1 ns to this many (137 s); longer ones count as this.
 const LONGEST_NS: u64 = 1 << 37;
 
@@ -120,18 +124,19 @@ impl Measured {
         add(&mut self.writes, &other.writes)?;
         add(&mut self.flushes, &other.flushes)?;
         add(&mut self.trims, &other.trims)?;
-        self.bytes += other.bytes;
+        // Others may be other processes, which can send anything.
+        self.bytes = self.bytes.saturating_add(other.bytes);
         for (into, from) in self.series.iter_mut().zip(&other.series) {
-            into.reads += from.reads;
-            into.writes += from.writes;
+            into.reads = into.reads.saturating_add(from.reads);
+            into.writes = into.writes.saturating_add(from.writes);
         }
-        self.errors += other.errors;
+        self.errors = self.errors.saturating_add(other.errors);
         for text in &other.examples {
             self.example(|| text.clone());
         }
         self.backlog_max = self.backlog_max.max(other.backlog_max);
-        self.missed += other.missed;
-        self.lost_workers += other.lost_workers;
+        self.missed = self.missed.saturating_add(other.missed);
+        self.lost_workers = self.lost_workers.saturating_add(other.lost_workers);
         self.cpu_pct = self.cpu_pct.or(other.cpu_pct);
         self.machine_cpu_s = self.machine_cpu_s.or(other.machine_cpu_s);
         self.load_cpu_s += other.load_cpu_s;
@@ -141,7 +146,7 @@ impl Measured {
 
     /// Accesses completed while measuring.
     pub(crate) fn count(&self) -> u64 {
-        self.reads.len() + self.writes.len()
+        self.reads.len().saturating_add(self.writes.len())
     }
 
     /// Reads and writes in one histogram.
@@ -169,7 +174,7 @@ impl Measured {
         let seconds = interval.as_secs_f64();
         self.series
             .iter()
-            .map(|s| (s.reads + s.writes) as f64 / seconds)
+            .map(|s| s.reads.saturating_add(s.writes) as f64 / seconds)
             .collect()
     }
 }
@@ -211,15 +216,55 @@ impl Packed {
     /// # Errors
     /// What is damaged: taken for empty, accesses would vanish without a word.
     pub fn unpack(&self) -> Result<Histogram<u64>, LabError> {
+        if !self.is_sound() {
+            return Err(LabError::environment("a damaged histogram"));
+        }
         Deserializer::new()
             .deserialize(&mut self.0.as_slice())
             .map_err(|error| LabError::caused("a damaged histogram", format!("{error:?}")))
+    }
+
+    /// Whether its bytes are as many as they say, which are made room for before they are read; it has no more figures
+    /// than ours; and no count is one of nine bytes, among which is one that has no negative.
+    fn is_sound(&self) -> bool {
+        let Some((head, counts)) = self.0.split_at_checked(HEAD) else {
+            return false;
+        };
+        let length = u32::try_from(counts.len()).map(u32::to_be_bytes);
+        let figures = [1, 2, 3].map(u32::to_be_bytes);
+        length.is_ok_and(|length| head[..8] == [COOKIE, length].concat())
+            && figures.iter().any(|of| head[12..16] == *of)
+            && !counts
+                .windows(8)
+                .any(|of| of.iter().all(|byte| byte >> 7 == 1))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_another_process_says_may_be_any_number() {
+        let shape = SeriesShape::of(Duration::from_secs(2));
+        let mut all = Measured::new(shape).expect("fits");
+        for one in [&mut all.reads, &mut all.writes] {
+            one.record_n(1000, u64::MAX).expect("within bounds");
+        }
+        all.series[0] = Sample {
+            reads: u64::MAX,
+            writes: u64::MAX,
+        };
+        (all.bytes, all.errors, all.missed) = (u64::MAX, u64::MAX, u64::MAX);
+        all.lost_workers = u32::MAX;
+        all.merge(&all.clone()).expect("same bounds");
+        assert_eq!(
+            (all.bytes, all.errors, all.missed, all.lost_workers),
+            (u64::MAX, u64::MAX, u64::MAX, u32::MAX)
+        );
+        assert_eq!(all.count(), u64::MAX);
+        assert!(all.rates(shape.interval)[0] > 1e19);
+    }
 
     #[test]
     fn workers_merge() {
@@ -258,5 +303,15 @@ mod tests {
         let cut = Packed(packed.0[..packed.0.len() / 2].to_vec());
         let error = cut.unpack().expect_err("half of it is missing").to_string();
         assert!(error.contains("damaged histogram"), "{error}");
+        // More than it has, more figures, and a count without a negative.
+        let mut wrong = [(); 3].map(|()| packed.clone());
+        wrong[0].0[4..8].fill(0xff);
+        wrong[1].0[15] = 5;
+        wrong[2].0.truncate(HEAD);
+        wrong[2].0[7] = 9;
+        wrong[2].0.extend([0xff; 9]);
+        for one in wrong {
+            assert!(!one.is_sound() && one.unpack().is_err());
+        }
     }
 }

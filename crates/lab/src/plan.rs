@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::access::{Access, Distribution};
-use crate::procedure::Procedure;
+use crate::procedure::{LONGEST, Procedure};
 use crate::units::short_bytes;
 
 /// The order and kind of a cell's accesses. The names are fio's.
@@ -498,7 +498,7 @@ impl SweepPlan {
     pub fn set_measure(&mut self, measure: Duration) {
         self.measure = measure;
         self.warmup = Self::usual_warmup(measure);
-        self.precondition.settle_limit = (measure * 2).min(Duration::from_secs(600));
+        self.precondition.settle_limit = measure.saturating_mul(2).min(Duration::from_secs(600));
     }
 
     /// A quarter of the measured time, at most 5 s.
@@ -546,6 +546,12 @@ impl SweepPlan {
         }
         if self.measure < Duration::from_millis(10) || self.measure > Duration::from_secs(86_400) {
             return refuse("seconds: must be between 0.01 and 86400".into());
+        }
+        let settle = self.precondition.settle_limit;
+        for (what, time) in [("warmup", self.warmup), ("settle", settle)] {
+            if time > LONGEST {
+                return refuse(format!("{what}: must be at most 86400"));
+            }
         }
         if !(1..=1000).contains(&self.repeats) {
             return refuse("repeat: must be between 1 and 1000".into());
@@ -649,6 +655,15 @@ mod tests {
         let mut plan = good.clone();
         plan.rate = Some(f64::NAN);
         assert!(text(&plan).is_some_and(|(_, t)| t.starts_with("rate")));
+        let mut plan = good.clone();
+        plan.set_measure(Duration::MAX);
+        assert!(text(&plan).is_some_and(|(_, t)| t.starts_with("seconds: must be between")));
+        let mut plan = good.clone();
+        plan.warmup = Duration::MAX;
+        assert!(text(&plan).is_some_and(|(_, t)| t.starts_with("warmup")));
+        let mut plan = good.clone();
+        plan.precondition.settle_limit = Duration::MAX;
+        assert!(text(&plan).is_some_and(|(_, t)| t.starts_with("settle")));
         let mut plan = good;
         plan.matrices.clear();
         assert!(plan.check().is_err());

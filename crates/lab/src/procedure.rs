@@ -50,7 +50,7 @@ pub(crate) struct Measuring {
 }
 
 const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(86_400);
+pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
 
 impl Conditioning {
     /// Its writes as a cell.

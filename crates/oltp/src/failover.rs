@@ -23,7 +23,7 @@ use crate::ledger::{Count, Ledger};
 use crate::load::{BuildPlan, BuildResult, build};
 use crate::postgres::{Logic, Postgres};
 use crate::result::StepResult;
-use crate::run::{Mode, RunPlan, begin, run_with_ledger};
+use crate::run::{Mode, RunPlan, at_most_a_day, begin, run_with_ledger};
 use crate::schema::Shape;
 use crate::server::{Commit, DATABASE, Pair, Server, Settings};
 
@@ -125,6 +125,7 @@ pub fn failover(
     (progress, keep): (&Progress, KeepFailover<'_>),
 ) -> Result<FailoverResult, LabError> {
     plan.shape.check()?;
+    plan.check_times()?;
     plan.load(plan.before).check()?;
     plan.load(plan.after).check()?;
     let folders = [&plan.primary, &plan.standby].map(|dir| OwnFolder::make(dir));
@@ -179,6 +180,12 @@ impl FailoverPlan {
         keep(&result.so_far())?;
         progress.go_on()?;
         self.look(pair, &ledger, result, progress)
+    }
+
+    fn check_times(&self) -> Result<(), LabError> {
+        at_most_a_day("--before", self.before)?;
+        at_most_a_day("--cut-off", self.cut_off)?;
+        at_most_a_day("--after", self.after)
     }
 
     fn build(&self) -> BuildPlan {
@@ -430,5 +437,31 @@ impl FailoverResult {
             self.promoted_after_s,
             self.after.line(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_off_is_a_day_at_most() {
+        let mut plan = FailoverPlan {
+            primary: PathBuf::new(),
+            standby: PathBuf::new(),
+            shape: Shape::small(1),
+            users: 1,
+            before: Duration::from_secs(3600),
+            cut_off: Duration::ZERO,
+            after: Duration::from_secs(1),
+            commit: Commit::On,
+            logic: Logic::Functions,
+            set: Vec::new(),
+            seed: 1,
+        };
+        assert_eq!(plan.check_times(), Ok(()));
+        plan.cut_off = Duration::MAX;
+        let error = plan.check_times().expect_err("refused").to_string();
+        assert!(error.starts_with("--cut-off "), "{error}");
     }
 }

@@ -2,7 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Builder;
 use std::time::Duration;
 
 use ashlar_lab::agent::{Makes, serve};
@@ -18,6 +19,9 @@ use super::stacks::{LocalStacks, Open};
 /// Whether it is to end is asked so often.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Connections that have not shown yet that they know the token, at most: each is a thread.
+const STRANGERS: usize = 64;
+
 /// An agent that listens.
 pub struct Agent {
     listener: TcpListener,
@@ -26,6 +30,7 @@ pub struct Agent {
     /// Where what it runs for a coordinator has its folder.
     dir: PathBuf,
     is_busy: AtomicBool,
+    strangers: AtomicUsize,
 }
 
 impl Agent {
@@ -49,6 +54,7 @@ impl Agent {
             token,
             dir: dir.to_owned(),
             is_busy: AtomicBool::new(false),
+            strangers: AtomicUsize::new(0),
         })
     }
 
@@ -64,7 +70,12 @@ impl Agent {
             while progress.go_on().is_ok() {
                 match self.listener.accept() {
                     Ok((stream, from)) => {
-                        scope.spawn(move || self.attend(stream, from, run));
+                        // One too many is closed, and so is one for which there is no thread.
+                        if let Some(seat) = Seat::take(&self.strangers) {
+                            let visitor = Visitor { stream, from, seat };
+                            let attend = move || self.attend(visitor, run);
+                            let _ = Builder::new().spawn_scoped(scope, attend);
+                        }
                     }
                     // No connection, or one that has gone already.
                     Err(_) => std::thread::sleep(LOOK_EVERY),
@@ -73,13 +84,15 @@ impl Agent {
         });
     }
 
-    fn attend(&self, stream: TcpStream, from: SocketAddr, run: Run<'_>) {
-        if let Err(error) = self.serve(stream, from, run) {
+    fn attend(&self, visitor: Visitor<'_>, run: Run<'_>) {
+        let from = visitor.from;
+        if let Err(error) = self.serve(visitor, run) {
             run.progress.say(&format!("{from}: {error}"));
         }
     }
 
-    fn serve(&self, stream: TcpStream, from: SocketAddr, run: Run<'_>) -> Result<(), LabError> {
+    fn serve(&self, visitor: Visitor<'_>, run: Run<'_>) -> Result<(), LabError> {
+        let Visitor { stream, from, seat } = visitor;
         stream
             .set_nonblocking(false)
             .map_err(|error| LabError::caused("connection", error))?;
@@ -87,6 +100,7 @@ impl Agent {
         let own = own.map_err(|error| LabError::caused("connection", error))?;
         let mut link = TcpLink::new(stream)?;
         let busy = link.let_in(&self.token, || self.claim())?;
+        drop(seat);
         run.progress.say(&format!("{from}: a run begins"));
         let password = |drawn: &str| database_password(&self.token, drawn);
         let group = GroupSeats::new(&self.dir, own.ip().to_canonical(), &password);
@@ -131,5 +145,74 @@ struct Busy<'a>(&'a AtomicBool);
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Who has come, and need not have the token.
+struct Visitor<'a> {
+    stream: TcpStream,
+    from: SocketAddr,
+    seat: Seat<'a>,
+}
+
+/// A stranger, counted until it is dropped.
+struct Seat<'a>(&'a AtomicUsize);
+
+impl<'a> Seat<'a> {
+    fn take(taken: &'a AtomicUsize) -> Option<Self> {
+        let more = |taken| (taken < STRANGERS).then_some(taken + 1);
+        let took = taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        took.ok().map(|_| Self(taken))
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::Arc;
+
+    use ashlar_device::OpenError;
+    use ashlar_lab::Agents;
+
+    use super::super::link::greet;
+    use super::*;
+
+    #[test]
+    fn strangers_beyond_the_most_are_closed_and_the_next_is_let_in_when_they_are_gone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let token_file = dir.path().join("token");
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let agent = Agent::listen(listen, &token_file, dir.path()).expect("listens");
+        let address = agent.address();
+        let stop = Arc::new(AtomicBool::new(false));
+        let progress = Progress::silent().until(Arc::clone(&stop));
+        let running = std::thread::spawn(move || {
+            let none: Open = |_, _| Err(OpenError::usage("none", "none"));
+            agent.run(none, &progress);
+        });
+        let hears = |stream: &mut TcpStream| stream.read(&mut [0; 64]).unwrap_or_default() > 0;
+        let come = || TcpStream::connect(address).expect("listens");
+        let mut strangers: Vec<_> = (0..STRANGERS).map(|_| come()).collect();
+        assert!(strangers.iter_mut().all(hears));
+        assert!(!hears(&mut come()));
+        drop(strangers);
+        let agents = Agents {
+            addresses: vec![address.to_string()],
+            token_file,
+            ..Agents::default()
+        };
+        let is_in = (0..100).any(|_| {
+            std::thread::sleep(LOOK_EVERY);
+            greet(&agents).is_ok()
+        });
+        assert!(is_in);
+        stop.store(true, Ordering::SeqCst);
+        running.join().expect("ends");
     }
 }

@@ -300,7 +300,8 @@ impl Hand<'_> {
             Ok(_) => return Err(self.client.misunderstood()),
             Err(error) => {
                 part.lost = true;
-                outcome.measured.lost_workers += threads;
+                let lost = &mut outcome.measured.lost_workers;
+                *lost = lost.saturating_add(threads);
                 let why = format!("{error}; its {threads} threads are missing");
                 outcome.losses.push(LabError::environment(why));
             }
@@ -332,7 +333,7 @@ impl Client {
     }
 
     fn note(&self) -> ClientNote {
-        let drift = self.ahead.steady_ns - self.first.steady_ns;
+        let drift = self.ahead.steady_ns.saturating_sub(self.first.steady_ns);
         ClientNote {
             name: self.name.clone(),
             machine: self.machine.clone(),
@@ -373,8 +374,7 @@ impl Client {
 
     /// Tells it the moment, by our clock, at which it is to begin.
     fn go(&mut self, at_ns: u64) {
-        let theirs = at_ns as i64 + self.ahead.steady_ns;
-        let at_ns = u64::try_from(theirs).unwrap_or_default();
+        let at_ns = at_ns.saturating_add_signed(self.ahead.steady_ns);
         // One that does not hear it is found to be dead when it is attended to.
         let _ = self.tell(&Ask::Go { at_ns });
     }

@@ -53,12 +53,17 @@ pub(super) struct Asked {
 impl Asked {
     /// They read their clock somewhere between our two readings: in the middle, as far as is known.
     pub(super) fn ahead(&self) -> Ahead {
-        let middle = |before: u64, after: u64| before.midpoint(after) as i64;
-        let took = self.after.steady_ns.saturating_sub(self.before.steady_ns);
+        let Self {
+            before,
+            theirs,
+            after,
+        } = self;
+        // Theirs may be any number.
+        let ahead = |theirs: u64, ours: u64| theirs.wrapping_sub(ours) as i64;
+        let took = after.steady_ns.saturating_sub(before.steady_ns);
         Ahead {
-            steady_ns: self.theirs.steady_ns as i64
-                - middle(self.before.steady_ns, self.after.steady_ns),
-            wall_ns: self.theirs.wall_ns as i64 - middle(self.before.wall_ns, self.after.wall_ns),
+            steady_ns: ahead(theirs.steady_ns, before.steady_ns.midpoint(after.steady_ns)),
+            wall_ns: ahead(theirs.wall_ns, before.wall_ns.midpoint(after.wall_ns)),
             error_ns: took.div_ceil(2),
         }
     }
@@ -101,5 +106,17 @@ mod tests {
         // What was so cannot be further off than the error says.
         assert_eq!(slow.ahead().error_ns, 500);
         assert!((slow.ahead().steady_ns - 8_500).unsigned_abs() <= 500);
+    }
+
+    #[test]
+    fn an_answer_may_be_any_number() {
+        let asked = |theirs| Asked {
+            before: at(1_000, 50_000),
+            theirs: at(theirs, theirs),
+            after: at(2_000, 51_000),
+        };
+        for theirs in [0, 1 << 63, u64::MAX] {
+            assert_eq!(asked(theirs).ahead().error_ns, 500);
+        }
     }
 }

@@ -23,6 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_millis(500);
 /// A coordinator has begun a turn within this time, or it never will.
 const GO_TIMEOUT: Duration = Duration::from_secs(120);
+/// A moment that is further away is none: those of coordinators are some milliseconds away.
+const MOST_AHEAD: Duration = Duration::from_secs(10);
 /// A moment is awaited asleep up to here, then awake: sleeping ends late.
 const AWAKE: Duration = Duration::from_millis(2);
 
@@ -261,8 +263,12 @@ impl Agent<'_> {
                 return Ok(Some(Duration::from_nanos(now - at_ns)));
             }
             let left = Duration::from_nanos(at_ns - now);
+            if left > MOST_AHEAD || self.progress.go_on().is_err() {
+                stop.store(true, Ordering::SeqCst);
+                return Ok(None);
+            }
             if left > AWAKE {
-                std::thread::sleep(left - AWAKE);
+                std::thread::sleep((left - AWAKE).min(LOOK_EVERY));
             }
             std::hint::spin_loop();
         }

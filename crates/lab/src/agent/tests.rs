@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 
-use super::words::Home;
+use super::words::{Answer, Ask, Home, hear, say};
 use super::*;
 use crate::measure::{Measured, SeriesShape};
 use crate::result::RepeatResult;
@@ -285,6 +285,21 @@ fn another_language_is_refused_by_name() {
         ours.send("nonsense").expect("sent");
         assert_eq!(agent.join().expect("ends"), Ended::Gone);
     });
+}
+
+#[test]
+fn a_moment_far_away_is_not_awaited() {
+    let (mut ours, mut theirs) = link();
+    std::thread::spawn(move || serve(&mut theirs, makes(&stacks()), &Progress::silent()));
+    say(&mut ours, &Ask::Other("a".to_owned())).expect("sent");
+    say(&mut ours, &Ask::Go { at_ns: u64::MAX }).expect("sent");
+    let did = loop {
+        let heard = hear(&mut ours, Duration::from_secs(10)).expect("alive");
+        if let Answer::Other { words, .. } = heard.expect("in time") {
+            break words;
+        }
+    };
+    assert_eq!(did, "did nothing");
 }
 
 #[test]

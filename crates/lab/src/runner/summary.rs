@@ -82,7 +82,9 @@ pub(super) fn cell(
             .get(&super::turn::kind(cell))
             .copied()
             .filter(|_| cell.writes()),
-        errors: repeats.iter().map(|r| r.errors).sum(),
+        errors: repeats
+            .iter()
+            .fold(0, |all, one| one.errors.saturating_add(all)),
         partial: repeats.len() < run.plan.measuring(cell).repeats as usize
             || repeats.iter().any(|r| r.lost_workers > 0),
         versus_first: None,
@@ -201,7 +203,8 @@ fn cell_flags(cell: &CellResult, result: &RunResult) -> impl Iterator<Item = Str
         cell.iops > NEAR_CEILING * ceiling.null_iops
             || cell.mib_s > NEAR_CEILING * ceiling.copy_mib_s
     });
-    let missed: u64 = cell.repeats.iter().map(|repeat| repeat.missed).sum();
+    let repeats = cell.repeats.iter();
+    let missed = repeats.fold(0_u64, |all, one| all.saturating_add(one.missed));
     // Without a rate, how long accesses take is a question of how many are in flight.
     let is_paced = |cell: &CellResult| {
         let own = cell.procedure.as_ref().and_then(|own| own.rate);

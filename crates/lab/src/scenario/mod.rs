@@ -138,6 +138,8 @@ pub fn run_scenario(
         .iter()
         .map(PromiseSection::cell)
         .collect::<Result<_, _>>()?;
+    // Before a scale is put to what no scale can be.
+    plan.check()?;
     let scaled = options.scale.apply(&mut plan, &promised);
     let table = file
         .published

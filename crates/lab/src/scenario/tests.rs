@@ -77,6 +77,10 @@ fn options(dir: &Path) -> ScenarioOptions {
 
 /// A scenario run to its end on the simulated devices.
 fn ran(text: &str, dir: &Path) -> RunOutcome {
+    run(text, dir).expect("it runs")
+}
+
+fn run(text: &str, dir: &Path) -> Result<RunOutcome, LabError> {
     let means = Means {
         stacks: &Lab::new(),
         services: &Server,
@@ -84,7 +88,7 @@ fn ran(text: &str, dir: &Path) -> RunOutcome {
         journal: &mut Journal::none(),
         clients: None,
     };
-    run_scenario(text, &options(dir), means).expect("it runs")
+    run_scenario(text, &options(dir), means)
 }
 
 fn shipped(name: &str) -> ScenarioFile {
@@ -398,6 +402,14 @@ fn placeholders_and_mistakes() {
         .replace("seconds", "secnods");
     let error = ScenarioFile::parse(&typo).expect_err("refused");
     assert!(error.exit_code() == 2 && error.to_string().contains("secnods"));
+    for seconds in ["0", "1e19"] {
+        let text = format!(
+            "name = 'x'\n[measure]\nseconds = {seconds}\n[[configuration]]\nname = 'one'\nstack = 'file:a'\n\
+             [[matrix]]\npattern = 'read'\nblock = ['4k']\nthreads = [1]\ndepth = [1]\n"
+        );
+        let error = run(&text, dir).err().expect("refused").to_string();
+        assert!(error.starts_with("seconds: must be between"), "{error}");
+    }
     assert_eq!(scenario_text("/nowhere").map_err(|e| e.exit_code()), Err(2));
     assert!(parse_block("1m").is_ok());
 }

@@ -28,6 +28,7 @@ pub use system::{GroupDrives, GroupSystem, StandaloneSystem, System};
 use crate::database::Database;
 use crate::load::{BuildPlan, build};
 use crate::postgres::{Logic, Postgres};
+use crate::run::at_most_a_day;
 use crate::schema::Shape;
 use crate::server::DATABASE;
 
@@ -132,6 +133,9 @@ impl FaultsPlan {
                 self.rate
             )));
         }
+        at_most_a_day("--before", self.before)?;
+        at_most_a_day("--hold", self.hold)?;
+        at_most_a_day("--after", self.after)?;
         let check = |topology: &Topology| topology.check(&self.faults);
         topologies.iter().try_for_each(check)
     }
@@ -291,10 +295,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn rounds_that_a_journal_has_are_not_played_again() {
-        let dir = ashlar_lab::OwnFolder::make(&std::env::temp_dir()).expect("a folder");
-        let plan = |rounds| FaultsPlan {
+    fn plan(rounds: u32) -> FaultsPlan {
+        FaultsPlan {
             faults: vec![Fault::KillDatabase],
             rounds,
             shape: Shape::small(1),
@@ -306,7 +308,31 @@ mod tests {
             limits: Vec::new(),
             logic: Logic::Functions,
             seed: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn times_are_a_day_at_most() {
+        let told = |plan: FaultsPlan| plan.check(&[]).map_err(|error| error.to_string()).err();
+        assert_eq!(told(plan(1)), None);
+        for option in ["--before", "--hold", "--after"] {
+            let mut plan = plan(1);
+            match option {
+                "--before" => plan.before = Duration::MAX,
+                "--hold" => plan.hold = Duration::MAX,
+                _ => plan.after = Duration::MAX,
+            }
+            let told = told(plan).expect("refused");
+            assert!(
+                told.starts_with(option) && told.ends_with("at most a day"),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn rounds_that_a_journal_has_are_not_played_again() {
+        let dir = ashlar_lab::OwnFolder::make(&std::env::temp_dir()).expect("a folder");
         let origin = Origin::asked(Command::Failover, &plan(2)).expect("kept");
         assert_eq!(origin.what::<FaultsPlan>().map(|of| of.rounds), Ok(2));
         let mut journal = Journal::begin(dir.path(), &origin).expect("begun");

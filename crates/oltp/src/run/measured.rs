@@ -153,15 +153,17 @@ impl Measured {
     /// one: another time's first second comes next.
     fn in_whole_seconds(&mut self, seconds: f64) {
         let whole = (seconds as usize).max(1);
-        let rest: u64 = self.series.iter().skip(whole).sum();
+        let rest = self.series.iter().skip(whole).copied();
+        let rest = rest.fold(0, u64::saturating_add);
         self.series.resize(whole, 0);
-        self.series[whole - 1] += rest;
+        let last = &mut self.series[whole - 1];
+        *last = last.saturating_add(rest);
     }
 
     /// Adds the users that were lost elsewhere, and why.
     pub(crate) fn add_losses(&mut self, other: &Self) {
         if other.lost_users > 0 {
-            self.lost_users += other.lost_users;
+            self.lost_users = self.lost_users.saturating_add(other.lost_users);
             other.problems.iter().for_each(|text| self.problem(text));
         }
     }
@@ -246,6 +248,16 @@ mod tests {
             (0, 1, 1)
         );
     }
+
+    #[test]
+    fn a_last_second_of_any_number_is_counted() {
+        let mut told = Measured::new().expect("new");
+        told.series = vec![u64::MAX, u64::MAX, 1];
+        let none = Measured::new().expect("new");
+        told.follow(none, [1.0, 1.0]).expect("merged");
+        assert_eq!(told.series(), [u64::MAX, 0]);
+    }
+
     #[test]
     fn nothing_is_cut_where_times_follow_each_other() {
         let of = |at_ms: &[u64]| {

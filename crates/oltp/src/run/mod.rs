@@ -23,6 +23,7 @@ use ashlar_lab::{
 };
 
 pub(crate) use measured::{Measured, NewOrders, PackedMeasured};
+pub(crate) use plan::at_most_a_day;
 pub use plan::{Mode, RunPlan};
 pub(crate) use remote::{Away, Beside, Driven, Elsewhere, drive_elsewhere};
 pub(crate) use users::{Part, Shown, Users, Window, Worked};

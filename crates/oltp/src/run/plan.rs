@@ -103,6 +103,14 @@ const STREAMS: std::ops::RangeInclusive<u32> = 1..=10_000_000;
 const MOST_USERS: usize = 10_000;
 const LONGEST: Duration = Duration::from_secs(86_400);
 
+/// What an option may say, so that sums of times are times.
+pub(crate) fn at_most_a_day(option: &str, time: Duration) -> Result<(), LabError> {
+    match time > LONGEST {
+        true => Err(LabError::usage(format!("{option} {time:?}: at most a day"))),
+        false => Ok(()),
+    }
+}
+
 impl RunPlan {
     /// # Errors
     /// A usage error that names what cannot be.
@@ -124,9 +132,7 @@ impl RunPlan {
                 "--seconds {seconds}: must be above 0 and at most a day"
             ));
         }
-        if self.ramp > LONGEST {
-            return wrong(format!("--ramp {:?}: at most a day", self.ramp));
-        }
+        at_most_a_day("--ramp", self.ramp)?;
         if self.repeats == 0 {
             return wrong("--repeat 0: must be at least 1".into());
         }

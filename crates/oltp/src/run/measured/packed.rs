@@ -50,7 +50,16 @@ impl PackedMeasured {
     /// # Errors
     /// A histogram is damaged, or one is missing.
     pub(crate) fn measured(self) -> Result<Measured, LabError> {
-        let many = self.kinds.len();
+        let (many, all) = (self.kinds.len(), Kind::ALL.len());
+        let wrong = || {
+            LabError::environment(format!(
+                "{many} kinds of transactions, where there are {all}"
+            ))
+        };
+        // Each is large once it is unpacked.
+        if many != all {
+            return Err(wrong());
+        }
         let unpack = |of: PackedKind| {
             Ok(OfKind {
                 latency_ns: of.latency.unpack()?,
@@ -60,14 +69,8 @@ impl PackedMeasured {
             })
         };
         let kinds: Result<Vec<OfKind>, LabError> = self.kinds.into_iter().map(unpack).collect();
-        let wrong = |_| {
-            let all = Kind::ALL.len();
-            LabError::environment(format!(
-                "{many} kinds of transactions, where there are {all}"
-            ))
-        };
         Ok(Measured {
-            kinds: kinds?.try_into().map_err(wrong)?,
+            kinds: kinds?.try_into().map_err(|_| wrong())?,
             late_ns: self.late.unpack()?,
             series: self.series,
             problems: self.problems,
@@ -110,6 +113,13 @@ mod tests {
             (latency.p50 - 100.0).abs() < 1.0 && (latency.p99 - 900.0).abs() < 1.0,
             "{latency:?}"
         );
+        let mut long = short.clone();
+        long.kinds.resize(2000, long.kinds[0].clone());
+        // Their number is told before any is unpacked.
+        long.late = serde_json::from_str("\"AAAA\"").expect("no histogram");
+        long.kinds[0].latency = long.late.clone();
+        let error = long.measured().expect_err("too many").to_string();
+        assert!(error.contains("2000 kinds"), "{error}");
         short.kinds.pop();
         let error = short.measured().expect_err("one is missing").to_string();
         assert!(error.contains("4 kinds"), "{error}");
