@@ -407,7 +407,7 @@ fn placeholders_and_mistakes() {
             "name = 'x'\n[measure]\nseconds = {seconds}\n[[configuration]]\nname = 'one'\nstack = 'file:a'\n\
              [[matrix]]\npattern = 'read'\nblock = ['4k']\nthreads = [1]\ndepth = [1]\n"
         );
-        let error = run(&text, dir).err().expect("refused").to_string();
+        let error = run(&text, dir).expect_err("refused").to_string();
         assert!(error.starts_with("seconds: must be between"), "{error}");
     }
     assert_eq!(scenario_text("/nowhere").map_err(|e| e.exit_code()), Err(2));
