@@ -377,10 +377,10 @@ impl Host {
     fn answer(&mut self) {
         for (number, result) in self.cache.take_answers() {
             // One that a crash has interrupted ends with a number that no flush waits for.
-            if let Some(flush) = self.flush.take_if(|flush| flush.number == number) {
-                if !is_heard(flush.waiting, &result) {
-                    self.cache.was_not_heard(number);
-                }
+            if let Some(flush) = self.flush.take_if(|flush| flush.number == number)
+                && !is_heard(flush.waiting, &result)
+            {
+                self.cache.was_not_heard(number);
             }
         }
         if !self.opening.is_empty() {

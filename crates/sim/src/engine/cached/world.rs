@@ -234,10 +234,12 @@ impl<S: Subject> World<'_, S> {
         let until = self.rig.now() + COMES_TO_REST;
         self.until("caches come to rest", |w| {
             let is_made = w.volumes.is_idle() && w.caches.is_idle();
-            // A slot that is written while destage gives it its first home is counted twice for a moment.
-            let is_tight = || w.check_space().is_ok();
-            is_made && w.caches.are_at_rest() && is_tight() || w.rig.now() > until
+            is_made && w.caches.are_at_rest() || w.rig.now() > until
         })?;
+        // A slot that is written while destage gives it its first home is counted twice until that is done.
+        if self.check_space().is_err() {
+            self.settle()?;
+        }
         self.check_space()?;
         let restless = self.caches.restless();
         // One may wait for a pool that has no room, or has lost drives.
