@@ -236,10 +236,6 @@ impl<S: Subject> World<'_, S> {
             let is_made = w.volumes.is_idle() && w.caches.is_idle();
             is_made && w.caches.are_at_rest() || w.rig.now() > until
         })?;
-        // A slot that is written while destage gives it its first home is counted twice until that is done.
-        if self.check_space().is_err() {
-            self.settle()?;
-        }
         self.check_space()?;
         let restless = self.caches.restless();
         // One may wait for a pool that has no room, or has lost drives.
