@@ -71,8 +71,6 @@ pub(crate) struct Destage {
     seen: u64,
     /// What follows from its steps for others.
     next: VecDeque<Next>,
-    /// `next` is being emptied.
-    is_emptying: bool,
 }
 
 /// What is to be done next for destage.
@@ -117,17 +115,9 @@ impl Destage {
         self.has_lost_written |= self.written.remove(&(drive as u16));
     }
 
-    /// Whether what is to be done next is done by a caller further up: a gather that ends at once comes back here, and a
-    /// round has hundreds.
-    pub(super) fn is_emptying(&self) -> bool {
-        self.is_emptying
-    }
-
     /// What is to be done next.
     pub(super) fn take_next(&mut self) -> Option<Next> {
-        let next = self.next.pop_front();
-        self.is_emptying = next.is_some();
-        next
+        self.next.pop_front()
     }
 
     /// Whether slots of a range are on their way home.

@@ -31,9 +31,6 @@ impl Engine {
     ) {
         let (destage, mut around) = self.destage();
         step(destage, &mut around);
-        if self.destage.is_emptying() {
-            return;
-        }
         while let Some(next) = self.destage.take_next() {
             match next {
                 Next::Load { page, waiter } => self.load(page, waiter),
