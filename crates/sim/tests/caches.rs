@@ -144,6 +144,6 @@ fn what_is_being_put_where_space_is_given_back_is_not_given_back() {
 
 #[test]
 fn slots_of_a_deleted_cache_that_are_revived_are_noticed() {
-    let noticed = first_failure(0..300, CACHED.with_canary(Canary::NumberInUse));
-    assert!(noticed.is_some(), "they go unnoticed in 300 seeds");
+    let noticed = first_failure(0..1200, CACHED.with_canary(Canary::NumberInUse));
+    assert!(noticed.is_some(), "they go unnoticed in 1200 seeds");
 }
