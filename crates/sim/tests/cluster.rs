@@ -250,7 +250,7 @@ fn a_seed_determines_everything() {
 }
 
 /// What is broken must be noticed within so many seeds.
-const CANARY_SEEDS: u64 = 200;
+const CANARY_SEEDS: u64 = 600;
 
 const fn lure(occasion: Occasion, blow: Blow, is_sender: bool) -> Lure {
     Lure {
