@@ -225,7 +225,8 @@ impl Cluster {
         let shared = self.0.shared.clone();
         let delete = async move {
             let key = shared.volume_key(volume);
-            shared.store.delete(&key).await
+            shared.store.delete(&key).await?;
+            shared.store.delete(&shared.doubt_key(volume)).await
         };
         let deleted = self
             .wait(ANSWER_TIMEOUT, delete)

@@ -45,6 +45,7 @@ mod certify;
 mod cluster;
 mod config;
 mod deliver;
+mod doubt;
 mod heads;
 mod join;
 mod key;
@@ -65,6 +66,7 @@ pub use ashlar_replica::{Incarnation, NodeId, VolumeId};
 pub use certify::certify;
 pub use cluster::{Cluster, Local, volume_id};
 pub use config::{ClusterConfig, NodeConfig, QuorumConfig};
+pub use doubt::expect_recovery;
 pub use heads::{Head, HeldHead};
 pub use key::{Key, SHORTEST_KEY};
 pub use members::{

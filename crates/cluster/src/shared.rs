@@ -233,6 +233,11 @@ impl Shared {
         format!("/ashlar/{}/head/{}", self.name, pool.hyphenated())
     }
 
+    /// Of a volume that is in doubt.
+    pub(crate) fn doubt_key(&self, volume: Uuid) -> String {
+        format!("/ashlar/{}/doubt/{}", self.name, volume.hyphenated())
+    }
+
     pub(crate) fn volume_key(&self, volume: Uuid) -> String {
         format!("{}{}", volumes_prefix(&self.name), volume.hyphenated())
     }

@@ -123,6 +123,9 @@ impl NodeArguments {
         let config = config.speaking_at_most(newest).map_err(failure)?;
         let remembered = Remembered::read(daemon.path()).map_err(failure)?;
         let cluster = Cluster::start_as(config, &name, &remembered).map_err(failure)?;
+        for volume in cluster.settle_recovery(daemon.path()).map_err(failure)? {
+            tracing::warn!(%volume, "volume {volume}: the quorum was recovered, and it is in doubt: `volume show`");
+        }
         let now = cluster.remembered(supervise::run_id());
         now.write(daemon.path()).map_err(failure)?;
         Ok(Some(cluster))

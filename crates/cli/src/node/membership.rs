@@ -182,14 +182,15 @@ pub(super) fn recover(dir: &Path, others_are_lost: bool) -> Result<(), Failure> 
         return Err(Failure::usage(
             "what the other machines of the quorum have is given up: where one of them runs, or is started again as it \
              was, two clusters serve the same volumes. A machine that was cut off before the others were lost does not know what \
-             they have acknowledged since: recover on the one that had contact last. --others-are-lost says that this is \
-             so",
+             they have acknowledged since: recover on the one that had contact last. Volumes of which another machine may \
+             have known better are not served before `volume run-alone`. --others-are-lost says that this is so",
         ));
     }
     quorum::recover(&home, member, dir)?;
     print(&format!(
         "the quorum of cluster {} is this machine alone. Start its node (`ashlar node --dir {shown}`); then `ashlar \
-         cluster status` says what is lost: `ashlar volume replicate` or `node replace`, and `node forget`, take it out\n",
+         cluster status` says which volumes are in doubt and wait for `ashlar volume run-alone`, and what is lost: \
+         `ashlar volume replicate` or `node replace`, and `node forget`, take it out\n",
         home.config.name
     ))
 }

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ashlar_cluster::{EtcdMember, Home, LIES_IN, answers};
+use ashlar_cluster::{EtcdMember, Home, LIES_IN, answers, expect_recovery};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::daemon::failure;
 use super::supervise::{Ended, watch};
 use crate::exit::Failure;
 
@@ -253,6 +254,8 @@ pub(super) fn recover(home: &Home, member: &EtcdMember, dir: &Path) -> Result<()
         ));
     }
     let wish = Wish::listen()?;
+    // First: a daemon that starts after a recovery of which only a part was done must doubt its volumes, too.
+    expect_recovery(dir).map_err(failure)?;
     let alone = Member {
         arguments: [member.arguments(), &[ALONE.to_owned()]].concat(),
         log: dir.join("etcd.log"),

@@ -346,6 +346,63 @@ fn reservations_hold_at_both_nodes_through_every_failover() {
     assert_eq!(one.settled(left, |io| io.write(1, &data)), Status::SUCCESS);
 }
 
+/// A host that is connected at one node only, whichever that is, hears what was decided at another.
+#[test]
+fn a_host_hears_of_its_reservation_at_the_node_that_was_not_asked() {
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let (mut one, mut two) = (Host::new(&cluster, 1), Host::new(&cluster, 2));
+    let (owner, other) = seats(&cluster);
+    let kind = ReservationType::WriteExclusive;
+    for host in [&mut one, &mut two] {
+        host.register(owner, RegisterAction::Register);
+    }
+    for (asked, far) in [(owner, other), (other, owner)] {
+        assert_eq!(two.acquire(owner, kind, 0), Status::SUCCESS);
+        let (mut told, cntlid) = Client::admin_as(&two.who, cluster.portal(NODES[far]));
+        told.send(Command::async_event_request(), &[]);
+        assert_eq!(one.acquire(asked, kind, two.key), Status::SUCCESS);
+        assert!(
+            told.has_answer(AT_ONCE),
+            "controller {cntlid} of node {far}"
+        );
+        let event = AsyncEvent::from_dw0(told.reply().0.dw0.get());
+        assert_eq!(event, AsyncEvent::ReservationLogAvailable);
+        two.register(owner, RegisterAction::Register);
+        let release = Ask::Release {
+            action: ReleaseAction::Release,
+            kind: kind as u8,
+            current: one.key,
+        };
+        assert_eq!(one.ask(owner, release), Status::SUCCESS);
+    }
+}
+
+#[test]
+fn whether_reservations_outlive_a_loss_of_power_is_told_by_every_node() {
+    if !has_etcd() {
+        return;
+    }
+    let cluster = Cluster::on_loopback();
+    cluster.make_open_volume();
+    let mut host = Host::new(&cluster, 1);
+    let who = host.who.clone();
+    let told = || {
+        NODES.map(|node| {
+            let (mut admin, _) = Client::admin_as(&who, cluster.portal(node));
+            let get = Command::get_features(1, fid::RESERVATION_PERSISTENCE);
+            let (reply, _) = admin.call(get, &[]);
+            (reply.status(), reply.dw0.get())
+        })
+    };
+    assert_eq!(told(), [(Status::SUCCESS, 0); 2]);
+    host.register(0, RegisterAction::Register);
+    assert_eq!(told(), [(Status::SUCCESS, 1); 2]);
+}
+
 fn stop(cluster: &Cluster, node: &str) -> Vec<i32> {
     let all = working_in(&cluster.path(node));
     for &pid in &all {

@@ -291,7 +291,32 @@ fn a_node_goes_on_when_all_others_of_the_quorum_are_lost() {
     drop((a, b, witness));
     refuses(&mut recover(&[]), 2, &["--others-are-lost"]);
     ok(&mut recover(&["--others-are-lost"]));
+    // The first daemon after that, and the next: what the lost machines have acknowledged is not known here.
+    let alone = ["volume", "run-alone", "tank/db", "--accept-data-loss"];
+    for _ in 0..2 {
+        let b = machines.node("b");
+        eventually("it is in doubt", || {
+            let shown = machines.json("b", &["volume", "show", "tank/db"]);
+            let states = shown["replicas"].as_array().into_iter().flatten();
+            let states: Vec<_> = states.map(|copy| copy["state"].clone()).collect();
+            shown["owner"].is_null() && states == ["in_doubt", "in_doubt"]
+        });
+        for words in [&["volume", "show", "tank/db"][..], &["cluster", "status"]] {
+            let shown = ok(&mut machines.to("b", words));
+            assert!(
+                shown.contains(&format!("`ashlar {}`", alone.join(" "))),
+                "{shown}"
+            );
+        }
+        drop(b);
+    }
     let _b = machines.node("b");
+    refuses(
+        &mut machines.to("b", &alone[..3]),
+        2,
+        &["--accept-data-loss"],
+    );
+    ok(&mut machines.to("b", &alone));
     eventually("its copy serves", || {
         machines.json("b", &["volume", "show", "tank/db"])["owner"] == "b"
     });

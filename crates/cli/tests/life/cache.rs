@@ -490,6 +490,13 @@ fn a_cache_is_not_taken_out_while_its_device_has_a_request() {
     send(pid, Signal::STOP);
     // It goes back as soon as no host asks for anything.
     std::thread::sleep(Duration::from_secs(5));
+    // Nor is its pool let go, by which another node might have the device.
+    let silent = ended(&mut node.command_to(&["pool", "export", "tank"]));
+    assert_eq!(silent.code, 3, "{}", silent.said());
+    for words in [&url[..], "has not answered", "--force"] {
+        assert!(silent.error.contains(words), "{}", silent.said());
+    }
+    assert!(node.ok(&["pool", "status", "tank"]).contains("online"));
     let delete = ["volume", "delete", "tank/db", "--accept-data-loss"];
     let forced = [&delete[..], &["--force"]].concat();
     let begun = Instant::now();

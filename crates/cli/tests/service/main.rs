@@ -230,6 +230,49 @@ fn what_is_killed_is_started_again_and_a_daemon_that_is_killed_finds_it() {
     assert_eq!(rig.ok(&["attach", "--list"]), "nothing is attached\n");
 }
 
+/// A stop that is under way when the daemon dies is finished by the next one, and not called over before it is.
+#[test]
+fn a_stop_that_a_daemon_did_not_finish_is_finished_by_the_next() {
+    if !can_attach() {
+        return;
+    }
+    let mut rig = Rig::new();
+    rig.volume("tank/s");
+    let mount = rig.path("mnt");
+    let place = mount.display().to_string();
+    let start = format!("echo $$ > {place}/pid && exec sleep 1000");
+    rig.ok(&[
+        "service", "create", "s", "--volume", "tank/s", "--mount", &place, "--start", &start,
+    ]);
+    rig.becomes("s", "running");
+    let busy = std::fs::File::open(mount.join("pid")).expect("it runs");
+    rig.ok(&["service", "stop", "s"]);
+    eventually("it cannot be unmounted", || {
+        let shown = rig.show("s");
+        shown["state"] == "stopping" && !shown["reason"].is_null()
+    });
+    rig.daemon.as_mut().expect("it runs").kill();
+    rig.start_daemon();
+    let is_mounted = || {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+        mounts.contains(&place)
+    };
+    for _ in 0..20 {
+        assert_eq!(rig.show("s")["state"], "stopping");
+        assert!(is_mounted());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    rig.refuses(&["service", "delete", "s"], 3, &["being stopped"]);
+    drop(busy);
+    rig.becomes("s", "stopped");
+    assert!(!is_mounted());
+    assert_eq!(rig.ok(&["attach", "--list"]), "nothing is attached\n");
+    rig.ok(&["service", "start", "s"]);
+    rig.becomes("s", "running");
+    rig.ok(&["service", "stop", "s"]);
+    rig.becomes("s", "stopped");
+}
+
 #[test]
 fn what_does_not_start_is_given_up_and_what_loses_its_volume_is_stopped() {
     if !can_attach() {

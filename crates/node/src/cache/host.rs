@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use ashlar_block::{
     BlockDevice, BlockSize, Completion, ErrorKind, Geometry, IoError, Moment, Operation, Request,
@@ -96,6 +97,36 @@ struct Flush {
     waiting: Vec<Sender<Result<(), IoError>>>,
 }
 
+/// Requests that a device has.
+#[derive(Default)]
+struct Outstanding {
+    count: usize,
+    /// When it has answered last, or was sent the first of them.
+    heard: Moment,
+}
+
+impl Outstanding {
+    fn sent(&mut self, now: Moment) {
+        if self.count == 0 {
+            self.heard = now;
+        }
+        self.count += 1;
+    }
+
+    fn answered(&mut self, now: Moment) {
+        self.count = self.count.saturating_sub(1);
+        self.heard = now;
+    }
+
+    /// For how long it has answered none of them.
+    fn silent(&self, now: Moment) -> Duration {
+        match self.count {
+            0 => Duration::ZERO,
+            _ => now.since(self.heard),
+        }
+    }
+}
+
 /// A cache and its devices, on one thread.
 pub(super) struct Host {
     cache: Cache,
@@ -104,6 +135,7 @@ pub(super) struct Host {
     backing_name: String,
     /// Requests that are with the devices.
     flying: usize,
+    at_backing: Outstanding,
     mail: Mailbox<Mail>,
     now: Moment,
     /// There is more to do at once.
@@ -155,6 +187,7 @@ impl Settled {
             backing,
             backing_name,
             flying: 0,
+            at_backing: Outstanding::default(),
             mail: link.mail.clone(),
             now,
             posted: true,
@@ -324,6 +357,9 @@ impl Host {
     fn completed(&mut self, side: Side, done: &mut Vec<Completion>) {
         for completion in done.drain(..) {
             self.flying = self.flying.saturating_sub(1);
+            if side == Side::Backing {
+                self.at_backing.answered(self.now);
+            }
             self.cache.completed(side, completion);
         }
     }
@@ -337,7 +373,10 @@ impl Host {
             self.flying += 1;
             match side {
                 Side::Fast => self.fast.submit(request),
-                Side::Backing => self.backing.submit(request),
+                Side::Backing => {
+                    self.at_backing.sent(self.now);
+                    self.backing.submit(request);
+                }
             }
         }
     }
@@ -353,6 +392,7 @@ impl Host {
                 Mail::Look(reply) => drop(reply.send(CacheView {
                     status: self.cache.status(),
                     traffic: self.traffic,
+                    silent: self.at_backing.silent(self.now),
                 })),
                 Mail::SetRule(id, granules) => self.cache.set_rule(id, granules),
                 Mail::RemoveRule(id) => self.cache.remove_rule(id),
@@ -438,6 +478,22 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn a_device_is_silent_while_it_answers_nothing_that_it_has() {
+        let at = |seconds| Moment::default() + Duration::from_secs(seconds);
+        let mut device = Outstanding::default();
+        assert_eq!(device.silent(at(9)), Duration::ZERO, "it has nothing");
+        device.sent(at(10));
+        device.sent(at(12));
+        assert_eq!(device.silent(at(13)), Duration::from_secs(3));
+        device.answered(at(14));
+        assert_eq!(device.silent(at(20)), Duration::from_secs(6));
+        device.answered(at(20));
+        assert_eq!(device.silent(at(30)), Duration::ZERO);
+        device.sent(at(30));
+        assert_eq!(device.silent(at(31)), Duration::from_secs(1));
+    }
 
     #[test]
     fn a_flush_is_heard_if_one_who_asked_for_it_waits() {

@@ -18,6 +18,8 @@ pub(crate) struct CacheView {
     pub(crate) status: Status,
     /// What its hosts have done.
     pub(crate) traffic: VolumeTraffic,
+    /// For how long the backing device has answered none of the requests that it has; 0 if it has none.
+    pub(crate) silent: Duration,
 }
 
 /// Ranges of bytes: from, how many.

@@ -23,7 +23,7 @@ use super::pools::engine;
 use super::serve::{CORE, Offered, served};
 use super::{Kept, LivePool, PoolManager, live, stored_class};
 use crate::VolumeAccess;
-use crate::cache::{CacheLink, CacheOpener, Direct, Settled, Start};
+use crate::cache::{CacheLink, CacheOpener, CacheView, Direct, Settled, Start};
 use crate::model::{
     CacheMode, ControlError, CreateCache, FlushReply, HostList, LayoutSpec, NewerData, ReopenCache,
     VolumeName, VolumeStatus, readable_bytes,
@@ -38,6 +38,9 @@ const LEAST_BACKING: u64 = 1 << 20;
 const FLUSH_WAIT: Duration = Duration::from_secs(30);
 /// How long devices may take to answer what a cache that goes has asked of them.
 const REST_WAIT: Duration = Duration::from_secs(10);
+/// A device that has answered so lately is no silent one.
+const STILL_ANSWERS: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Share of a pool's room that a cache gets by default: what it keeps of itself, and other volumes, need some.
 const SHARE_OF_ROOM: f64 = 0.9;
 /// Least bytes that it gets.
@@ -356,6 +359,45 @@ impl PoolManager {
             warn!(cache = %uuid, "cache {uuid}: a device has not answered for {seconds} s");
         }
         self.target.move_out(&resident_name(uuid)).map_err(served)
+    }
+
+    /// Waits a while for backing devices of a pool that answer nothing. What one has may still change it when another
+    /// node, or another pool, has it.
+    ///
+    /// # Errors
+    /// Environment: one does not answer.
+    pub(super) fn await_backing(&self, name: &str) -> Result<(), ControlError> {
+        let caches: Vec<(String, CacheLink)> = {
+            let pools = self.lock();
+            let Some(Kept::Live(pool)) = pools.get(name) else {
+                return Ok(());
+            };
+            let known = |cached: &Cached| {
+                Some((
+                    cached.header.as_ref()?.backing.clone(),
+                    cached.link.clone()?,
+                ))
+            };
+            pool.caches.values().filter_map(known).collect()
+        };
+        for (device, link) in caches {
+            // One that is not in service has nothing under way.
+            while let Ok(CacheView { silent, .. }) = link.view() {
+                if silent >= REST_WAIT {
+                    return Err(ControlError::environment(format!(
+                        "pool {name} stays in service: device {device} has not answered what it was asked for {} s, \
+                         which may still change it when something else has it. Try again when it answers; --force \
+                         lets the pool go all the same",
+                        silent.as_secs()
+                    )));
+                }
+                if silent < STILL_ANSWERS {
+                    break;
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+        Ok(())
     }
 
     /// Takes all of a pool's caches off the core. Hosts must be gone.

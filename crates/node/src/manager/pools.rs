@@ -248,6 +248,9 @@ impl PoolManager {
     }
 
     pub(super) fn let_go_pool(&self, name: &str, force: bool) -> Result<(), ControlError> {
+        if !force {
+            self.await_backing(name)?;
+        }
         let mut pools = self.lock();
         if let Some(Kept::Failed { id, .. }) = pools.get(name) {
             // What looks for its drives, or brings it up, for minutes, sees that it is wanted no more.

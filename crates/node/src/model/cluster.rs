@@ -283,10 +283,10 @@ pub struct ClusterEvent {
     /// When, in seconds since 1970.
     pub seconds: f64,
     /// Of a volume: `serves`, `stops`, `isolated`, `connected`, `in_sync`, `copies`, `left`, `unseated`, `follows`,
-    /// `diverged`, `alarm`, `failed`, `old_image`, `resync`, `resynced`, `run_alone`. Of a node: `drained`, `undrained`,
-    /// `forgotten`, `quorum_lost`, `quorum_back`, `node_lost`, `node_back`, `node_joined`, `node_left`, `agreed`. Of a
-    /// service: `service_running`, `service_interrupted`, `service_stopped`, `service_waiting`, `service_failed`,
-    /// `service_elsewhere`. There may be more.
+    /// `diverged`, `alarm`, `failed`, `old_image`, `in_doubt`, `resync`, `resynced`, `run_alone`. Of a node: `drained`,
+    /// `undrained`, `forgotten`, `quorum_lost`, `quorum_back`, `node_lost`, `node_back`, `node_joined`, `node_left`,
+    /// `agreed`. Of a service: `service_running`, `service_interrupted`, `service_stopped`, `service_waiting`,
+    /// `service_failed`, `service_elsewhere`. There may be more.
     pub kind: String,
     /// The volume, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

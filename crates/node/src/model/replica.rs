@@ -17,6 +17,9 @@ pub enum ReplicaState {
     Diverged,
     /// Its node is away, or its pool is not in service.
     Absent,
+    /// It was in sync as far as the quorum knows, which was recovered from one machine; whether it has everything that
+    /// was acknowledged, nothing says. No node serves the volume until an operator has one go on.
+    InDoubt,
     /// What it is cannot be told: no owner was reached.
     Unknown,
 }

@@ -20,5 +20,6 @@ mod volume;
 mod words;
 
 pub(crate) use failover::{Cause, Failover};
+pub(crate) use reserve::{ReservedNews, news_from_bytes};
 pub(crate) use resync::ResyncView;
 pub(crate) use volume::{Ground, News, Outside, ProofView, ReplicaPlan, ReplicaView, Replicated};

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, VecDeque};
 use ashlar_nvme::Status;
 use ashlar_nvme_target::{Answer, DecidedReservations, News, Petition, Table, Verdict, Wants};
 use ashlar_replica::{
-    CommandId, Content, Event, HostCommand, HostOperation, Label, Origin, Outcome, Registrant,
+    CommandId, Content, Event, HostCommand, HostOperation, Label, NodeId, Origin, Outcome,
+    Position, Registrant,
 };
 use bytes::Bytes;
 
@@ -25,7 +26,35 @@ pub(super) enum Asker {
     /// A connection of this node.
     Here(Answer),
     /// Another node, whose command it is.
-    There(CommandId),
+    There { by: Position, command: CommandId },
+}
+
+/// What hosts are to be told of their reservations.
+pub(super) struct Decided {
+    pub(super) news: News,
+    /// The node by which it was asked for, which tells its own hosts with the answer; this one, if there is none.
+    pub(super) by: Option<Position>,
+}
+
+/// The same, for the nodes whose hosts do not hear it with the answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReservedNews {
+    pub(crate) news: News,
+    pub(crate) is_for_this_node: bool,
+    /// Others.
+    pub(crate) nodes: Vec<NodeId>,
+}
+
+impl ReservedNews {
+    /// As another node is told.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        words::of_news(&self.news)
+    }
+}
+
+/// What another node has told.
+pub(crate) fn news_from_bytes(bytes: &[u8]) -> Option<News> {
+    words::to_news(bytes).ok()
 }
 
 /// A petition that is being decided.
@@ -55,8 +84,8 @@ pub(super) struct Reserve {
     sent: BTreeMap<CommandId, Sent>,
     /// What another node that has asked is to hear.
     decided: Vec<Event>,
-    /// What hosts that are connected here are to be told, of what those of other nodes have asked for.
-    news: Vec<News>,
+    /// What hosts are to be told that are not connected where it was asked for.
+    news: Vec<Decided>,
     commands: u64,
 }
 
@@ -108,7 +137,7 @@ impl Reserve {
         }
         match asker {
             Asker::Here(answer) => self.send(petition, answer),
-            Asker::There(_) => {
+            Asker::There { .. } => {
                 self.refuse(asker);
                 None
             }
@@ -160,14 +189,19 @@ impl Reserve {
     }
 
     fn give(&mut self, asker: Asker, verdict: Verdict) {
+        let by = match &asker {
+            Asker::Here(_) => None,
+            Asker::There { by, .. } => Some(*by),
+        };
+        if verdict.news != News::default() {
+            let news = verdict.news.clone();
+            self.news.push(Decided { news, by });
+        }
         match asker {
             Asker::Here(answer) => answer.give(verdict),
-            Asker::There(command) => {
+            Asker::There { command, .. } => {
                 let outcome = Outcome::Advice(words::of_verdict(&verdict).into());
                 self.decided.push(Event::Decided { command, outcome });
-                if verdict.news != News::default() {
-                    self.news.push(verdict.news);
-                }
             }
         }
     }
@@ -177,8 +211,8 @@ impl Reserve {
         std::mem::take(&mut self.decided)
     }
 
-    /// What hosts that are connected here are to be told.
-    pub(super) fn take_news(&mut self) -> Vec<News> {
+    /// What hosts are to be told.
+    pub(super) fn take_news(&mut self) -> Vec<Decided> {
         std::mem::take(&mut self.news)
     }
 

@@ -30,7 +30,7 @@ use self::connections::Peer;
 use super::commands::{Asked, Commands, Progress, Sender};
 use super::failover::{Cause, Failover};
 use super::follow::Follow;
-use super::reserve::Reserve;
+use super::reserve::{Reserve, ReservedNews};
 use super::resync::{ResyncView, Resyncs};
 use super::tally::Tally;
 
@@ -91,8 +91,8 @@ pub(crate) enum News {
     Isolated(bool),
     /// Commands have come by another node for a while.
     Elsewhere(Position),
-    /// Hosts that may be connected here are to be told what has become of their reservations.
-    Reserved(ashlar_nvme_target::News),
+    /// Hosts are to be told what has become of their reservations, at every node.
+    Reserved(ReservedNews),
     /// The copies in sync are these now.
     InSync(Positions),
     /// A copy is given what it missed: so much.
@@ -670,7 +670,7 @@ impl Replicated {
                 if let Some(follow) = &mut self.follow {
                     follow.count(by);
                 }
-                self.forwarded(command, ground);
+                self.forwarded(by, command, ground);
             }
             Effect::Isolated(is_so) => self.outside.tell(News::Isolated(is_so)),
             Effect::Forwards(is_open) => self.outside.tell(News::Forwards(is_open)),

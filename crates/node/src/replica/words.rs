@@ -1,8 +1,8 @@
 //! Petitions and verdicts as bytes: on their way from a node to the volume's owner, and back. Little endian.
 //!
 //! A petition: what is wanted (1: 0 report, 1 do not persist, 2 persist, 3 a command, 4 succeed), then a command's opcode
-//! (1), CDW10 (4) and data. A verdict: status (2), bytes of a report (4) and the report, hosts that are told (2) each with what (17),
-//! hosts whose commands end (2) each (16).
+//! (1), CDW10 (4) and data. A verdict: status (2), bytes of a report (4) and the report, then news: hosts that are told
+//! (2) each with what (17), hosts whose commands end (2) each (16).
 
 use ashlar_nvme::reservation::{Ask, Notification};
 use ashlar_nvme::{Command, Status};
@@ -50,7 +50,14 @@ pub(super) fn of_verdict(verdict: &Verdict) -> Vec<u8> {
     let mut bytes = verdict.status.to_wire().to_le_bytes().to_vec();
     bytes.extend_from_slice(&(verdict.report.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&verdict.report);
-    let News { told, ended } = &verdict.news;
+    bytes.extend(of_news(&verdict.news));
+    bytes
+}
+
+/// What hosts are told, as bytes.
+pub(super) fn of_news(news: &News) -> Vec<u8> {
+    let News { told, ended } = news;
+    let mut bytes = Vec::new();
     bytes.extend_from_slice(&(told.len() as u16).to_le_bytes());
     for (host, what) in told {
         bytes.extend_from_slice(host);
@@ -67,7 +74,16 @@ pub(super) fn to_verdict(bytes: &[u8]) -> Result<Verdict, Garbled> {
     let status = Status::from_wire(u16::from_le_bytes(take(&mut from)?));
     let report = u32::from_le_bytes(take(&mut from)?) as usize;
     let (report, rest) = from.split_at_checked(report).ok_or(Garbled)?;
-    from = rest;
+    Ok(Verdict {
+        status,
+        report: report.to_vec(),
+        news: to_news(rest)?,
+    })
+}
+
+/// What hosts are told.
+pub(super) fn to_news(bytes: &[u8]) -> Result<News, Garbled> {
+    let mut from = bytes;
     let mut news = News::default();
     for _ in 0..u16::from_le_bytes(take(&mut from)?) {
         let host = take(&mut from)?;
@@ -83,13 +99,8 @@ pub(super) fn to_verdict(bytes: &[u8]) -> Result<Verdict, Garbled> {
     for _ in 0..u16::from_le_bytes(take(&mut from)?) {
         news.ended.push(take(&mut from)?);
     }
-    let report = report.to_vec();
     match from.is_empty() {
-        true => Ok(Verdict {
-            status,
-            report,
-            news,
-        }),
+        true => Ok(news),
         false => Err(Garbled),
     }
 }

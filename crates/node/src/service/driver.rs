@@ -9,7 +9,7 @@ use super::errand::{Done, Errand};
 use super::fences::Order;
 use super::guard::Guard;
 use super::host::Host;
-use super::machine::{Action, Machine, Owner, STEADY_AFTER, Seen, Wanted};
+use super::machine::{Action, Left, Machine, Owner, STEADY_AFTER, Seen, Wanted};
 use super::orders::Orders;
 use super::tell::{Now, Teller};
 use super::wake::Wake;
@@ -81,9 +81,12 @@ impl Running {
             nodes,
         } = beginning;
         let volumes = host.service.volume_names()?;
-        // One that a daemon before this one has left running. Of a replicated one nothing is left.
-        let is_running = !host.is_replicated() && host.group.is_alive() && host.are_mounted();
-        if let Some(address) = host.address.as_ref().filter(|_| is_running) {
+        // Of a replicated one nothing is left.
+        let left = match host.is_replicated() {
+            true => Left::Nothing,
+            false => host.left(),
+        };
+        if let Some(address) = host.address.as_ref().filter(|_| left == Left::Whole) {
             address.want();
         } else if let Err(why) = host.release() {
             // Left by a daemon that was killed while it stopped the service, or not there: it is taken over.
@@ -102,7 +105,7 @@ impl Running {
             retired: AtomicBool::new(false),
             wake: Arc::default(),
             inner: Mutex::new(Inner {
-                machine: Machine::new(is_running),
+                machine: Machine::new(left),
                 orders: Orders::new(wanted),
                 owner,
                 failed_on,
@@ -186,7 +189,7 @@ impl Running {
     /// As if it ran.
     #[cfg(test)]
     pub(super) fn pretend_to_run(&self) {
-        self.0.lock().machine = Machine::new(true);
+        self.0.lock().machine = Machine::new(Left::Whole);
     }
 
     /// Watches no longer, and leaves what runs.

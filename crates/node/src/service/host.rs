@@ -9,10 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+
 use super::address::Holder;
 use super::fences::{Fences, Order};
 use super::group::Group;
 use super::guard::{Guard, GuardPlan, take_down};
+use super::machine::Left;
 use super::probe::{PROBE, probe};
 use super::run::{self, Said};
 use crate::model::{ControlError, CreateService};
@@ -35,6 +38,8 @@ const GONE_LOOK: Duration = Duration::from_millis(5);
 const ABANDONED_WITHIN: Duration = Duration::from_secs(10);
 /// What takes an attachment away by force.
 const DETACHED_WITHIN: Duration = Duration::from_secs(60);
+/// What lists attachments, each of which is asked how it is.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
 /// Of a log, so much is looked at for its last line.
 const LAST_BYTES: u64 = 4096;
 
@@ -239,9 +244,37 @@ impl Host {
         Ok(())
     }
 
-    /// Whether all of its volumes are mounted.
-    pub(super) fn are_mounted(&self) -> bool {
-        self.service.mounts.iter().all(|mount| is_mounted(mount))
+    /// What a daemon before this one has left of it.
+    pub(super) fn left(&self) -> Left {
+        let all = &self.service.mounts;
+        let mounted: Vec<&PathBuf> = all.iter().filter(|mount| is_mounted(mount)).collect();
+        match self.group.is_alive() {
+            true if mounted.len() == all.len() => Left::Whole,
+            true => Left::Parts,
+            false if self.is_one_attached(&mounted) => Left::Parts,
+            false => Left::Nothing,
+        }
+    }
+
+    /// Whether one of them is mounted by `attach`: while it was stopped, something else may have been mounted there. If
+    /// that cannot be told, it is.
+    fn is_one_attached(&self, mounted: &[&PathBuf]) -> bool {
+        #[derive(Deserialize)]
+        struct Attached {
+            mount: PathBuf,
+        }
+        if mounted.is_empty() {
+            return false;
+        }
+        let listed = run::printed(
+            &mut self.ashlar(&["attach", "--list", "--json"]),
+            LISTED_WITHIN,
+        );
+        let listed = listed.map(|text| serde_json::from_slice::<Vec<Attached>>(&text));
+        let Ok(Ok(attached)) = listed else {
+            return true;
+        };
+        attached.iter().any(|one| mounted.contains(&&one.mount))
     }
 
     /// Adds its address, gives the start command, and waits until the service is ready. The command is told the epoch since

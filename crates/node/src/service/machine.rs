@@ -126,6 +126,16 @@ enum Phase {
     GivenUp,
 }
 
+/// What an earlier daemon has left of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    Nothing,
+    /// It runs, and all of its volumes are mounted.
+    Whole,
+    /// Some processes, or something that is mounted: it was being started or stopped.
+    Parts,
+}
+
 /// A service's life on this node.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
@@ -162,13 +172,14 @@ pub(super) struct Totals {
 }
 
 impl Machine {
-    /// One that is down, or that another daemon has left running, of a service that only this node can have.
-    pub(super) fn new(is_running: bool) -> Self {
+    /// With what another daemon has left, of a service that only this node can have. Parts are taken down first,
+    /// whatever is wanted: nothing may be mounted over them, and it is not stopped before they are gone.
+    pub(super) fn new(left: Left) -> Self {
         Self {
-            phase: if is_running {
-                Phase::Running
-            } else {
-                Phase::Down
+            phase: match left {
+                Left::Nothing => Phase::Down,
+                Left::Whole => Phase::Running,
+                Left::Parts => Phase::Killing(Then::Again),
             },
             busy: None,
             since: Duration::ZERO,

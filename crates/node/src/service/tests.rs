@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::machine::{Action, MOST_FAILURES, Machine, Owner, Seen, Wanted};
+use super::machine::{Action, Left, MOST_FAILURES, Machine, Owner, Seen, Wanted};
 use crate::model::ServiceState;
 
 /// A machine whose actions a test ends.
@@ -14,7 +14,7 @@ struct World {
 impl World {
     fn new() -> Self {
         Self {
-            machine: Machine::new(false),
+            machine: Machine::new(Left::Nothing),
             seen: Seen {
                 now: Duration::from_secs(1),
                 owner: Owner::Here { epoch: 1 },
@@ -432,10 +432,36 @@ fn what_cannot_be_unmounted_is_tried_again_and_never_forgotten() {
 #[test]
 fn a_daemon_that_was_restarted_finds_it_running() {
     let mut world = World::new();
-    world.machine = Machine::new(true);
+    world.machine = Machine::new(Left::Whole);
     world.seen.alive = true;
     assert_eq!(
         (world.after(0), world.state()),
         (None, ServiceState::Running)
     );
+}
+
+/// It is not stopped before nothing of it is left, and does not come up over what is.
+#[test]
+fn what_a_daemon_has_left_half_way_is_taken_down_first() {
+    for (wanted, state, next) in [
+        (Wanted::Stopped, ServiceState::Stopped, None),
+        (Wanted::Run, ServiceState::Mounting, Some(Action::Mount)),
+    ] {
+        let mut world = World::new();
+        world.machine = Machine::new(Left::Parts);
+        world.seen.wanted = wanted;
+        assert!(!world.machine.is_down());
+        assert_eq!(world.state(), ServiceState::Stopping);
+        assert_eq!(world.after(0), Some(Action::Kill));
+        assert_eq!(world.done(Ok(())), Some(Action::Unmount));
+        assert_eq!(world.done(Err("busy")), None);
+        assert_eq!(
+            (world.state(), world.reason()),
+            (ServiceState::Stopping, "busy".into())
+        );
+        assert_eq!(world.after(1_000), Some(Action::Unmount));
+        assert_eq!(world.done(Ok(())), next);
+        assert_eq!(world.state(), state);
+        assert_eq!(world.machine.totals.failures, 0);
+    }
 }

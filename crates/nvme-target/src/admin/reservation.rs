@@ -2,7 +2,7 @@
 
 use ashlar_nvme::command::NSID_BROADCAST;
 use ashlar_nvme::feature::fid;
-use ashlar_nvme::reservation::masked;
+use ashlar_nvme::reservation::{ReservationStatus, masked};
 use ashlar_nvme::{Command, Status};
 
 use super::Outcome;
@@ -37,20 +37,31 @@ pub(super) fn get(controller: &Controller, command: &Command) -> Outcome {
         Ok(_) => return Outcome::Done(Status::INVALID_FIELD.with_dnr()),
         Err(status) => return Outcome::Done(*status),
     };
-    let value = match command.feature_id() {
-        fid::RESERVATION_PERSISTENCE => {
-            let persists = namespace
-                .guard
-                .as_ref()
-                .is_some_and(|guard| guard.is_persistent());
-            u32::from(persists) * PERSISTS
-        }
-        _ => {
-            let masks = &controller.state().notification_masks;
-            masks.get(&namespace.nsid).copied().unwrap_or(0)
-        }
+    if command.feature_id() == fid::RESERVATION_PERSISTENCE {
+        return persistence(controller, namespace);
+    }
+    // It is the controller's own.
+    let masks = &controller.state().notification_masks;
+    let mask = masks.get(&namespace.nsid).copied().unwrap_or(0);
+    Outcome::Result(u64::from(mask))
+}
+
+/// Whether the reservations outlive a loss of power: where another decides on them, it is asked.
+fn persistence(controller: &Controller, namespace: &Namespace) -> Outcome {
+    let Some(guard) = &namespace.guard else {
+        return Outcome::Result(0);
     };
-    Outcome::Result(u64::from(value))
+    match guard.refer(command::petition(controller, None, Wants::Report)) {
+        Some(waits) => {
+            let asks = |known: &ReservationStatus| persists_as(known.is_persistent);
+            Outcome::Waits(waits.asking(asks), 0)
+        }
+        None => Outcome::Result(persists_as(guard.is_persistent())),
+    }
+}
+
+fn persists_as(persists: bool) -> u64 {
+    u64::from(u32::from(persists) * PERSISTS)
 }
 
 pub(super) fn set(controller: &Controller, command: &Command) -> Outcome {

@@ -322,6 +322,7 @@ impl Connection {
             let status = waits.outcome().unwrap_or(Status::INTERNAL_ERROR);
             let opcode = self.command_of(index).opcode;
             let status = admin::cross_reset::told(opcode, status);
+            let result = waits.told().unwrap_or(result);
             let result = if status.is_success() { result } else { 0 };
             self.complete(index, status, result);
         }

@@ -78,6 +78,10 @@ pub(crate) struct Waits {
     judged: Vec<Judgement>,
     /// What was decided.
     status: Option<Status>,
+    /// The command asks for this of what was reported.
+    asks: Option<fn(&ReservationStatus) -> u64>,
+    /// What was reported of it.
+    told: Option<u64>,
     /// Associations of which nothing may be left.
     pub(crate) ends: Vec<Weak<Controller>>,
 }
@@ -111,7 +115,29 @@ impl Waits {
         let bad = verdicts.iter().map(|verdict| verdict.status);
         let bad = bad.filter(|status| !status.is_success());
         self.status = self.status.or(bad.into_iter().next());
+        if let Some(asks) = self.asks {
+            let good = verdicts.iter().filter(|one| one.status.is_success());
+            let told = good.filter_map(|one| ReservationStatus::parse(&one.report));
+            self.told = told.map(|status| asks(&status)).last().or(self.told);
+            if self.told.is_none() && !verdicts.is_empty() {
+                // One that is no report.
+                self.status = self.status.or(Some(Status::INTERNAL_ERROR));
+            }
+        }
         verdicts
+    }
+
+    /// The command is answered with this of what is reported.
+    pub(crate) fn asking(self, asks: fn(&ReservationStatus) -> u64) -> Self {
+        Self {
+            asks: Some(asks),
+            ..self
+        }
+    }
+
+    /// What was reported of what the command asks for.
+    pub(crate) const fn told(&self) -> Option<u64> {
+        self.told
     }
 
     /// Whether there is nothing to wait for any more, and what has come of it.

@@ -9,12 +9,13 @@ use crate::model::{
     ReplicaStatus, ReplicationStatus, VolumeMetrics,
 };
 
-const STATES: [ReplicaState; 6] = [
+const STATES: [ReplicaState; 7] = [
     ReplicaState::InSync,
     ReplicaState::Resync,
     ReplicaState::Proving,
     ReplicaState::Diverged,
     ReplicaState::Absent,
+    ReplicaState::InDoubt,
     ReplicaState::Unknown,
 ];
 

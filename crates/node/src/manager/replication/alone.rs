@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use ashlar_cluster::{Kind, OrderError};
 use ashlar_replica::quorum::{Question, Reply};
-use ashlar_replica::{Key, NodeId, OwnerId, Position, Positions};
+use ashlar_replica::{Epoch, Key, NodeId, OwnerId, Position, Positions};
 use ashlar_store::{Committed, Manage, OwnPlane, ReplicaChange, ReplicaPromise};
 use tracing::warn;
 use uuid::Uuid;
 
 use super::orders::{Order, ShowReply};
 use super::reseat::Read;
-use super::{AsServed, CopyPlace, CopyVolume, Replication};
+use super::{AsServed, CopyPlace, CopyVolume, Replication, told};
 use crate::manager::pools::engine;
 use crate::manager::{Kept, PoolManager};
 use crate::model::{
@@ -25,6 +25,8 @@ use crate::replica::ReplicaView;
 
 /// How long a node may take to say whether it serves a volume.
 const ASK_WAIT: Duration = Duration::from_secs(3);
+/// So many epochs a quorum may have handed out that this node's etcd did not hear of.
+const LOST_EPOCHS: u32 = 10_000;
 
 impl PoolManager {
     /// Has this node's copy serve without the others.
@@ -86,6 +88,7 @@ impl PoolManager {
         let named = marked.and_then(|()| replication.name_only(place, view.position, newest));
         let named =
             named.and_then(|()| self.forgive_image(replication, place.pool_id, place.volume));
+        let named = named.and_then(|()| replication.cluster.end_doubt(place.volume).map_err(told));
         let seen = pool.link.view().map_err(engine)?;
         let mut known = seen.status.volumes.iter();
         let found = known.find(|one| one.number == place.number);
@@ -191,6 +194,13 @@ impl Replication {
             };
             if let Some(has) = has {
                 let name = self.node_name(node);
+                if self.cluster.is_in_doubt(place.volume).map_err(told)? {
+                    return Err(ControlError::conflict(format!(
+                        "volume {}: node {name} is there, and has a copy of it, too; nothing says which is newer. Give \
+                         the order where contact with the lost machines was last; --force says that it was here",
+                        place.name
+                    )));
+                }
                 return Err(ControlError::conflict(format!(
                     "volume {}: node {name} is there, and {has}. Look there, with `pool status` and `volume show`. If it \
                      cannot serve any more, end its daemon, or cut it from its hosts and say --force",
@@ -228,10 +238,14 @@ impl Replication {
     /// The key names this process's copy as the only one.
     fn name_only(&self, place: &CopyPlace, me: Position, newest: Read) -> Result<(), ControlError> {
         let Read { revision, key } = newest;
-        let epoch = key
-            .epoch
-            .next()
-            .ok_or_else(|| ControlError::internal("no epoch is left"))?;
+        // A copy that comes back refuses an epoch that is older than what it has promised.
+        let skipped = match self.cluster.is_in_doubt(place.volume).map_err(told)? {
+            true => LOST_EPOCHS,
+            false => 0,
+        };
+        let epoch = key.epoch.0.checked_add(1 + skipped);
+        let epoch = epoch.map(Epoch);
+        let epoch = epoch.ok_or_else(|| ControlError::internal("no epoch is left"))?;
         let alone = Key {
             epoch,
             owner: OwnerId {

@@ -52,6 +52,15 @@ pub(super) fn start(manager: Weak<PoolManager>) -> std::io::Result<Sender<()>> {
     Ok(sender)
 }
 
+/// Why a volume is not served after the quorum's majority was lost for good, and what leads out.
+pub(super) fn in_doubt(name: &str) -> String {
+    format!(
+        "the quorum was recovered from one machine, and nothing says whether a copy that is left has all that was \
+         acknowledged: no node serves the volume. On the node that had contact with the lost machines last: `ashlar \
+         volume run-alone {name} --accept-data-loss`"
+    )
+}
+
 impl Replication {
     /// What copies keep of others makes their pools ones that no older program takes: so they keep it when all nodes have
     /// agreed on a version that has it.
@@ -137,7 +146,15 @@ impl PoolManager {
             let events = &replication.events;
             events.add("old_image", Some(volume.name.clone()), text);
         }
-        Ok(head.old.contains(&volume.uuid))
+        let is_in_doubt = replication.cluster.is_in_doubt(volume.uuid);
+        let is_in_doubt = is_in_doubt.map_err(told)?;
+        if is_in_doubt {
+            let text = in_doubt(&volume.name);
+            warn!(volume = volume.name, "volume {}: {text}", volume.name);
+            let events = &replication.events;
+            events.add("in_doubt", Some(volume.name.clone()), text);
+        }
+        Ok(is_in_doubt || head.old.contains(&volume.uuid))
     }
 
     /// A volume's copy is known to be of an older image than its key.

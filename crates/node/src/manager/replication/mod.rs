@@ -26,6 +26,7 @@ mod place;
 mod remembered;
 mod replace;
 mod reseat;
+mod reserved;
 mod seen;
 mod services;
 mod show;
@@ -92,6 +93,8 @@ pub(super) struct Replication {
     state: Arc<StateFile>,
     /// Has the quorum told how far pools have come.
     heads: Sender<()>,
+    /// What other nodes are to tell their hosts of reservations.
+    reserved: reserved::Told,
     /// What reads rely on here.
     reads: Reads,
     /// Copies durably keep how far others have come: all nodes have agreed on a version that has it.
@@ -242,7 +245,8 @@ impl PoolManager {
         })?;
         let heads = heads::start(manager.clone());
         let heads = heads.and_then(|heads| hosts::start(manager.clone()).map(|()| heads));
-        let heads = heads.map_err(|error| {
+        let started = heads.and_then(|heads| Ok((heads, reserved::start(manager.clone())?)));
+        let (heads, reserved) = started.map_err(|error| {
             ControlError::environment(format!("cannot start a thread: {error}"))
         })?;
         Ok(Replication {
@@ -256,6 +260,7 @@ impl PoolManager {
             events,
             state,
             heads,
+            reserved,
             reads,
             keeps_heads: Arc::default(),
             shown,

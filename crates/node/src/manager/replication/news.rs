@@ -95,7 +95,7 @@ fn follow(manager: &Weak<PoolManager>, news: &Receiver<Item>, known: Known, even
             continue;
         }
         if let News::Reserved(news) = news {
-            manager.tell_reserved(volume, &news);
+            manager.tell_reserved(volume, news);
             continue;
         }
         if let News::Members(members) = &news {
@@ -422,12 +422,6 @@ fn alarm_text(alarm: &Alarm) -> String {
 }
 
 impl PoolManager {
-    fn tell_reserved(&self, volume: Uuid, news: &ashlar_nvme_target::News) {
-        if let Err(error) = self.target.tell_reserved(&nqn(volume), news) {
-            warn!(%volume, "volume {volume}: hosts are not told of reservations: {error}");
-        }
-    }
-
     pub(super) fn set_path(&self, volume: Uuid, state: AnaState) {
         // One that is being deleted has no path any more.
         if let Err(error) = self.target.set_path(&nqn(volume), None, state) {

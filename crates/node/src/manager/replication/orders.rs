@@ -91,6 +91,8 @@ pub(super) enum Order {
     Show { volume: Uuid },
     /// Say what you know of all volumes of which you have copies.
     ShowAll,
+    /// Tell hosts that are connected to you what has become of their reservations, as the owner has decided.
+    Reserved { volume: Uuid, news: Vec<u8> },
     /// About services.
     Service { words: Box<Words> },
 }
@@ -286,6 +288,10 @@ impl PoolManager {
             }
             Order::Verify { volume } => {
                 self.begin_proof(volume)?;
+                done()
+            }
+            Order::Reserved { volume, news } => {
+                self.hear_reserved(volume, &news)?;
                 done()
             }
             Order::Service { words } => self.hear_of_services(*words),

@@ -7,6 +7,7 @@ use ashlar_replica::{NodeId, Position, Seats};
 use uuid::Uuid;
 
 use super::Replication;
+use super::heads::in_doubt;
 use super::orders::{Order, ShowReply};
 use super::verify::diverged;
 use super::waiting::NO_KEY;
@@ -163,6 +164,8 @@ impl Replication {
         {
             return status;
         }
+        // What cannot be asked is shown as it was known before.
+        let is_in_doubt = self.cluster.is_in_doubt(volume).unwrap_or(false);
         let of = |name: &str| {
             key.members
                 .find(|member| self.node_name(member.node) == name)
@@ -170,6 +173,7 @@ impl Replication {
         let replicas = own.replicas.into_iter().map(|replica| {
             let in_sync = of(&replica.node).is_some_and(|place| key.in_sync.has(place));
             let (state, since) = match in_sync {
+                true if is_in_doubt => (ReplicaState::InDoubt, None),
                 true => (ReplicaState::InSync, None),
                 false => (ReplicaState::Absent, replica.absent_since_seconds),
             };
@@ -186,8 +190,16 @@ impl Replication {
             epoch: key.epoch.0,
             replicas: replicas.collect(),
             written_bytes: None,
+            advice: is_in_doubt.then(|| in_doubt(&self.name_here(volume))),
             ..own
         }
+    }
+
+    /// What a volume is called where it is to be named in a command.
+    fn name_here(&self, volume: Uuid) -> String {
+        let places = self.places();
+        let place = places.get(&volume);
+        place.map_or_else(|| "POOL/VOLUME".to_owned(), |place| place.name.clone())
     }
 }
 

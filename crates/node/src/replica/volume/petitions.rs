@@ -2,10 +2,10 @@
 
 use ashlar_block::Provenance;
 use ashlar_nvme_target::{Answer, Petition};
-use ashlar_replica::{Event, HostCommand, HostOperation, Outcome};
+use ashlar_replica::{Event, HostCommand, HostOperation, Outcome, Position};
 
 use super::{Ground, News, Replicated};
-use crate::replica::reserve::Asker;
+use crate::replica::reserve::{Asker, Decided, ReservedNews};
 use crate::replica::words;
 
 impl Replicated {
@@ -26,7 +26,12 @@ impl Replicated {
     }
 
     /// A host's command has come from another node: whether it may is judged here, by what is reserved now.
-    pub(super) fn forwarded(&mut self, of_host: HostCommand, ground: &mut Ground<'_>) {
+    pub(super) fn forwarded(
+        &mut self,
+        by: Position,
+        of_host: HostCommand,
+        ground: &mut Ground<'_>,
+    ) {
         let HostCommand {
             command,
             registrant,
@@ -50,7 +55,7 @@ impl Replicated {
                 here_only: false,
             };
             let petition = Petition { provenance, wants };
-            return self.reserve_for(petition, Asker::There(command), ground);
+            return self.reserve_for(petition, Asker::There { by, command }, ground);
         }
         let writes = !matches!(operation, HostOperation::Read { .. });
         let event = match self.reserve.lets(registrant, writes) {
@@ -76,8 +81,14 @@ impl Replicated {
         for event in self.reserve.take_decided() {
             self.hear(event, ground);
         }
-        for news in self.reserve.take_news() {
-            self.outside.tell(News::Reserved(news));
+        for Decided { news, by } in self.reserve.take_news() {
+            let others = self.plan.members.iter();
+            let others = others.filter(|&(at, _)| at != self.me && Some(at) != by);
+            self.outside.tell(News::Reserved(ReservedNews {
+                news,
+                is_for_this_node: by.is_some(),
+                nodes: others.map(|(_, node)| node).collect(),
+            }));
         }
     }
 }

@@ -76,6 +76,12 @@ impl World {
     }
 }
 
+impl Host {
+    fn are_mounted(&self) -> bool {
+        self.service.mounts.iter().all(|mount| is_mounted(mount))
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         let _ = self.host.group.end();
@@ -280,4 +286,36 @@ fn a_mount_is_found_whatever_its_name_has_in_it() {
             .all(|at| is_mounted(Path::new(at)))
     );
     assert!(!is_mounted(Path::new("/proc/self")));
+}
+
+/// What is mounted there and is none of `attach`'s is not the service's.
+#[test]
+fn what_a_daemon_has_left_is_told_from_what_is_mounted_by_others() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(None);
+    let host = &world.host;
+    let lists = |text: &str| {
+        let script = format!("#!/bin/sh\necho '{text}'\n");
+        std::fs::write(&host.program, script).expect("written");
+    };
+    assert_eq!(
+        host.left(),
+        Left::Parts,
+        "it lists nothing that is understood"
+    );
+    lists("[]");
+    assert_eq!(host.left(), Left::Nothing);
+    lists(&format!(
+        "[{{\"mount\":\"{}\",\"bytes\":1}}]",
+        host.service.mounts[0].display()
+    ));
+    assert_eq!(host.left(), Left::Parts);
+    host.start(host.fences.order(), EPOCH).expect("started");
+    assert_eq!(host.left(), Left::Whole);
+    unmount(&host.service.mounts[0], UnmountFlags::DETACH).expect("unmounted");
+    assert_eq!(host.left(), Left::Parts);
+    host.kill(host.fences.order()).expect("killed");
+    assert_eq!(host.left(), Left::Nothing);
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use ashlar_block::{AssociationId, BlockDevice, HostId, IoError, Provenance, Registrant};
 use ashlar_nvme_target::{Petition, ReservationDecider, Wants, answer_to};
 use ashlar_reactor::{Options, Reactor};
+use ashlar_replica::quorum::Reply;
 use ashlar_store::{Drives, ImportOptions, ReplicaMark};
 
 use super::*;
@@ -181,4 +182,64 @@ fn a_copy_that_was_set_back_a_little_serves_nothing_until_it_is_equal() {
     let said = events.filter(|event| event.text.contains(LAGS));
     assert_eq!(said.count(), 1);
     assert!(!nodes.view(0).is_old_image);
+}
+
+/// Nothing says which copy is newer when the quorum was recovered from one machine.
+#[test]
+fn a_volume_in_doubt_is_served_by_none_until_an_operator_says_where() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let volume = nodes.place(1).volume;
+    let replication = nodes.node(1).replication().expect("in a cluster");
+    let cluster = &replication.cluster;
+    let held = || replication.read_newest(volume).expect("read");
+    let before = held().key;
+    for to in ["n2", "n1"] {
+        let request = MoveVolume { to: to.into() };
+        nodes.node(0).move_volume(&name, request).expect("moved");
+        nodes.await_all(&name, 2);
+    }
+    let drives = nodes.dark();
+    // As the etcd of a machine has it that was cut off then: copies have promised more.
+    let question = Question::Swap {
+        revision: held().revision,
+        value: before.encode(),
+    };
+    let reply = replication.ask(volume, question);
+    assert!(matches!(reply, Reply::Swapped(_)), "{reply:?}");
+    assert_eq!(cluster.doubt_volumes(), Ok(vec![volume]));
+    for (node, drives) in drives.into_iter().enumerate() {
+        nodes.import(node, drives);
+    }
+    let known = |node: usize| nodes.look(node, &name).replication.expect("copies");
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        for node in [0, 1] {
+            let known = known(node);
+            assert_eq!(known.owner, None, "node {node}");
+            let states = known.replicas.iter().map(|copy| copy.state);
+            assert_eq!(states.collect::<Vec<_>>(), [ReplicaState::InDoubt; 2]);
+            let advice = known.advice.expect("a way out");
+            let command = "`ashlar volume run-alone tank/db --accept-data-loss`";
+            assert!(advice.contains(command), "{advice}");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let alone = |force| {
+        let request = RunAlone {
+            accept_data_loss: true,
+            force,
+        };
+        nodes.node(1).run_alone(&name, &request)
+    };
+    let error = alone(false).expect_err("the other may be newer");
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    assert!(
+        error.message.contains("nothing says which is newer"),
+        "{error}"
+    );
+    alone(true).expect("an operator has decided");
+    assert_eq!(nodes.owner(&name), 1);
+    nodes.await_all(&name, 2);
+    assert_eq!(cluster.is_in_doubt(volume), Ok(false));
 }
