@@ -12,12 +12,10 @@
 mod commands;
 mod failover;
 mod follow;
-mod reserve;
 mod resync;
 mod stream;
 mod tally;
 mod volume;
-mod words;
 
 pub(crate) use failover::{Cause, Failover};
 pub(crate) use resync::ResyncView;

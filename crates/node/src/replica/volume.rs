@@ -23,6 +23,7 @@ use ashlar_replica::{
     Outcome, Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision,
     Seats, SessionId, ShardId, Size, Surroundings, VolumeId, Why, Wish,
 };
+use ashlar_rights::Reserve;
 use ashlar_store::{Engine, Outbox};
 use tracing::{info, warn};
 
@@ -30,7 +31,6 @@ use self::connections::Peer;
 use super::commands::{Asked, Commands, Progress, Sender};
 use super::failover::{Cause, Failover};
 use super::follow::Follow;
-use super::reserve::Reserve;
 use super::resync::{ResyncView, Resyncs};
 use super::tally::Tally;
 

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ashlar_block::Provenance;
 use ashlar_nvme::Status;
 use ashlar_nvme_target::{Answer, DecidedReservations, News, Petition, Table, Verdict, Wants};
 use ashlar_replica::{
@@ -14,14 +15,14 @@ use ashlar_replica::{
 };
 use bytes::Bytes;
 
-use super::words;
+use crate::words;
 
 const GRANULE: usize = 4096;
 /// Tells these commands from those of hosts.
 const OURS: u64 = 1 << 63;
 
 /// Who gets a verdict.
-pub(super) enum Asker {
+pub enum Asker {
     /// A connection of this node.
     Here(Answer),
     /// Another node, whose command it is.
@@ -45,7 +46,7 @@ struct Sent {
 }
 
 /// A copy's part in its volume's reservations.
-pub(super) struct Reserve {
+pub struct Reserve {
     shown: DecidedReservations,
     /// As the register says it, while this node owns the volume.
     table: Option<Table>,
@@ -61,7 +62,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    pub(super) fn new(shown: DecidedReservations) -> Self {
+    pub fn new(shown: DecidedReservations) -> Self {
         Self {
             shown,
             table: None,
@@ -78,7 +79,7 @@ impl Reserve {
     ///
     /// # Errors
     /// It is no table. What may be reserved is not served unreserved.
-    pub(super) fn learn(&mut self, register: &[u8]) -> Result<(), String> {
+    pub fn learn(&mut self, register: &[u8]) -> Result<(), String> {
         let table = table_of(register)?;
         self.shown.publish(&table);
         self.table = Some(table);
@@ -87,7 +88,7 @@ impl Reserve {
 
     /// This node does not own the volume any more: it decides nothing. What it knew grows old, and refuses no host: the
     /// owner judges what is forwarded.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.table = None;
         self.shown.publish(&Table::default());
         self.current = None;
@@ -95,13 +96,13 @@ impl Reserve {
     }
 
     /// The copy goes out of service: nothing is answered any more.
-    pub(super) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.forget();
         self.sent.clear();
     }
 
     /// A petition joins the line. On a node that does not decide it goes to the owner: what the replica is to hear.
-    pub(super) fn take(&mut self, petition: Petition, asker: Asker) -> Option<Event> {
+    pub fn take(&mut self, petition: Petition, asker: Asker) -> Option<Event> {
         if self.table.is_some() {
             self.waiting.push_back((petition, asker));
             return None;
@@ -116,7 +117,7 @@ impl Reserve {
     }
 
     /// This node neither decides nor knows which does.
-    pub(super) fn refuse(&mut self, asker: Asker) {
+    pub fn refuse(&mut self, asker: Asker) {
         self.give(asker, Verdict::of(Status::ANA_INACCESSIBLE));
     }
 
@@ -154,7 +155,7 @@ impl Reserve {
     }
 
     /// Whether a host may read, or write, now, as the owner knows; where that is another node, it says so itself.
-    pub(super) fn lets(&self, host: Registrant, writes: bool) -> bool {
+    pub fn lets(&self, host: Registrant, writes: bool) -> bool {
         let table = self.table.as_ref();
         table.is_none_or(|table| table.lets(host, writes))
     }
@@ -172,19 +173,61 @@ impl Reserve {
         }
     }
 
+    /// A host's command has come from another node: whether it may is judged here, by what is reserved now. What the
+    /// replica is to hear of it.
+    pub fn forwarded(&mut self, of_host: HostCommand) -> Option<Event> {
+        let HostCommand {
+            command,
+            registrant,
+            operation,
+        } = of_host;
+        if let HostOperation::Consult {
+            question,
+            origin,
+            label,
+        } = operation
+        {
+            let Ok(wants) = words::to_wants(&question) else {
+                let outcome = Outcome::Failed;
+                return Some(Event::Decided { command, outcome });
+            };
+            let provenance = Provenance {
+                host: origin.host,
+                registrant,
+                association: origin.association,
+                label: Some(label),
+                here_only: false,
+            };
+            let petition = Petition { provenance, wants };
+            return self.take(petition, Asker::There(command));
+        }
+        let writes = !matches!(operation, HostOperation::Read { .. });
+        Some(match self.lets(registrant, writes) {
+            true => Event::Host(HostCommand {
+                command,
+                registrant,
+                operation,
+            }),
+            false => Event::Decided {
+                command,
+                outcome: Outcome::Reserved,
+            },
+        })
+    }
+
     /// What the replica is to hear of petitions that have come from other nodes.
-    pub(super) fn take_decided(&mut self) -> Vec<Event> {
+    pub fn take_decided(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.decided)
     }
 
     /// What hosts that are connected here are to be told.
-    pub(super) fn take_news(&mut self) -> Vec<News> {
+    pub fn take_news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
     }
 
     /// What the replica is to hear for the next petition, if it is its turn. `label` is what its association would be
     /// given now.
-    pub(super) fn next(&mut self, label: impl Fn(Origin) -> Option<Label>) -> Option<Event> {
+    pub fn next(&mut self, label: impl Fn(Origin) -> Option<Label>) -> Option<Event> {
         while self.current.is_none() {
             let (petition, asker) = self.waiting.pop_front()?;
             if let Some(event) = self.begin(petition, asker, &label) {
@@ -242,12 +285,12 @@ impl Reserve {
     }
 
     /// Whether the replica's answer is to this.
-    pub(super) const fn asked(command: CommandId) -> bool {
+    pub const fn asked(command: CommandId) -> bool {
         command.0 & OURS != 0
     }
 
     /// The replica has answered.
-    pub(super) fn answered(&mut self, command: CommandId, outcome: &Outcome) {
+    pub fn answered(&mut self, command: CommandId, outcome: &Outcome) {
         let failed = match outcome {
             Outcome::NotOwner => Status::ANA_INACCESSIBLE,
             Outcome::Failed | Outcome::OutOfRange => Status::INTERNAL_ERROR,

@@ -1,7 +1,7 @@
 //! Every command by every type through two nodes: wherever ownership changes between, the answers and what each host
 //! may do are those of one node that never fails.
 
-use ashlar_block::{AssociationId, HostId, Provenance};
+use ashlar_block::{AssociationId, HostId};
 use ashlar_nvme::reservation::{
     AcquireAction, Ask, Persistence, RegisterAction, ReleaseAction, ReservationType,
 };
