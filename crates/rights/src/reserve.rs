@@ -154,10 +154,17 @@ impl Reserve {
         CommandId(OURS | self.commands)
     }
 
-    /// Whether a host may read, or write, now, as the owner knows; where that is another node, it says so itself.
-    pub fn lets(&self, host: Registrant, writes: bool) -> bool {
-        let table = self.table.as_ref();
-        table.is_none_or(|table| table.lets(host, writes))
+    /// What a host is told that may not read, or write, now, as the owner knows; where that is another node, it says so
+    /// itself. While a change is being made durable, a write of a host that will have lost its rights comes too late to
+    /// be waited for, and may come again: it could wait for its range until the change is answered.
+    pub fn refuses(&self, host: Registrant, writes: bool) -> Option<Outcome> {
+        let lets = |table: Option<&Table>| table.is_none_or(|table| table.lets(host, writes));
+        let next = self.current.as_ref().and_then(|one| one.table.as_ref());
+        match (lets(self.table.as_ref()), lets(next.filter(|_| writes))) {
+            (false, _) => Some(Outcome::Reserved),
+            (true, false) => Some(Outcome::Stale),
+            (true, true) => None,
+        }
     }
 
     fn give(&mut self, asker: Asker, verdict: Verdict) {
@@ -202,16 +209,13 @@ impl Reserve {
             return self.take(petition, Asker::There(command));
         }
         let writes = !matches!(operation, HostOperation::Read { .. });
-        Some(match self.lets(registrant, writes) {
-            true => Event::Host(HostCommand {
+        Some(match self.refuses(registrant, writes) {
+            None => Event::Host(HostCommand {
                 command,
                 registrant,
                 operation,
             }),
-            false => Event::Decided {
-                command,
-                outcome: Outcome::Reserved,
-            },
+            Some(outcome) => Event::Decided { command, outcome },
         })
     }
 

@@ -334,8 +334,9 @@ impl Replicated {
         }
         // It may have been let in before this node knew what is reserved.
         let writes = !matches!(part, Asked::Read(_));
-        if is_judged && !self.reserve.lets(registrant, writes) {
-            return self.answer(command, Outcome::Reserved, ground);
+        let refused = self.reserve.refuses(registrant, writes);
+        if let Some(outcome) = refused.filter(|_| is_judged) {
+            return self.answer(command, outcome, ground);
         }
         if let Asked::Read(extent) = part
             && self.begin_direct(command, extent, ground)
