@@ -161,6 +161,25 @@ fn copies_come_and_go_under_faults() {
     assert!(replaced > 100, "{replaced} copies were replaced");
 }
 
+/// Hosts that register, reserve and preempt: none is fenced and has something done afterwards, through failovers.
+#[test]
+fn fenced_hosts_change_nothing() {
+    let (mut fenced, mut refused) = (0, 0);
+    for seed in 0..300 {
+        match run(seed, &Profile::RIGHTS) {
+            Ok(lived) => {
+                fenced += lived.fenced;
+                refused += lived.refused;
+            }
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    assert!(
+        fenced > 1000 && refused > 1000,
+        "{fenced} times fenced, {refused} refused"
+    );
+}
+
 /// Every store is the engine that ships.
 fn on_engines(profile: Profile) -> Profile {
     Profile {
@@ -385,6 +404,13 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
                 ]
             },
             ..Profile::BAD_BLOCKS
+        },
+        // Writes wait for ranges that other nodes' slow stores hold.
+        Canary::RightsOvertake => Profile {
+            slow: 12,
+            proofs: 1000,
+            engines: 0,
+            ..Profile::RIGHTS
         },
         _ => {
             return Profile::EVERY
