@@ -17,7 +17,7 @@ echo "== faults of a cluster, in namespaces if this is root"
 cluster=$(mktemp -d)
 "$bin" sim cluster --seeds "${SOAK_SEEDS:-100000}" --first-seed "$first"
 # Which are not among `all`.
-for profile in steady quorum-away old-image young-image bad-blocks drift; do
+for profile in steady quorum-away old-image young-image bad-blocks drift rights; do
     "$bin" sim cluster --seeds "${SOAK_PROFILE_SEEDS:-20000}" --first-seed "$first" --profile "$profile"
 done
 "$bin" lab ha --soak --seed "$first" --faults "${SOAK_FAULTS:-500}" --dir "$cluster/c" --out "$cluster/out"

@@ -61,6 +61,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
         "it ties the protocol to the engine, and drives neither",
     ),
     (
+        "rights",
+        &["block", "nvme", "nvme-target", "replica"],
+        "it decides what hosts have reserved, and asks the protocol for nothing itself",
+    ),
+    (
         "cache",
         &["block"],
         "a cache takes its devices and its time as parameters",
@@ -80,6 +85,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "nvme",
             "plain",
             "replica",
+            "rights",
             "store",
             "nvme-target",
             "device",
@@ -144,6 +150,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str], &str)] = &[
             "nvme-initiator",
             "device",
             "replica",
+            "rights",
             "store",
             "copy",
         ],

@@ -138,6 +138,8 @@ canaries! {
     LeaverUncounted,
     /// What others remember of how far a copy had come counts for nothing.
     LagsUnseen,
+    /// A change of hosts' rights does not wait for writes that were let in before.
+    RightsOvertake,
 }
 
 /// The canary of a replica, if it has one.

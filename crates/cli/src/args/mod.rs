@@ -211,7 +211,7 @@ pub(crate) struct ClusterArguments {
     #[arg(long, requires = "seed")]
     pub(crate) trace: bool,
     /// What befalls the cluster: crash, partition, drive-loss, clock, or all of these (in turn, by seed); steady,
-    /// quorum-away, old-image, young-image, bad-blocks, drift
+    /// quorum-away, old-image, young-image, bad-blocks, drift, rights
     #[arg(long, default_value = "all")]
     pub(crate) profile: String,
 }

@@ -12,14 +12,11 @@
 mod commands;
 mod failover;
 mod follow;
-mod reserve;
 mod resync;
 mod stream;
 mod tally;
 mod volume;
-mod words;
 
 pub(crate) use failover::{Cause, Failover};
-pub(crate) use reserve::{ReservedNews, news_from_bytes};
 pub(crate) use resync::ResyncView;
 pub(crate) use volume::{Ground, News, Outside, ProofView, ReplicaPlan, ReplicaView, Replicated};

@@ -23,6 +23,7 @@ use ashlar_replica::{
     Outcome, Position, Positions, Proof, ReadMode, Registrant, Replica, ReplicaUuid, Revision,
     Seats, SessionId, ShardId, Size, Surroundings, VolumeId, Why, Wish,
 };
+use ashlar_rights::{Reserve, ReservedNews};
 use ashlar_store::{Engine, Outbox};
 use tracing::{info, warn};
 
@@ -30,7 +31,6 @@ use self::connections::Peer;
 use super::commands::{Asked, Commands, Progress, Sender};
 use super::failover::{Cause, Failover};
 use super::follow::Follow;
-use super::reserve::{Reserve, ReservedNews};
 use super::resync::{ResyncView, Resyncs};
 use super::tally::Tally;
 
@@ -334,8 +334,9 @@ impl Replicated {
         }
         // It may have been let in before this node knew what is reserved.
         let writes = !matches!(part, Asked::Read(_));
-        if is_judged && !self.reserve.lets(registrant, writes) {
-            return self.answer(command, Outcome::Reserved, ground);
+        let refused = self.reserve.refuses(registrant, writes);
+        if let Some(outcome) = refused.filter(|_| is_judged) {
+            return self.answer(command, outcome, ground);
         }
         if let Asked::Read(extent) = part
             && self.begin_direct(command, extent, ground)

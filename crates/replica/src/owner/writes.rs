@@ -17,6 +17,7 @@ impl Owner {
     /// Begins what has come to its turn.
     pub(super) fn start_work(&mut self, turn: &mut Turn<'_>) {
         let ignores_locks = turn.sings(Canary::NoRangeLock);
+        let overtakes = turn.sings(Canary::RightsOvertake);
         while !self.ends {
             let wanted = self.wanted_bases();
             let pauses = self.moving.is_some();
@@ -38,7 +39,7 @@ impl Owner {
             // Reads behind a change of rights see a write that was let in before only once it has begun.
             let follows = |work: &Work, older: &Work| {
                 let is_write = matches!(older, Work::Write { .. });
-                is_write && work.is_of_rights()
+                is_write && work.is_of_rights() && !overtakes
             };
             let Some(ready) = self.line.next(may, skips, follows) else {
                 break;

@@ -4,14 +4,25 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use ashlar_nvme_target::Wants;
 use ashlar_replica::{
-    AssociationId, CommandId, Content, Extent, HostId, HostOperation, Label, Origin, Shape, Size,
+    AssociationId, CommandId, Content, Extent, HostId, HostOperation, Label, Origin, Registrant,
+    Shape, Size,
 };
 use bytes::Bytes;
 
-use super::model::{MOST_WRITERS, Model, Value};
+use super::asks::Asks;
+use super::model::{Model, Value};
 use super::store::GRANULE_BYTES;
 use crate::chance::Chance;
+
+/// Most writers of a world.
+pub(crate) const MOST_HOSTS: usize = 4;
+
+/// By what a writer reserves.
+pub(crate) const fn registrant(writer: usize) -> Registrant {
+    Registrant([writer as u8 + 1; 16])
+}
 
 /// What a writer does.
 #[derive(Debug)]
@@ -31,6 +42,8 @@ pub(crate) struct Command {
     /// The same, as its host counts; `None` if it is not of hosts' own granules.
     hosts: Option<Extent>,
     pub(crate) what: What,
+    /// If it is one on reservations.
+    pub(crate) wants: Option<Wants>,
     /// The attempt that counts, and by which node.
     pub(crate) attempt: CommandId,
     pub(crate) node: usize,
@@ -39,6 +52,8 @@ pub(crate) struct Command {
 #[derive(Debug)]
 pub(crate) enum What {
     Write(Value),
+    /// Something is to be reserved.
+    Ask,
     /// For each granule, what it may have held at any time since the read began.
     Read(Vec<Vec<Value>>),
 }
@@ -54,6 +69,8 @@ pub(crate) struct Writer {
     pub(crate) association: AssociationId,
     /// What was known when it last used that association, if that node owned the volume then.
     pub(crate) label: Option<Label>,
+    /// It was told that others have the volume reserved.
+    pub(crate) is_fenced: bool,
 }
 
 /// All of them.
@@ -69,6 +86,8 @@ pub(crate) struct Hosts {
     aside: Chance,
     /// Where two writers each are one host, that writes by two associations at once: how old their labels are.
     ages: Option<Chance>,
+    /// What they want reserved, if they reserve.
+    asks: Option<Asks>,
     think: Duration,
     /// How long a host waits for an answer.
     timeout: Duration,
@@ -77,13 +96,14 @@ pub(crate) struct Hosts {
 impl Hosts {
     pub(crate) fn draw(chance: &mut Chance, shape: Shape, commands: u64, lasts: Duration) -> Self {
         let mut aside = chance.aside();
-        let count = chance.between(2, 4).min(MOST_WRITERS as u64);
+        let count = chance.between(2, MOST_HOSTS as u64);
         let writer = |n| Writer {
             doing: Doing::Thinking,
             left: commands,
             path: 0,
             association: AssociationId(n),
             label: None,
+            is_fenced: false,
         };
         Self {
             writers: (0..count).map(writer).collect(),
@@ -94,6 +114,7 @@ impl Hosts {
             register_commands: aside.pick(&[30, 30, 200]),
             aside,
             ages: None,
+            asks: None,
             think: lasts * 2 / commands.max(1) as u32,
             timeout: Duration::from_millis(chance.between(150, 1500)),
         }
@@ -106,6 +127,12 @@ impl Hosts {
     /// Two writers each are one host.
     pub(crate) fn pair_up(&mut self, ages: Chance) {
         self.ages = Some(ages);
+    }
+
+    /// They reserve the volume: nothing but that is in the register.
+    pub(crate) fn reserve(&mut self, asks: Asks) {
+        self.asks = Some(asks);
+        self.register_commands = 0;
     }
 
     /// Whether a writer takes the newest label: where two write by turns, what is proven is older.
@@ -194,6 +221,10 @@ impl Hosts {
             return false;
         }
         self.writers[writer].left -= 1;
+        if let Some(command) = self.begin_asking(writer, model) {
+            self.writers[writer].doing = Doing::Busy(command);
+            return true;
+        }
         let first = chance.below(self.shape.hosts());
         let most = (self.shape.hosts() - first).min(4);
         let count = chance.between(1, most) as u32;
@@ -226,10 +257,31 @@ impl Hosts {
             extent,
             hosts,
             what,
+            wants: None,
             attempt,
             node,
         });
         true
+    }
+
+    /// A writer's next command, if it is one on reservations.
+    fn begin_asking(&mut self, writer: usize, model: &Model) -> Option<Command> {
+        let others = self.writers.len() as u64 - 1;
+        let is_fenced = self.writers[writer].is_fenced;
+        let wants = self.asks.as_mut()?.draw(writer, others, is_fenced)?;
+        let extent = self.shape.register()?;
+        let what = match wants {
+            Wants::Report => What::Read(vec![model.values(extent.first() as usize)]),
+            _ => What::Ask,
+        };
+        Some(Command {
+            extent,
+            hosts: None,
+            what,
+            wants: Some(wants),
+            attempt: CommandId(0),
+            node: 0,
+        })
     }
 
     /// Something has become possible: reads that are on their way may see it.
@@ -280,6 +332,8 @@ impl Command {
                 let read = |extent| HostOperation::Read { extent };
                 return self.hosts.map_or(HostOperation::GetRegister, read);
             }
+            // It goes another way.
+            What::Ask => return HostOperation::GetRegister,
         };
         match self.hosts {
             None => HostOperation::SetRegister {

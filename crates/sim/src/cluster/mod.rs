@@ -18,6 +18,8 @@
 //! * 2: one owner an epoch; one serves.
 //! * 3 and 4: copies differ only where one is uncertain, absent ones only there or where a plane says so.
 //! * 5: while an owner relies on a grant, its grantor does not serve.
+//! * Reservations, in some worlds: nothing that a host has sent takes effect once an owner has committed that the host
+//!   has lost its rights, or has read so; whichever node reports them, it reports what the register holds.
 //! * 7 and 9: when faults have ended, all writes are done, all members in sync, quiet and equal.
 //!
 //! # What stores do
@@ -27,6 +29,7 @@
 //! (`pool`), on drives that answer late and in pieces; a crash tears what was on its way to them and, with the power,
 //! loses what was not flushed.
 
+mod asks;
 mod backing;
 mod check;
 mod faults;

@@ -21,6 +21,8 @@ struct Pending {
     first: usize,
     end: usize,
     value: Value,
+    /// It has taken effect, or never will.
+    is_fenced: bool,
 }
 
 /// All granules.
@@ -28,6 +30,8 @@ struct Pending {
 pub(crate) struct Model {
     granules: Vec<Vec<Possible>>,
     pending: [Option<Pending>; MOST_WRITERS],
+    /// Writers of which nothing may take effect.
+    fenced: [bool; MOST_WRITERS],
     /// Grows whenever something becomes possible.
     version: u64,
 }
@@ -38,6 +42,7 @@ impl Model {
         Self {
             granules: vec![vec![zero]; granules],
             pending: [const { None }; MOST_WRITERS],
+            fenced: [false; MOST_WRITERS],
             version: 0,
         }
     }
@@ -49,8 +54,14 @@ impl Model {
 
     /// A writer's write begins: it may take effect from now on.
     pub(crate) fn begin(&mut self, writer: usize, granules: std::ops::Range<u64>, value: Value) {
+        self.give_up(writer);
         let (first, end) = (granules.start as usize, granules.end as usize);
-        self.pending[writer] = Some(Pending { first, end, value });
+        self.pending[writer] = Some(Pending {
+            first,
+            end,
+            value,
+            is_fenced: self.fenced[writer],
+        });
         (first..end).for_each(|granule| self.close(granule));
         self.version += 1;
     }
@@ -66,16 +77,58 @@ impl Model {
         for granule in pending.first..pending.end {
             let set = &mut self.granules[granule];
             set.retain(|possible| possible.done >> writer & 1 == 1);
-            set.iter_mut()
-                .for_each(|possible| possible.done &= !(1 << writer));
-            set.sort_unstable();
-            set.dedup();
             if set.is_empty() {
                 return Err(format!("granule {granule}: nothing explains it"));
             }
+            self.forget_done(granule, writer);
         }
         self.version += 1;
         Ok(())
+    }
+
+    /// A writer's write has taken effect by now, or never will.
+    pub(crate) const fn settle(&mut self, writer: usize) {
+        if let Some(pending) = &mut self.pending[writer] {
+            pending.is_fenced = true;
+        }
+    }
+
+    /// The same, and so it is of what the writer sends from now on. Whether that is news.
+    pub(crate) const fn fence(&mut self, writer: usize) -> bool {
+        self.settle(writer);
+        !std::mem::replace(&mut self.fenced[writer], true)
+    }
+
+    /// It may take effect again, from now on.
+    pub(crate) fn unfence(&mut self, writer: usize) {
+        self.fenced[writer] = false;
+        let pending = self.pending[writer].as_mut();
+        let Some(pending) = pending.filter(|pending| pending.is_fenced) else {
+            return;
+        };
+        pending.is_fenced = false;
+        (pending.first..pending.end).for_each(|granule| self.close(granule));
+        self.version += 1;
+    }
+
+    /// A writer does not go on with its write: it has taken effect, or never will.
+    pub(crate) fn give_up(&mut self, writer: usize) {
+        let Some(pending) = self.pending[writer].take() else {
+            return;
+        };
+        for granule in pending.first..pending.end {
+            self.forget_done(granule, writer);
+        }
+        self.version += 1;
+    }
+
+    /// Whether a writer's write has taken effect is of no interest any more.
+    fn forget_done(&mut self, granule: usize, writer: usize) {
+        let set = &mut self.granules[granule];
+        set.iter_mut()
+            .for_each(|possible| possible.done &= !(1 << writer));
+        set.sort_unstable();
+        set.dedup();
     }
 
     /// Whether a granule may hold this now.
@@ -113,7 +166,9 @@ impl Model {
     }
 
     fn close(&mut self, granule: usize) {
-        let covers = |pending: &Pending| (pending.first..pending.end).contains(&granule);
+        let covers = |pending: &Pending| {
+            !pending.is_fenced && (pending.first..pending.end).contains(&granule)
+        };
         loop {
             let set = &self.granules[granule];
             let mut more: Vec<Possible> = Vec::new();
@@ -157,5 +212,27 @@ mod tests {
             model.seen(0, 7).is_err(),
             "it was acknowledged, and may not come again"
         );
+    }
+
+    #[test]
+    fn what_a_fenced_writer_has_sent_has_taken_effect_or_never_will() {
+        let mut model = Model::new(1);
+        model.begin(0, 0..1, 7);
+        assert!(model.fence(0) && !model.fence(0));
+        assert_eq!(model.values(0), [0, 7], "it may have been done before");
+        model.seen(0, 0).expect("it was not");
+        assert!(model.seen(0, 7).is_err(), "nor may it be done later");
+        let mut model = Model::new(1);
+        model.begin(0, 0..1, 7);
+        model.fence(0);
+        model.acknowledged(0).expect("it was done before");
+        assert_eq!(model.values(0), [7]);
+        model.begin(0, 0..1, 8);
+        assert_eq!(model.values(0), [7], "it is not let in");
+        model.unfence(0);
+        assert_eq!(model.values(0), [7, 8]);
+        model.give_up(0);
+        model.seen(0, 7).expect("it was not done");
+        assert_eq!(model.values(0), [7], "and is not sent again");
     }
 }

@@ -10,6 +10,7 @@ use ashlar_replica::{
 };
 
 use super::backing::Backing;
+use super::world::Asking;
 
 /// A node's own idea of time: it runs a little fast or slow, may jump, and may stand.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,7 @@ impl Clock {
 #[derive(Debug)]
 pub(crate) enum Waiting {
     Event(Event),
+    Petition(Asking),
     Finish(Token),
     Tear(Token),
 }

@@ -45,6 +45,8 @@ pub struct Profile {
     pub ends: u32,
     /// Of a thousand worlds, those in which two writers each are one host, which writes by two associations at once.
     pub pairs: u32,
+    /// Of a thousand worlds, those in which hosts reserve the volume.
+    pub rights: u32,
     /// A store takes long for a while, or all it does.
     pub slow: u32,
     /// A clock jumps, or stops for a while: reads are confirmed in these worlds.
@@ -94,6 +96,7 @@ impl Profile {
         grows: 300,
         ends: 200,
         pairs: 300,
+        rights: 0,
         slow: 2,
         clocks: 0,
         drifts: 0,
@@ -212,17 +215,29 @@ impl Profile {
         ..Self::CRASH
     };
 
+    /// Hosts reserve the volume and take it from each other, while copies take over from each other.
+    pub const RIGHTS: Self = Self {
+        name: "rights",
+        stops: 4,
+        cuts: 3,
+        isolations: 4,
+        moves: 6,
+        rights: 1000,
+        ..Self::CRASH
+    };
+
     /// The profiles of `all`.
     pub const EVERY: [Self; 4] = [Self::CRASH, Self::PARTITION, Self::DRIVE_LOSS, Self::CLOCK];
 
     /// Those that are run by their names only.
-    pub const BY_NAME: [Self; 6] = [
+    pub const BY_NAME: [Self; 7] = [
         Self::DRIFT,
         Self::STEADY,
         Self::QUORUM_AWAY,
         Self::OLD_IMAGE,
         Self::YOUNG_IMAGE,
         Self::BAD_BLOCKS,
+        Self::RIGHTS,
     ];
 
     /// The profiles of this name: one, or `all`.

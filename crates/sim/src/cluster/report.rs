@@ -47,6 +47,11 @@ pub struct Summary {
     pub growths: u64,
     /// Leaves of copies in sync that were compared.
     pub leaves: u64,
+    /// How often hosts have lost their rights, how many of their commands were refused, and how many on reservations were
+    /// granted.
+    pub fenced: u64,
+    pub refused: u64,
+    pub granted: u64,
     /// Messages that arrived, and what stores did, until all hosts were done.
     pub steps: u64,
     /// Messages delivered.

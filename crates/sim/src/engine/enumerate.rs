@@ -434,6 +434,7 @@ fn plan(case: &Case) -> Plan {
         casualties: Vec::new(),
         casualty_per_mille: 0,
         remembers: false,
+        cuts_agains: false,
         canary: None,
         defect: None,
     }

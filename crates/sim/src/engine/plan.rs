@@ -161,6 +161,8 @@ pub(crate) struct Plan {
     pub(crate) repair_after: Duration,
     /// Whether the node remembers which drives serve.
     pub(crate) remembers: bool,
+    /// The node fails mostly when a volume is made that is to cache a device after another.
+    pub(crate) cuts_agains: bool,
     /// What is broken on purpose.
     pub(crate) canary: Option<Canary>,
     pub(crate) defect: Option<Defect>,
@@ -232,6 +234,7 @@ impl Plan {
             casualty_per_mille: 0,
             repair_after: Duration::ZERO,
             remembers,
+            cuts_agains: profile.agains > 0,
             canary: profile.canary,
             defect: profile.defect,
         };

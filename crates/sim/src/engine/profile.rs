@@ -46,6 +46,9 @@ pub struct Profile {
     pub readmits: u32,
     /// Of a thousand worlds, those in which volumes cache devices that fail in ways of their own.
     pub caches: u32,
+    /// Most times that an operator has another volume cache a device, besides those drawn with all that befalls caches; the
+    /// node fails mostly just when that volume is made.
+    pub agains: u64,
     /// What is broken on purpose, in builds whose engine can be (feature `canary` of the store).
     pub canary: Option<Canary>,
     /// The same of the caches (feature `canary` of the cache).
@@ -74,6 +77,7 @@ impl Profile {
         tiers: 300,
         readmits: 0,
         caches: 250,
+        agains: 0,
         canary: None,
         defect: None,
     };

@@ -265,7 +265,8 @@ impl<S: Subject> World<'_, S> {
                 let Some(found) = found.filter(|found| found.name == name(volume)) else {
                     return Err(format!("volume {number} was made, but is not there"));
                 };
-                self.found(volume, &found)
+                self.found(volume, &found)?;
+                self.cut_again(volume)
             }
             (Order::Delete(volume), Ok(Managed::Done)) => {
                 self.gone(volume);

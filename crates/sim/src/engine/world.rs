@@ -485,7 +485,7 @@ impl<'a, S: Subject> World<'a, S> {
         Ok(())
     }
 
-    fn strike(&mut self, fate: Fate) -> Result<(), String> {
+    pub(crate) fn strike(&mut self, fate: Fate) -> Result<(), String> {
         let now = self.rig.now();
         match fate {
             Fate::Crash { power } => return self.crash(power),

@@ -504,7 +504,7 @@ impl Engine {
         if self.volumes.is_raw(volume) {
             return self.raw.bytes(volume, self.identity.sizes());
         }
-        let waiting = self.space.reservations.of_volume(volume);
+        let waiting = self.space.without_homes(&self.map, volume);
         (self.map.mapped(volume) + waiting) * self.map.grain(volume).bytes()
     }
 

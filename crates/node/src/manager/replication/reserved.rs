@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ashlar_cluster::NodeId;
+use ashlar_rights::{ReservedNews, news_from_bytes};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -16,7 +17,6 @@ use super::orders::Order;
 use crate::PoolManager;
 use crate::manager::serve::nqn;
 use crate::model::ControlError;
-use crate::replica::{ReservedNews, news_from_bytes};
 
 /// How long a node may take to hear it.
 const HEAR_WITHIN: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ashlar_replica::is_forwarded;
+use ashlar_rights::Reserve;
 
 use super::*;
 
@@ -19,9 +20,11 @@ pub(super) struct Unanswered(BTreeMap<CommandId, Process>);
 
 impl World<'_> {
     pub(super) fn note_command(&mut self, node: usize, event: &Event) {
-        // What was forwarded is answered by a message, and by the node that it came to.
+        // What was forwarded is answered by a message, and by the node that it came to; and what a node asks for itself
+        // is no host's.
         if let Event::Host(host) = event
             && !is_forwarded(host.command)
+            && !Reserve::asked(host.command)
         {
             let life = self.nodes[node].life;
             self.unanswered

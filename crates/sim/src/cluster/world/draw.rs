@@ -1,6 +1,7 @@
 //! What a seed makes of a profile: the cluster, its hosts, and what will befall them.
 
 use super::*;
+use crate::cluster::asks::Asks;
 
 impl<'a> World<'a> {
     pub(crate) fn draw(seed: u64, profile: &Profile, listener: Option<Listener<'a>>) -> Self {
@@ -110,7 +111,11 @@ impl<'a> World<'a> {
         let commands = chance.between(profile.commands / 3, profile.commands);
         let mut hosts = Hosts::draw(&mut chance, shape, commands, lasts);
         let mut ages = chance.aside();
-        if ages.happens(profile.pairs) {
+        let mut asks = ages.aside();
+        let rights = asks.happens(profile.rights).then(|| Rights::new(count));
+        if rights.is_some() {
+            hosts.reserve(Asks::draw_up(asks));
+        } else if ages.happens(profile.pairs) {
             hosts.pair_up(ages);
         }
         let millis = |millis: u64| Duration::from_millis(millis);
@@ -146,6 +151,7 @@ impl<'a> World<'a> {
             hosts,
             model: Model::new(shape.granules as usize + growth::ROOM),
             unanswered: Default::default(),
+            rights,
             seen: Seen::new(revision, key, Moment::ORIGIN),
             wishes: Vec::new(),
             growths: Growths::default(),

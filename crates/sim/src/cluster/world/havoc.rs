@@ -255,6 +255,9 @@ impl World<'_> {
         }
         node.is_stopped = false;
         node.waiting.clear();
+        if let Some(rights) = &mut self.rights {
+            rights.crash(n);
+        }
         if let Err(why) = node.store.crash(&mut self.chance) {
             node.trouble = Some(format!("node {n}: {why}"));
         }
@@ -297,6 +300,7 @@ impl World<'_> {
             let life = self.nodes[node].life;
             match waiting {
                 Waiting::Event(event) => self.handle(node, event)?,
+                Waiting::Petition(petition) => self.petition(node, petition)?,
                 Waiting::Finish(token) => self.store_step(node, life, StoreStep::Finish(token))?,
                 Waiting::Tear(token) => self.store_step(node, life, StoreStep::Tear(token))?,
             }

@@ -2,12 +2,14 @@
 
 mod answers;
 mod away;
+mod commands;
 mod draw;
 mod ending;
 mod epilogue;
 mod growth;
 mod havoc;
 mod images;
+mod rights;
 mod seats;
 mod shown;
 mod steady;
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 use ashlar_copy::LEAF_GRANULES;
+use ashlar_nvme_target::Verdict;
 use ashlar_replica::quorum::{Asked, MemoryQuorum, Question, Weather};
 use ashlar_replica::{
     Alarm, Cage, Codec, CommandId, Config, Effect, Entry, Envelope, Epoch, Event, Frame,
@@ -48,6 +51,8 @@ use self::ending::Ending;
 pub(crate) use self::epilogue::Flip;
 use self::epilogue::Stage;
 use self::growth::Growths;
+pub(crate) use self::rights::Asking;
+use self::rights::Rights;
 use self::seats::Wished;
 use self::steady::{Calm, Step};
 
@@ -95,13 +100,22 @@ enum Happening {
     /// A command reaches a node.
     Command {
         node: usize,
-        attempt: CommandId,
-        operation: HostOperation,
+        command: HostCommand,
+    },
+    /// The same, of one on reservations.
+    Petition {
+        node: usize,
+        petition: Asking,
     },
     /// An answer reaches a host.
     Answer {
         attempt: CommandId,
         outcome: Outcome,
+    },
+    /// The same, to one on reservations.
+    Verdict {
+        attempt: CommandId,
+        verdict: Verdict,
     },
     /// A host gives an attempt up.
     Timeout(CommandId),
@@ -199,6 +213,8 @@ pub(crate) struct World<'a> {
     ambushes: Vec<Ambush>,
     hosts: Hosts,
     unanswered: Unanswered,
+    /// Reservations, if hosts have any.
+    rights: Option<Rights>,
     model: Model,
     seen: Seen,
     /// What operators have wanted of nodes.
@@ -325,18 +341,9 @@ impl World<'_> {
                 Ok(())
             }
             // It arrives even if its host has given it up.
-            Happening::Command {
-                node,
-                attempt: command,
-                operation,
-            } => self.handle(
-                node,
-                Event::Host(HostCommand {
-                    command,
-                    registrant: Registrant::default(),
-                    operation,
-                }),
-            ),
+            Happening::Command { node, command } => self.handle(node, Event::Host(command)),
+            Happening::Petition { node, petition } => self.petition(node, petition),
+            Happening::Verdict { attempt, verdict } => self.decided(attempt, verdict),
             Happening::Answer { attempt, outcome } => self.answered(attempt, outcome),
             Happening::Timeout(attempt) => {
                 if let Some(writer) = self.hosts.whose(attempt) {
@@ -422,11 +429,15 @@ impl World<'_> {
     fn tell(&mut self, node: usize, event: Event) -> Result<(), String> {
         let mut out = Vec::new();
         self.note_command(node, &event);
-        self.nodes[node].handle(self.now, event, &mut out);
+        match self.refusal(node, &event) {
+            Some(refusal) => out.push(refusal),
+            None => self.nodes[node].handle(self.now, event, &mut out),
+        }
         self.look_at_stores(node);
         for effect in out {
             self.carry_out(node, effect)?;
         }
+        self.decide(node)?;
         check::reader(&self.nodes[node], &mut self.model, self.now)?;
         self.hosts.note(&self.model);
         Ok(())
@@ -472,37 +483,23 @@ impl World<'_> {
                 self.quorum.ask(self.now, asked, weather);
                 self.schedule_quorum();
             }
-            Effect::Answer { command, outcome } => {
-                self.note_answer(node, command)?;
-                let is_served = matches!(outcome, Outcome::Written | Outcome::Read(_));
-                let replica = self.nodes[node].replica.as_ref();
-                let is_owner = replica.is_some_and(|replica| replica.owns().is_some());
-                if is_served && is_owner && !self.nodes[node].knows_register {
-                    return Err(format!(
-                        "node {node} serves hosts, and has not read the register"
-                    ));
-                }
-                if let (true, Outcome::Read(data)) = (is_owner, &outcome) {
-                    self.note_read(node, command, data)?;
-                }
-                let after =
-                    Duration::from_micros(20) + self.chance.time(Duration::from_micros(300));
-                let attempt = command;
-                self.at(after, Happening::Answer { attempt, outcome });
-            }
+            Effect::Answer { command, outcome } => self.answer(node, command, outcome)?,
             Effect::Serves(epoch) => {
                 self.summary.epochs += 1;
                 self.say(|| format!("node {node} serves {epoch}"));
             }
-            Effect::Forwarded { command, .. } => {
+            Effect::Forwarded { by, command } => {
                 self.summary.forwarded += 1;
-                self.handle(node, Event::Host(command))?;
+                if let Some(event) = self.judged(node, by, command) {
+                    self.handle(node, event)?;
+                }
             }
             Effect::Isolated(is_so) => self.say(|| format!("node {node} is isolated: {is_so}")),
             Effect::Forwards(is_open) => self.say(|| format!("node {node} forwards: {is_open}")),
             Effect::Register(bytes) => self.register_read(node, &bytes)?,
             Effect::Stops(epoch) => {
                 self.nodes[node].knows_register = false;
+                self.forget_rights(node);
                 self.say(|| format!("node {node} stops {epoch}"));
             }
             Effect::LeavesOut { position, why } => {
@@ -554,8 +551,10 @@ impl World<'_> {
         let word = bytes.first_chunk::<GRANULE_BYTES>();
         let word = word.ok_or_else(|| format!("the register has {} bytes", bytes.len()))?;
         let value = Value::from_le_bytes(*word);
+        self.settle_register();
         let seen = self.model.seen(register as usize, value);
-        seen.map_err(|what| format!("node {node} goes on with the register: {what}"))
+        seen.map_err(|what| format!("node {node} goes on with the register: {what}"))?;
+        self.learn(node, value)
     }
 
     fn schedule_quorum(&mut self) {
@@ -614,119 +613,6 @@ impl World<'_> {
             );
             self.say(|| line);
             self.look_at_calm(before)?;
-        }
-        Ok(())
-    }
-
-    /// A host sends a command on a path. Its label is what the node knew before.
-    fn attempt(&mut self, writer: usize) {
-        let attempt = self.hosts.attempt();
-        let node = self.hosts.writers[writer].path;
-        // Without faults, a queue is the only thing that makes a host wait, and giving up would make it longer.
-        let timeout = match self.has_healed {
-            true => HEALING / 6,
-            false => self.hosts.timeout(),
-        };
-        let origin = self.hosts.origin(writer);
-        let is_seen = self.nodes[node].runs();
-        let replica = self.nodes[node].replica.as_ref().filter(|_| is_seen);
-        if let Some(replica) = replica {
-            // The host has used its association until now.
-            if self.hosts.takes_label(writer) {
-                self.hosts.writers[writer].label = replica.label(origin);
-            }
-            if replica.forwards() {
-                self.at(Duration::ZERO, Happening::LabelWanted { node, origin });
-                if self.hosts.waits_for_label(writer) {
-                    return self.at(Duration::from_millis(2), Happening::Again(writer));
-                }
-            }
-        }
-        let label = self.hosts.writers[writer].label.unwrap_or(NO_LABEL);
-        let Doing::Busy(command) = &mut self.hosts.writers[writer].doing else {
-            return;
-        };
-        (command.attempt, command.node) = (attempt, node);
-        let operation = command.operation(origin, label);
-        let line = format!("writer {writer} {attempt} to node {node}: {command:?}");
-        self.say(|| line);
-        let mut after = Duration::from_micros(20) + self.chance.time(Duration::from_micros(300));
-        if !self.has_healed && self.chance.happens(self.late_commands) {
-            after += self.chance.time(Duration::from_secs(8));
-        }
-        self.at(
-            after,
-            Happening::Command {
-                node,
-                attempt,
-                operation,
-            },
-        );
-        self.at(timeout, Happening::Timeout(attempt));
-    }
-
-    fn try_again(&mut self, writer: usize, least: Duration) {
-        self.summary.retries += 1;
-        let nodes = self.nodes.len() as u64;
-        let attempt = self.hosts.attempt();
-        let path = self.chance.below(nodes) as usize;
-        self.hosts.associate(writer, path);
-        if let Doing::Busy(command) = &mut self.hosts.writers[writer].doing {
-            // What the old path still says does not count.
-            command.attempt = attempt;
-        }
-        let after = least + self.chance.time(Duration::from_millis(30));
-        self.at(after, Happening::Again(writer));
-    }
-
-    fn answered(&mut self, attempt: CommandId, outcome: Outcome) -> Result<(), String> {
-        let Some(writer) = self.hosts.whose(attempt) else {
-            return Ok(());
-        };
-        self.say(|| format!("writer {writer} hears of {attempt}: {outcome:?}"));
-        match outcome {
-            Outcome::Written => {
-                self.summary.writes += 1;
-                self.model.acknowledged(writer)?;
-            }
-            Outcome::Read(data) => {
-                self.summary.reads += 1;
-                if let Doing::Busy(command) = &self.hosts.writers[writer].doing {
-                    hosts::check_read(command, &data)?;
-                }
-            }
-            Outcome::NotOwner | Outcome::PathGone | Outcome::Failed | Outcome::Stale => {
-                self.summary.stale += u64::from(outcome == Outcome::Stale);
-                self.try_again(writer, Duration::from_millis(2));
-                return Ok(());
-            }
-            Outcome::OutOfRange => return Err(format!("{attempt} is out of range")),
-            Outcome::Reserved | Outcome::Advice(_) => {
-                return Err(format!("{attempt} ended as {outcome:?}"));
-            }
-        }
-        self.hosts.writers[writer].doing = Doing::Thinking;
-        let after = self.hosts.pause(&mut self.chance);
-        self.at(after, Happening::Next(writer));
-        Ok(())
-    }
-
-    /// What an owner has answered a host with, and what its store still holds, stays seen. Zeroes may be those of another
-    /// write by now.
-    fn note_read(&mut self, node: usize, attempt: CommandId, data: &[u8]) -> Result<(), String> {
-        let Some(writer) = self.hosts.whose(attempt) else {
-            return Ok(());
-        };
-        let Doing::Busy(command) = &self.hosts.writers[writer].doing else {
-            return Ok(());
-        };
-        let content = self.nodes[node].store.content();
-        for (granule, value) in command.extent.granules().zip(hosts::values_of(data)) {
-            let granule = granule as usize;
-            if value != 0 && content.get(granule) == Some(&value) {
-                let seen = self.model.seen(granule, value);
-                seen.map_err(|what| format!("node {node} answers {attempt}: {what}"))?;
-            }
         }
         Ok(())
     }

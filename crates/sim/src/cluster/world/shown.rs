@@ -18,6 +18,7 @@ impl World<'_> {
                 let kind = match command.what {
                     What::Write(_) => "write",
                     What::Read(_) => "read",
+                    What::Ask => "change of reservations",
                 };
                 what += &format!("; writer {n}'s {kind} of {} waits", command.extent);
             }

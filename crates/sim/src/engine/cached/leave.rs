@@ -8,6 +8,8 @@ use super::{AGAIN, CacheFate, Cached, Caches, HEAD, is_always_newest};
 use crate::content;
 use crate::engine::load::{check_found, key};
 use crate::engine::model::Model;
+use crate::engine::plan::Fate;
+use crate::engine::rig::Cut;
 use crate::engine::seam::Subject;
 use crate::engine::volumes::name;
 use crate::engine::world::World;
@@ -287,6 +289,20 @@ impl<S: Subject> World<'_, S> {
             Then::Nothing => one.leaving = None,
         }
         Ok(true)
+    }
+
+    /// A volume is made that caches a device after another: the node may fail just then.
+    pub(crate) fn cut_again(&mut self, volume: usize) -> Result<(), String> {
+        let follows = self.caches.get(volume).is_some_and(|one| one.before > 0);
+        if !self.plan.cuts_agains || !follows || !self.chance.happens(600) {
+            return Ok(());
+        }
+        let after = self.chance.below(30);
+        self.strike(Fate::Fuse {
+            after,
+            cut: Cut::Before,
+            power: false,
+        })
     }
 
     /// The name of the volume before is not free yet.

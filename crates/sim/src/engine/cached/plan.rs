@@ -88,11 +88,23 @@ impl Plan {
             make_cache(wish, &mut chance);
             more += wish.of_pool(wish.granules) * 4096 + 3 * self.shape.sizes.segment_bytes();
             self.draw_cache_fates(volume, &mut chance);
+            self.draw_agains(volume, profile, &mut chance);
         }
         if !self.overcommitted {
             self.make_room_for(more);
         }
         self.fates.sort_by_key(|(at, _)| *at);
+    }
+
+    /// An operator has another volume cache the device.
+    fn draw_agains(&mut self, volume: usize, profile: &Profile, chance: &mut Chance) {
+        if profile.agains > 0 {
+            for _ in 0..chance.between(1, profile.agains) {
+                let at = chance.below(self.habits.commands);
+                let what = CacheFate::Again;
+                self.fates.push((at, Fate::Cache { volume, what }));
+            }
+        }
     }
 
     fn draw_cache_fates(&mut self, volume: usize, chance: &mut Chance) {

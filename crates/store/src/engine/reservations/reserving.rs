@@ -18,6 +18,14 @@ impl Space {
         Some(home == 0 || self.is_lost_home(home))
     }
 
+    /// Slots of a volume that have no home yet, and will: one that destage has just given its first home is counted on
+    /// until the round is over, if it was written meanwhile.
+    pub(in crate::engine) fn without_homes(&self, map: &Map, volume: u32) -> u64 {
+        let slots = self.reservations.slots_of(volume);
+        let homeless = slots.filter(|&key| map.location(key.volume, key.slot).unwrap_or(0) == 0);
+        homeless.count() as u64
+    }
+
     /// Whether a slot has no home, or will soon have none. Its leaf is here.
     pub(in crate::engine) fn needs_home(&self, map: &Map, key: SlotKey) -> bool {
         self.lacks_home(map, key) == Some(true) || self.reservations.loses_home(key)

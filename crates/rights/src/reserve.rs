@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ashlar_block::Provenance;
 use ashlar_nvme::Status;
 use ashlar_nvme_target::{Answer, DecidedReservations, News, Petition, Table, Verdict, Wants};
 use ashlar_replica::{
@@ -15,14 +16,14 @@ use ashlar_replica::{
 };
 use bytes::Bytes;
 
-use super::words;
+use crate::words;
 
 const GRANULE: usize = 4096;
 /// Tells these commands from those of hosts.
 const OURS: u64 = 1 << 63;
 
 /// Who gets a verdict.
-pub(super) enum Asker {
+pub enum Asker {
     /// A connection of this node.
     Here(Answer),
     /// Another node, whose command it is.
@@ -30,30 +31,30 @@ pub(super) enum Asker {
 }
 
 /// What hosts are to be told of their reservations.
-pub(super) struct Decided {
-    pub(super) news: News,
+pub struct Decided {
+    pub news: News,
     /// The node by which it was asked for, which tells its own hosts with the answer; this one, if there is none.
-    pub(super) by: Option<Position>,
+    pub by: Option<Position>,
 }
 
 /// The same, for the nodes whose hosts do not hear it with the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReservedNews {
-    pub(crate) news: News,
-    pub(crate) is_for_this_node: bool,
+pub struct ReservedNews {
+    pub news: News,
+    pub is_for_this_node: bool,
     /// Others.
-    pub(crate) nodes: Vec<NodeId>,
+    pub nodes: Vec<NodeId>,
 }
 
 impl ReservedNews {
     /// As another node is told.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         words::of_news(&self.news)
     }
 }
 
 /// What another node has told.
-pub(crate) fn news_from_bytes(bytes: &[u8]) -> Option<News> {
+pub fn news_from_bytes(bytes: &[u8]) -> Option<News> {
     words::to_news(bytes).ok()
 }
 
@@ -74,7 +75,7 @@ struct Sent {
 }
 
 /// A copy's part in its volume's reservations.
-pub(super) struct Reserve {
+pub struct Reserve {
     shown: DecidedReservations,
     /// As the register says it, while this node owns the volume.
     table: Option<Table>,
@@ -90,7 +91,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    pub(super) fn new(shown: DecidedReservations) -> Self {
+    pub fn new(shown: DecidedReservations) -> Self {
         Self {
             shown,
             table: None,
@@ -107,7 +108,7 @@ impl Reserve {
     ///
     /// # Errors
     /// It is no table. What may be reserved is not served unreserved.
-    pub(super) fn learn(&mut self, register: &[u8]) -> Result<(), String> {
+    pub fn learn(&mut self, register: &[u8]) -> Result<(), String> {
         let table = table_of(register)?;
         self.shown.publish(&table);
         self.table = Some(table);
@@ -116,7 +117,7 @@ impl Reserve {
 
     /// This node does not own the volume any more: it decides nothing. What it knew grows old, and refuses no host: the
     /// owner judges what is forwarded.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.table = None;
         self.shown.publish(&Table::default());
         self.current = None;
@@ -124,13 +125,13 @@ impl Reserve {
     }
 
     /// The copy goes out of service: nothing is answered any more.
-    pub(super) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.forget();
         self.sent.clear();
     }
 
     /// A petition joins the line. On a node that does not decide it goes to the owner: what the replica is to hear.
-    pub(super) fn take(&mut self, petition: Petition, asker: Asker) -> Option<Event> {
+    pub fn take(&mut self, petition: Petition, asker: Asker) -> Option<Event> {
         if self.table.is_some() {
             self.waiting.push_back((petition, asker));
             return None;
@@ -145,7 +146,7 @@ impl Reserve {
     }
 
     /// This node neither decides nor knows which does.
-    pub(super) fn refuse(&mut self, asker: Asker) {
+    pub fn refuse(&mut self, asker: Asker) {
         self.give(asker, Verdict::of(Status::ANA_INACCESSIBLE));
     }
 
@@ -182,10 +183,17 @@ impl Reserve {
         CommandId(OURS | self.commands)
     }
 
-    /// Whether a host may read, or write, now, as the owner knows; where that is another node, it says so itself.
-    pub(super) fn lets(&self, host: Registrant, writes: bool) -> bool {
-        let table = self.table.as_ref();
-        table.is_none_or(|table| table.lets(host, writes))
+    /// What a host is told that may not read, or write, now, as the owner knows; where that is another node, it says so
+    /// itself. While a change is being made durable, a write of a host that will have lost its rights comes too late to
+    /// be waited for, and may come again: it could wait for its range until the change is answered.
+    pub fn refuses(&self, host: Registrant, writes: bool) -> Option<Outcome> {
+        let lets = |table: Option<&Table>| table.is_none_or(|table| table.lets(host, writes));
+        let next = self.current.as_ref().and_then(|one| one.table.as_ref());
+        match (lets(self.table.as_ref()), lets(next.filter(|_| writes))) {
+            (false, _) => Some(Outcome::Reserved),
+            (true, false) => Some(Outcome::Stale),
+            (true, true) => None,
+        }
     }
 
     fn give(&mut self, asker: Asker, verdict: Verdict) {
@@ -206,19 +214,58 @@ impl Reserve {
         }
     }
 
+    /// A host's command has come from another node: whether it may is judged here, by what is reserved now. What the
+    /// replica is to hear of it.
+    pub fn forwarded(&mut self, by: Position, of_host: HostCommand) -> Option<Event> {
+        let HostCommand {
+            command,
+            registrant,
+            operation,
+        } = of_host;
+        if let HostOperation::Consult {
+            question,
+            origin,
+            label,
+        } = operation
+        {
+            let Ok(wants) = words::to_wants(&question) else {
+                let outcome = Outcome::Failed;
+                return Some(Event::Decided { command, outcome });
+            };
+            let provenance = Provenance {
+                host: origin.host,
+                registrant,
+                association: origin.association,
+                label: Some(label),
+                here_only: false,
+            };
+            let petition = Petition { provenance, wants };
+            return self.take(petition, Asker::There { by, command });
+        }
+        let writes = !matches!(operation, HostOperation::Read { .. });
+        Some(match self.refuses(registrant, writes) {
+            None => Event::Host(HostCommand {
+                command,
+                registrant,
+                operation,
+            }),
+            Some(outcome) => Event::Decided { command, outcome },
+        })
+    }
+
     /// What the replica is to hear of petitions that have come from other nodes.
-    pub(super) fn take_decided(&mut self) -> Vec<Event> {
+    pub fn take_decided(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.decided)
     }
 
     /// What hosts are to be told.
-    pub(super) fn take_news(&mut self) -> Vec<Decided> {
+    pub fn take_news(&mut self) -> Vec<Decided> {
         std::mem::take(&mut self.news)
     }
 
     /// What the replica is to hear for the next petition, if it is its turn. `label` is what its association would be
     /// given now.
-    pub(super) fn next(&mut self, label: impl Fn(Origin) -> Option<Label>) -> Option<Event> {
+    pub fn next(&mut self, label: impl Fn(Origin) -> Option<Label>) -> Option<Event> {
         while self.current.is_none() {
             let (petition, asker) = self.waiting.pop_front()?;
             if let Some(event) = self.begin(petition, asker, &label) {
@@ -276,12 +323,12 @@ impl Reserve {
     }
 
     /// Whether the replica's answer is to this.
-    pub(super) const fn asked(command: CommandId) -> bool {
+    pub const fn asked(command: CommandId) -> bool {
         command.0 & OURS != 0
     }
 
     /// The replica has answered.
-    pub(super) fn answered(&mut self, command: CommandId, outcome: &Outcome) {
+    pub fn answered(&mut self, command: CommandId, outcome: &Outcome) {
         let failed = match outcome {
             Outcome::NotOwner => Status::ANA_INACCESSIBLE,
             Outcome::Failed | Outcome::OutOfRange => Status::INTERNAL_ERROR,

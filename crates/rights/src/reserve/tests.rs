@@ -1,7 +1,7 @@
 //! Every command by every type through two nodes: wherever ownership changes between, the answers and what each host
 //! may do are those of one node that never fails.
 
-use ashlar_block::{AssociationId, HostId, Provenance};
+use ashlar_block::{AssociationId, HostId};
 use ashlar_nvme::reservation::{
     AcquireAction, Ask, Persistence, RegisterAction, ReleaseAction, ReservationType,
 };
@@ -305,7 +305,41 @@ fn a_node_that_served_before_refuses_no_host_by_what_it_knew() {
     pair.fail_over();
     assert!(shown(&pair), "its hosts' commands go to the owner");
     let owner = &pair.nodes[pair.owner];
-    assert!(!owner.lets(Registrant([2; 16]), true), "which refuses them");
+    let refused = owner.refuses(Registrant([2; 16]), true);
+    assert_eq!(refused, Some(Outcome::Reserved), "which refuses them");
+}
+
+/// It may wait for its range until the change is answered, and would be done then.
+#[test]
+fn a_write_of_a_host_that_is_losing_its_rights_comes_again() {
+    let kind = ReservationType::WriteExclusiveRegistrants;
+    let mut pair = Pair::new();
+    for host in [1, 2] {
+        pair.ask(host, register(host.into(), RegisterAction::Register));
+    }
+    pair.ask(1, acquire(1, AcquireAction::Acquire, kind, 0));
+    let owner = &mut pair.nodes[pair.owner];
+    let [loser, winner] = [1, 2].map(|host| Registrant([host; 16]));
+    let (answer, _verdict) = ashlar_nvme_target::answer_to();
+    let wants = acquire(2, AcquireAction::Preempt, kind, 1);
+    owner.take(petition(2, wants), Asker::Here(answer));
+    assert_eq!(owner.refuses(loser, true), None);
+    let Some(Event::Host(HostCommand { command, .. })) = owner.next(|_| Some(LABEL)) else {
+        panic!("the replica is asked");
+    };
+    assert_eq!(owner.refuses(loser, true), Some(Outcome::Stale));
+    assert_eq!(owner.refuses(loser, false), None, "it reads what was there");
+    assert_eq!(owner.refuses(winner, true), None);
+    owner.answered(command, &Outcome::PathGone);
+    assert_eq!(owner.refuses(loser, true), None, "it was not committed");
+    let wants = acquire(2, AcquireAction::Preempt, kind, 1);
+    let (answer, _verdict) = ashlar_nvme_target::answer_to();
+    owner.take(petition(2, wants), Asker::Here(answer));
+    let Some(Event::Host(HostCommand { command, .. })) = owner.next(|_| Some(LABEL)) else {
+        panic!("the replica is asked");
+    };
+    owner.answered(command, &Outcome::Written);
+    assert_eq!(owner.refuses(loser, true), Some(Outcome::Reserved));
 }
 
 /// A host that takes over from an association has written by the other, as far as late commands are concerned.
