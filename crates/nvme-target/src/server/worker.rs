@@ -345,7 +345,7 @@ impl Worker {
     fn adopt(&mut self, socket: OwnedFd, handoff: Handoff, early: &[u8], placed: bool) {
         let file = self.handle.adopt(socket);
         let connection = self.core.adopt(self.now, handoff);
-        let Some(key) = self.insert(file, connection, QUEUE_BYTES) else {
+        let Some(key) = self.insert(file, connection, QUEUE_BYTES.max(early.len())) else {
             if placed {
                 self.common.placement.leave(self.index);
             }
@@ -516,7 +516,12 @@ impl Worker {
     /// An I/O queue gets room for batches. Without memory it keeps what it has.
     fn enlarge_staging(&mut self, key: usize) {
         let socket = &mut self.sockets[key];
-        let (Some(frame), Some(mut larger)) = (&socket.frame, self.staging.get(QUEUE_BYTES)) else {
+        // One whose Connect was refused before has had it.
+        let is_small = |frame: &&Box<RecvFrame>| frame.staging.len() < QUEUE_BYTES;
+        let Some(frame) = socket.frame.as_ref().filter(is_small) else {
+            return;
+        };
+        let Some(mut larger) = self.staging.get(QUEUE_BYTES) else {
             return;
         };
         larger[..frame.staging.len()].copy_from_slice(&frame.staging);
@@ -526,6 +531,9 @@ impl Worker {
     /// An I/O queue that has filled its staging, now empty, gets more, while others can have some too.
     fn make_room(&mut self, key: usize) {
         let socket = &mut self.sockets[key];
+        if !self.core.carries_io(socket.connection) {
+            return;
+        }
         let is_small = |frame: &&mut Box<RecvFrame>| frame.staging.len() == QUEUE_BYTES;
         let Some(frame) = socket.frame.as_mut().filter(is_small) else {
             return;
