@@ -243,7 +243,7 @@ impl Session {
         delayed
             .chain(paths)
             .chain(question.filter(|_| alive))
-            .chain(self.vigil.next_deadline().filter(|_| alive))
+            .chain(self.next_look().filter(|_| alive))
             .chain(give_up.filter(|_| alive))
             .min()
     }
@@ -276,12 +276,12 @@ impl Session {
         path::end_stale(now, &mut self.paths);
         let best = self.best_path(now);
         match best {
-            Some(_) => self.lost_since = None,
-            None if self.lost_since.is_none() => {
+            Some(at) if self.may_use(at) => self.lost_since = None,
+            _ if self.lost_since.is_none() => {
                 self.lost_since = Some(now);
                 self.paths.iter_mut().for_each(|path| path.hurry(now));
             }
-            None => {}
+            _ => {}
         }
         self.told.look(&self.paths, best);
         for (at, path) in self.paths.iter_mut().enumerate() {
@@ -362,9 +362,6 @@ impl Session {
         } else if weaker {
             "the namespace promises less than it did before".to_owned()
         } else {
-            if self.config.holds_reservation {
-                self.vigil.is_due(self.polled);
-            }
             return path.settle(nsid);
         };
         association.fail(Failure::Unusable(why));
@@ -495,7 +492,7 @@ impl Session {
     /// Decides what becomes of a request whose command has ended.
     fn settle(&mut self, now: Moment, at: usize, finished: Finished, failure: &Failure) {
         if finished.user == fence::REPORT {
-            return self.reported(now, &finished);
+            return self.reported(now, at, &finished);
         }
         let key = finished.user as usize;
         let Some(pending) = self.requests.get_mut(key) else {
@@ -507,7 +504,13 @@ impl Session {
         match finished.outcome {
             Outcome::Answered(completion) if completion.status().is_success() => {
                 pending.done += pending.part;
-                if pending.left() > 0 {
+                let (is_part, is_read) =
+                    (pending.left() > 0, pending.request.op == Operation::Read);
+                if self.dead.is_some() && (is_part || is_read) {
+                    // The rest is not sent, and what was read may be another's by now.
+                    pending.sent |= !is_read;
+                    self.fail_dead(key);
+                } else if is_part {
                     self.queue.push_back(key);
                 } else {
                     self.acknowledge(key);
@@ -633,7 +636,7 @@ impl Session {
         if self.queue.is_empty() {
             return;
         }
-        let Some(at) = self.best_path(now) else {
+        let Some(at) = self.best_path(now).filter(|at| self.may_use(*at)) else {
             return;
         };
         self.note_home(now, at);

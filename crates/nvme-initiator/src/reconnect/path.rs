@@ -7,6 +7,7 @@ use std::time::Duration;
 use ashlar_block::{BufferPool, Moment};
 use ashlar_nvme::log::AnaState;
 
+use super::fence::Word;
 use super::part::Shape;
 use super::{FIRST_BACKOFF, LONGEST_BACKOFF};
 use crate::config::Config;
@@ -61,6 +62,8 @@ pub(super) struct Path {
     pub barred: bool,
     /// A write has gone this way.
     pub has_written: bool,
+    /// What its association has said of the reservation.
+    pub word: Word,
     /// Its portal is gone: it takes nothing more.
     let_go: bool,
     avoided_until: Moment,
@@ -88,6 +91,7 @@ impl Path {
             last_failure: None,
             barred: false,
             has_written: false,
+            word: Word::default(),
             let_go: false,
             avoided_until: now,
             avoided_for: Duration::ZERO,
@@ -135,6 +139,7 @@ impl Path {
     /// Begins a new association.
     pub(super) fn connect(&mut self, now: Moment, pool: &BufferPool) {
         self.established = false;
+        self.word = Word::default();
         self.asked = None;
         self.word_asked = None;
         self.knows_no_other = false;

@@ -361,3 +361,67 @@ fn the_own_node_s_portal_is_taken_until_ownership_comes_and_not_for_ever() {
     rig.run(SHORT);
     assert_eq!(reads(&mut rig, 5), 0, "no use");
 }
+
+/// A host that another takes the reservation from, while its first path is away or silent.
+fn holder() -> Rig {
+    rig_with([OPTIMIZED, INACCESSIBLE], |config| {
+        config.holds_reservation = true;
+        config.patient = true;
+    })
+}
+
+const OTHER_HOST: Option<[u8; 16]> = Some([9; 16]);
+const DENIED: Option<ErrorKind> = Some(ErrorKind::Denied);
+
+#[test]
+fn a_host_that_comes_back_reads_nothing_before_it_knows_that_it_holds_its_reservation() {
+    let mut rig = holder();
+    rig.world.cut_path(&mut rig.session, 0);
+    rig.read(1);
+    rig.run(SHORT);
+    rig.world.target.holder = OTHER_HOST;
+    rig.world.target.keeps_reports = true;
+    rig.world.target.cut.clear();
+    rig.run(Duration::from_secs(3));
+    assert!(rig.session.is_ready() && rig.results().is_empty());
+    assert!(taken(&mut rig).is_empty(), "it may be another's");
+    rig.world.target.keeps_reports = false;
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, DENIED)]);
+    assert!(rig.session.is_fenced());
+
+    // Where none has taken it, it goes on.
+    let mut rig = holder();
+    rig.world.cut(&mut rig.session);
+    rig.read(1);
+    write(&mut rig, 2);
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, None), (2, None)]);
+}
+
+#[test]
+fn a_report_that_is_out_by_a_stopped_path_does_not_speak_for_another() {
+    let mut rig = holder();
+    rig.world.cut(&mut rig.session);
+    rig.world.target.keeps_reports = true;
+    rig.run(SHORT);
+    rig.world.target.stopped = vec![0];
+    rig.world.target.keeps_reports = false;
+    rig.world.target.holder = OTHER_HOST;
+    rig.read(1);
+    rig.world.turn(1, OPTIMIZED);
+    rig.run(Duration::from_millis(500));
+    assert_eq!(rig.results(), [(1, DENIED)]);
+    assert!(taken(&mut rig).is_empty());
+}
+
+#[test]
+fn what_was_read_before_the_loss_of_the_reservation_was_known_is_no_success() {
+    let mut rig = holder();
+    rig.world.target.holder = OTHER_HOST;
+    rig.world.target.refusals = vec![Status::RESERVATION_CONFLICT];
+    write(&mut rig, 1);
+    rig.read(2);
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, DENIED), (2, DENIED)]);
+}

@@ -49,6 +49,8 @@ pub(crate) struct Peer {
     pub data: VecDeque<(H2cData, Vec<u8>)>,
     /// Writes whose data is coming, for the target's use.
     pub pending: Vec<(Command, Vec<u8>, usize)>,
+    /// Reports of reservations that are not answered yet, for the target's use.
+    pub reports: Vec<u16>,
     /// A terminate request received.
     pub terminated: Option<TermReq>,
     current: Option<Header>,
@@ -66,6 +68,7 @@ impl Peer {
             commands: VecDeque::new(),
             data: VecDeque::new(),
             pending: Vec::new(),
+            reports: Vec::new(),
             terminated: None,
             current: None,
             payload: Vec::new(),

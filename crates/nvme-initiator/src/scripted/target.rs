@@ -9,6 +9,7 @@ use ashlar_nvme::identify::{
     IdentifyController, IdentifyNamespace, NamespaceIdentity, cns, namespace_list, oncs,
 };
 use ashlar_nvme::log::{AnaGroup, AnaLog, AnaState, lid};
+use ashlar_nvme::reservation::{Registrant, ReservationStatus, ReservationType};
 use ashlar_nvme::{Command, Completion, Status};
 
 use super::{Flags, Peer};
@@ -56,6 +57,10 @@ pub(crate) struct Target {
     pub cut: Vec<usize>,
     /// Paths whose target is stopped: it takes everything, and does nothing.
     pub stopped: Vec<usize>,
+    /// The host that holds the reservation.
+    pub holder: Option<[u8; 16]>,
+    /// Does not answer reports of reservations yet.
+    pub keeps_reports: bool,
     /// The path of each I/O command executed, in order.
     pub by: Vec<usize>,
     events: Vec<Option<u16>>,
@@ -103,6 +108,8 @@ impl Target {
             paths: Vec::new(),
             cut: Vec::new(),
             stopped: Vec::new(),
+            holder: None,
+            keeps_reports: false,
             by: Vec::new(),
             events: vec![None; 4],
             unknown_features: Vec::new(),
@@ -112,6 +119,11 @@ impl Target {
     }
 
     fn serve(&mut self, stream: usize, peer: &mut Peer) {
+        if !self.keeps_reports {
+            for cid in std::mem::take(&mut peer.reports) {
+                peer.send(cid, 0, &self.report(), Flags::SUCCESS);
+            }
+        }
         // Writes whose data did not come in the capsule: asked for in one piece.
         while let Some((command, data)) = peer.commands.pop_front() {
             let cid = command.cid.get();
@@ -143,6 +155,8 @@ impl Target {
             peer.answer(&answer);
         } else if stream.is_multiple_of(self.each) {
             self.admin(stream / self.each, peer, command);
+        } else if command.opcode == opcode::io::RESERVATION_REPORT {
+            peer.reports.push(command.cid.get());
         } else if !self.stalled {
             self.by.push(stream / self.each);
             self.io(peer, command, data);
@@ -236,6 +250,24 @@ impl Target {
             }
             other => panic!("admin command {other:#x}"),
         }
+    }
+
+    /// As long as hosts ask for.
+    fn report(&self) -> Vec<u8> {
+        let holder = self.holder.map(|host| Registrant {
+            host,
+            key: 1,
+            holds: true,
+        });
+        let status = ReservationStatus {
+            generation: 1,
+            kind: Some(ReservationType::WriteExclusive),
+            is_persistent: false,
+            registrants: holder.into_iter().collect(),
+        };
+        let mut page = status.to_page();
+        page.resize(12 << 10, 0);
+        page
     }
 
     fn ana_log(&self, path: usize) -> Vec<u8> {
