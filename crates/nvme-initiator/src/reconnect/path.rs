@@ -42,6 +42,21 @@ pub(super) struct Stale {
     ask_at: Moment,
 }
 
+/// A question for the end of a lost association.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    /// The path that had it.
+    lost: usize,
+    /// Which it was: the path may have lost another since, or the place be another's.
+    instance: Instance,
+}
+
+impl Question {
+    fn is_of(&self, stale: &Stale) -> bool {
+        stale.instance == Some(self.instance)
+    }
+}
+
 /// A way to the namespace.
 #[derive(Debug)]
 pub(super) struct Path {
@@ -71,8 +86,8 @@ pub(super) struct Path {
     /// When its target was asked for a word, since another path is better and commands are out on this one.
     word_asked: Option<Moment>,
     stale: Option<Stale>,
-    /// The path whose lost association the controller is asked for.
-    asked: Option<usize>,
+    /// What the controller is asked for.
+    asked: Option<Question>,
     /// The controller knows nothing of those of other paths.
     knows_no_other: bool,
 }
@@ -331,7 +346,7 @@ pub(super) fn end_stale(now: Moment, paths: &mut [Path]) {
             && let Some(association) = &mut paths[other].association
             && association.ask_end_of(now, instance)
         {
-            paths[other].asked = Some(lost);
+            paths[other].asked = Some(Question { lost, instance });
         }
     }
 }
@@ -339,7 +354,8 @@ pub(super) fn end_stale(now: Moment, paths: &mut [Path]) {
 /// Which path can be asked now for the end of the association that `lost` had.
 fn witness(now: Moment, paths: &[Path], lost: usize) -> Option<(Instance, usize)> {
     let stale = paths[lost].stale?;
-    let is_asked = paths.iter().any(|path| path.asked == Some(lost));
+    let is_meant = |asked: Question| asked.lost == lost && asked.is_of(&stale);
+    let is_asked = paths.iter().any(|path| path.asked.is_some_and(is_meant));
     if is_asked || stale.ask_at > now {
         return None;
     }
@@ -365,16 +381,15 @@ fn take_answers(now: Moment, paths: &mut [Path], at: usize) {
     let Some(finished) = association.and_then(Association::called) else {
         return;
     };
-    let Some(lost) = paths[at].asked.take() else {
+    let Some(question) = paths[at].asked.take() else {
         return;
     };
-    match end_of_other(&finished) {
-        EndOfOther::Over => paths[lost].stale = None,
-        EndOfOther::UnderWay => {
-            if let Some(stale) = &mut paths[lost].stale {
-                stale.ask_at = now + ASK_AGAIN;
-            }
-        }
-        EndOfOther::Unknown => paths[at].knows_no_other = true,
+    let lost = &mut paths[question.lost].stale;
+    let meant = lost.as_mut().filter(|stale| question.is_of(stale));
+    match (end_of_other(&finished), meant) {
+        (EndOfOther::Over, Some(_)) => *lost = None,
+        (EndOfOther::UnderWay, Some(stale)) => stale.ask_at = now + ASK_AGAIN,
+        (EndOfOther::Over | EndOfOther::UnderWay, None) => {}
+        (EndOfOther::Unknown, _) => paths[at].knows_no_other = true,
     }
 }

@@ -425,3 +425,40 @@ fn what_was_read_before_the_loss_of_the_reservation_was_known_is_no_success() {
     rig.run(SHORT);
     assert_eq!(rig.results(), [(1, DENIED), (2, DENIED)]);
 }
+
+#[test]
+fn an_answer_about_an_earlier_loss_says_nothing_of_a_later_one() {
+    let mut rig = rig([OPTIMIZED, AnaState::NonOptimized]);
+    rig.world.target.keeps_resets = vec![1];
+    for tag in [1, 2] {
+        rig.world.target.mute = true;
+        write(&mut rig, tag);
+        rig.run(SHORT);
+        assert_eq!(taken(&mut rig), [0]);
+        rig.world.target.mute = false;
+        rig.world.cut_path(&mut rig.session, 0);
+        rig.run(Duration::from_millis(5));
+        if tag == 1 {
+            // It comes back, as another, while the other path has yet to answer.
+            rig.world.target.instance = Some((9, 78));
+            rig.world.target.cut.clear();
+            rig.run(Duration::from_secs(3));
+            assert_eq!((rig.results(), taken(&mut rig)), (vec![(1, None)], vec![0]));
+        }
+    }
+    // The first answer is of the first loss; the second is not over then.
+    let answers = &mut rig.world.target.reset_answers;
+    answers.extend([
+        (Status::SUCCESS, 0),
+        (Status::SUCCESS, 0),
+        (Status::SUCCESS, 1),
+    ]);
+    rig.world.target.resets.clear();
+    rig.world.target.keeps_resets.clear();
+    rig.run(Duration::from_millis(5));
+    assert!(taken(&mut rig).is_empty(), "the second may write yet");
+    rig.run(SHORT);
+    assert_eq!((rig.results(), taken(&mut rig)), (vec![(2, None)], vec![1]));
+    let numbers = rig.world.target.resets.iter().map(|words| words[1]);
+    assert!(numbers.eq([78; 3]), "each names the second");
+}

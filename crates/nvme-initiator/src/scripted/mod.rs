@@ -51,6 +51,8 @@ pub(crate) struct Peer {
     pub pending: Vec<(Command, Vec<u8>, usize)>,
     /// Reports of reservations that are not answered yet, for the target's use.
     pub reports: Vec<u16>,
+    /// Cross-Controller Resets, likewise.
+    pub resets: Vec<u16>,
     /// A terminate request received.
     pub terminated: Option<TermReq>,
     current: Option<Header>,
@@ -69,6 +71,7 @@ impl Peer {
             data: VecDeque::new(),
             pending: Vec::new(),
             reports: Vec::new(),
+            resets: Vec::new(),
             terminated: None,
             current: None,
             payload: Vec::new(),

@@ -49,6 +49,8 @@ pub(crate) struct Target {
     pub resets: Vec<[u32; 3]>,
     /// Answers the next such commands with these; all others are complete at once.
     pub reset_answers: Vec<(Status, u32)>,
+    /// Paths by which such commands are not answered yet.
+    pub keeps_resets: Vec<usize>,
     /// Streams of a path; the first is an admin queue.
     pub each: usize,
     /// How each path is reached, if the controllers tell (ANA).
@@ -104,6 +106,7 @@ impl Target {
             instance: None,
             resets: Vec::new(),
             reset_answers: Vec::new(),
+            keeps_resets: Vec::new(),
             each: usize::MAX,
             paths: Vec::new(),
             cut: Vec::new(),
@@ -122,6 +125,12 @@ impl Target {
         if !self.keeps_reports {
             for cid in std::mem::take(&mut peer.reports) {
                 peer.send(cid, 0, &self.report(), Flags::SUCCESS);
+            }
+        }
+        if !self.keeps_resets.contains(&(stream / self.each)) {
+            for cid in std::mem::take(&mut peer.resets) {
+                let (status, dw0) = self.reset_answers.pop().unwrap_or((Status::SUCCESS, 1));
+                peer.answer(&Completion::new(cid, status).with_dw0(dw0));
             }
         }
         // Writes whose data did not come in the capsule: asked for in one piece.
@@ -245,8 +254,7 @@ impl Target {
             0x38 => {
                 let words = [command.cdw10, command.cdw12, command.cdw13];
                 self.resets.push(words.map(|word| word.get()));
-                let (status, dw0) = self.reset_answers.pop().unwrap_or((Status::SUCCESS, 1));
-                peer.answer(&Completion::new(cid, status).with_dw0(dw0));
+                peer.resets.push(cid);
             }
             other => panic!("admin command {other:#x}"),
         }
