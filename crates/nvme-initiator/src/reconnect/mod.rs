@@ -380,6 +380,7 @@ impl Session {
         let writes_lost = finished.iter().any(is_lost_write);
         let path = &mut self.paths[at];
         let was_ready = std::mem::take(&mut path.established);
+        path.asked = None;
         if writes_lost {
             path.become_stale(now, path::quiesce_time(&association));
         }

@@ -44,11 +44,13 @@ pub(super) struct Stale {
 
 /// A question for the end of a lost association.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+pub(super) struct Question {
     /// The path that had it.
     lost: usize,
     /// Which it was: the path may have lost another since, or the place be another's.
     instance: Instance,
+    /// Another controller is asked then, if there is no answer: this one may be stopped, or cut off.
+    until: Moment,
 }
 
 impl Question {
@@ -87,7 +89,7 @@ pub(super) struct Path {
     word_asked: Option<Moment>,
     stale: Option<Stale>,
     /// What the controller is asked for.
-    asked: Option<Question>,
+    pub asked: Option<Question>,
     /// The controller knows nothing of those of other paths.
     knows_no_other: bool,
 }
@@ -346,31 +348,45 @@ pub(super) fn end_stale(now: Moment, paths: &mut [Path]) {
             && let Some(association) = &mut paths[other].association
             && association.ask_end_of(now, instance)
         {
-            paths[other].asked = Some(Question { lost, instance });
+            paths[other].asked = Some(Question {
+                lost,
+                instance,
+                until: now + WORD,
+            });
         }
     }
 }
 
-/// Which path can be asked now for the end of the association that `lost` had.
-fn witness(now: Moment, paths: &[Path], lost: usize) -> Option<(Instance, usize)> {
+/// When the end of the association that `lost` had may be asked for next.
+fn asks_at(paths: &[Path], lost: usize) -> Option<Moment> {
     let stale = paths[lost].stale?;
-    let is_meant = |asked: Question| asked.lost == lost && asked.is_of(&stale);
-    let is_asked = paths.iter().any(|path| path.asked.is_some_and(is_meant));
-    if is_asked || stale.ask_at > now {
+    let asked = paths.iter().filter_map(|path| path.asked);
+    let out = asked.filter(|asked| asked.lost == lost && asked.is_of(&stale));
+    out.map(|asked| asked.until).chain([stale.ask_at]).max()
+}
+
+/// Which path can be asked now for the end of the association that `lost` had: the one that requests take, if it can.
+/// Of the others one may be cut off with the one that was lost.
+fn witness(now: Moment, paths: &[Path], lost: usize) -> Option<(Instance, usize)> {
+    if asks_at(paths, lost)? > now {
         return None;
     }
     let can_tell = |(at, path): &(usize, &Path)| {
         *at != lost && path.is_ready() && path.asked.is_none() && !path.knows_no_other
     };
-    let other = paths.iter().enumerate().find(can_tell)?.0;
-    Some((stale.instance?, other))
+    let others = paths.iter().enumerate().filter(can_tell);
+    let best = others.min_by_key(|(_, path)| {
+        let rank = path.rank(now);
+        (rank.is_none(), rank)
+    });
+    Some((paths[lost].stale?.instance?, best?.0))
 }
 
 /// When a controller is to be asked again.
 pub(super) fn next_question(now: Moment, paths: &[Path]) -> Option<Moment> {
     let asks = |lost: usize| {
         // What could be asked now has been tried.
-        let at = paths[lost].stale?.ask_at.max(now + ASK_AGAIN);
+        let at = asks_at(paths, lost)?.max(now + ASK_AGAIN);
         witness(at, paths, lost).map(|_| at)
     };
     (0..paths.len()).filter_map(asks).min()

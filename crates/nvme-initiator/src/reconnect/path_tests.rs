@@ -16,9 +16,10 @@ fn rig(states: [AnaState; 2]) -> Rig {
     rig_with(states, |_| {})
 }
 
-fn rig_with(states: [AnaState; 2], edit: impl FnOnce(&mut Config)) -> Rig {
+fn rig_with<const PATHS: usize>(states: [AnaState; PATHS], edit: impl FnOnce(&mut Config)) -> Rig {
     let mut config = config();
-    config.others = vec!["10.0.0.2:4420".into()];
+    let others = 2..=PATHS;
+    config.others = others.map(|at| format!("10.0.0.{at}:4420")).collect();
     config.keep_alive = Duration::from_secs(4);
     config.loss = Duration::from_secs(20);
     edit(&mut config);
@@ -461,4 +462,46 @@ fn an_answer_about_an_earlier_loss_says_nothing_of_a_later_one() {
     assert_eq!((rig.results(), taken(&mut rig)), (vec![(2, None)], vec![1]));
     let numbers = rig.world.target.resets.iter().map(|words| words[1]);
     assert!(numbers.eq([78; 3]), "each names the second");
+}
+
+#[test]
+fn the_end_of_what_is_lost_is_asked_of_the_path_that_is_taken_now() {
+    // Two portals of a node, which is stopped, and one of another that takes over.
+    let states = [OPTIMIZED, AnaState::NonOptimized, INACCESSIBLE];
+    let mut rig = rig_with(states, |_| {});
+    rig.world.target.stopped = vec![0, 1];
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    rig.world.turn(2, OPTIMIZED);
+    rig.run(Duration::from_millis(1100));
+    assert_eq!((rig.results(), taken(&mut rig)), (vec![(1, None)], vec![2]));
+}
+
+#[test]
+fn a_question_without_an_answer_is_asked_of_the_next_path() {
+    let states = [OPTIMIZED, AnaState::NonOptimized, INACCESSIBLE];
+    for cut in [false, true] {
+        let mut rig = rig_with(states, |_| {});
+        rig.world.target.mute = true;
+        write(&mut rig, 1);
+        rig.run(SHORT);
+        rig.world.target.mute = false;
+        rig.world.target.stopped = vec![1];
+        rig.world.cut_path(&mut rig.session, 0);
+        rig.run(Duration::from_millis(20));
+        rig.world.turn(2, OPTIMIZED);
+        rig.run(Duration::from_millis(5));
+        if cut {
+            // It is lost with the question, for good.
+            rig.world.cut_path(&mut rig.session, 1);
+            assert!(rig.session.drop_portal(1));
+            rig.run(Duration::from_millis(50));
+        } else {
+            rig.run(Duration::from_millis(800));
+            assert!(rig.results().is_empty(), "it may answer yet");
+            rig.run(Duration::from_millis(300));
+        }
+        assert_eq!(rig.results(), [(1, None)], "cut: {cut}");
+        assert_eq!(taken(&mut rig), [0, 2]);
+    }
 }
