@@ -7,7 +7,7 @@
 //!    the same namespace answers: UUID, NGUID, EUI64, size and block size, and no promise weakened. Otherwise
 //!    every request fails for good.
 //! 2. *Take over*: have the target end the lost association and wait until nothing of it is left
-//!    (Cross-Controller Reset). A target whose link went silent does not know that it is lost, and a
+//!    (Cross-Controller Reset), or until its keep-alive has run out there. A target whose link went silent does not know that it is lost, and a
 //!    write that it still has in a device could land after a newer one.
 //! 3. *Replay* what was never sent, and of what was sent and not acknowledged what
 //!    [`Replay`] allows. Requests in flight together have no order, so sending a write again is
@@ -381,8 +381,11 @@ impl Session {
         let path = &mut self.paths[at];
         let was_ready = std::mem::take(&mut path.established);
         path.asked = None;
+        if was_ready {
+            path.note_loss(now, path::quiesce_time(&association));
+        }
         if writes_lost {
-            path.become_stale(now, path::quiesce_time(&association));
+            path.become_stale(now);
         }
         // In their order: the first of them must be the first again.
         for one in finished {

@@ -11,7 +11,7 @@ use super::fence::Word;
 use super::part::Shape;
 use super::{FIRST_BACKOFF, LONGEST_BACKOFF};
 use crate::config::Config;
-use crate::controller::{Association, EndOfOther, Instance, Purpose, end_of_other};
+use crate::controller::{Association, EndOfOther, Instance, Predecessor, Purpose, end_of_other};
 use crate::failure::Failure;
 
 /// A path that has refused a command is not used for so long, whatever it says of itself; of one that does so
@@ -67,6 +67,8 @@ pub(super) struct Path {
     /// The last association that carried requests, of this session or before it: nothing may be left
     /// of it when the next does.
     pub predecessor: Option<Instance>,
+    /// When its target has given that up, if it keeps to the specification.
+    given_up_at: Option<Moment>,
     /// The association has been found to be ready and to lead to our namespace.
     pub established: bool,
     pub shape: Shape,
@@ -100,6 +102,7 @@ impl Path {
             config: Arc::new(config),
             association: None,
             predecessor: None,
+            given_up_at: None,
             established: false,
             shape,
             retry_at: now,
@@ -162,7 +165,11 @@ impl Path {
         self.knows_no_other = false;
         let association =
             Association::new(now, self.config.clone(), Purpose::Namespace, pool.clone());
-        self.association = Some(association.after(self.predecessor));
+        let predecessor = self.predecessor.map(|instance| Predecessor {
+            instance,
+            over_at: self.given_up_at,
+        });
+        self.association = Some(association.after(predecessor));
     }
 
     /// The association is ready and leads to our namespace: nothing is left of the one before it.
@@ -189,14 +196,19 @@ impl Path {
         self.backoff = self.backoff.min(FIRST_BACKOFF);
     }
 
-    /// The last association was lost with writes unanswered: they may still be under way. Its controller
-    /// is done with them, by its `own_account`, so long after it has noticed.
-    pub(super) fn become_stale(&mut self, now: Moment, own_account: Duration) {
+    /// The last association that has carried requests is lost. Its controller is done with them, by its `own_account`,
+    /// so long after it has noticed.
+    pub(super) fn note_loss(&mut self, now: Moment, own_account: Duration) {
         let keep_alive = self.config.keep_alive;
-        let quiesce = QUIESCE + own_account;
+        self.given_up_at =
+            (!keep_alive.is_zero()).then(|| now + keep_alive + QUIESCE + own_account);
+    }
+
+    /// It was lost with writes unanswered: they may still be under way.
+    pub(super) fn become_stale(&mut self, now: Moment) {
         self.stale = Some(Stale {
             instance: self.predecessor,
-            over_at: (!keep_alive.is_zero()).then(|| now + keep_alive + quiesce),
+            over_at: self.given_up_at,
             ask_at: now,
         });
     }

@@ -505,3 +505,23 @@ fn a_question_without_an_answer_is_asked_of_the_next_path() {
         assert_eq!(taken(&mut rig), [0, 2]);
     }
 }
+
+/// It has taken the place of another, say, and knows none of that one's ids.
+#[test]
+fn a_target_that_refuses_to_end_what_was_lost_is_used_once_the_time_says_that_it_is_over() {
+    let unknown = Status::new(1, 0x1f).with_dnr();
+    let mut rig = rig_with([OPTIMIZED], |_| {});
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    rig.world.target.mute = false;
+    rig.world.target.reset_answers = vec![(unknown, 0); 1000];
+    rig.world.cut(&mut rig.session);
+    // Four seconds of keep-alive and two for a target that is late.
+    rig.run(Duration::from_millis(5900));
+    assert!(!rig.session.is_ready() && rig.results().is_empty());
+    assert!(!rig.world.target.resets.is_empty());
+    rig.run(Duration::from_millis(2100));
+    assert_eq!(rig.results(), [(1, None)]);
+    assert_eq!(taken(&mut rig), [0, 0]);
+}
