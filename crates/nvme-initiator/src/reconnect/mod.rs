@@ -25,7 +25,7 @@
 //! target, two seconds and CQT included. What a target *answers*, with a refusal for the path's sake too,
 //! has ended there, and may be sent over another path at once. Reads wait for nothing. A target that holds
 //! commands while another path is better, and does not say a word for a second, is given up: it is stopped, or
-//! cut off.
+//! cut off. What cannot know that the end has come, without a keep-alive, fails after [`Config::loss`] (`hold`).
 //!
 //! A session that is told its own node's portal takes that for a while though another is better (`prefer`); one whose
 //! host was preempted ends (`fence`); portals come and go (`portals`).
@@ -35,6 +35,7 @@
 //! answer either.
 
 mod fence;
+mod hold;
 mod part;
 mod path;
 #[cfg(test)]
@@ -461,17 +462,19 @@ impl Session {
 
     fn fail_dead(&mut self, key: usize) {
         let Some(dead) = &self.dead else { return };
-        let sent = self.requests.get(key).is_some_and(|pending| pending.sent);
         let unsent = dead.kind.unwrap_or(ErrorKind::NotSent);
-        let error = self.error(
-            if sent {
-                ErrorKind::Disconnected
-            } else {
-                unsent
-            },
-            &dead.why,
-        );
+        let error = self.error(self.kind_of(key, unsent), &dead.why);
         self.complete(key, Err(error));
+    }
+
+    /// How a request fails that will not be sent any more: with `unsent` if nothing of it has changed anything.
+    fn kind_of(&self, key: usize, unsent: ErrorKind) -> ErrorKind {
+        let pending = self.requests.get(key);
+        let has_begun = |one: &Pending| one.sent || (one.done > 0 && one.request.op.modifies());
+        match pending.is_some_and(has_begun) {
+            true => ErrorKind::Disconnected,
+            false => unsent,
+        }
     }
 
     fn take_finished(&mut self, now: Moment) {
@@ -512,7 +515,6 @@ impl Session {
                     (pending.left() > 0, pending.request.op == Operation::Read);
                 if self.dead.is_some() && (is_part || is_read) {
                     // The rest is not sent, and what was read may be another's by now.
-                    pending.sent |= !is_read;
                     self.fail_dead(key);
                 } else if is_part {
                     self.queue.push_back(key);
@@ -622,24 +624,12 @@ impl Session {
         }
     }
 
-    /// The next request to be sent: writes wait for the end of lost associations that had some.
-    fn next_to_send(&self) -> Option<usize> {
-        let holds_writes = self.paths.iter().any(Path::is_stale);
-        let reads = |key: &usize| {
-            let pending = self.requests.get(*key);
-            pending.is_some_and(|pending| pending.request.op == Operation::Read)
-        };
-        match holds_writes {
-            true => self.queue.iter().position(reads),
-            false => (!self.queue.is_empty()).then_some(0),
-        }
-    }
-
     /// Sends what is waiting, as far as there is room.
     fn issue(&mut self, now: Moment) {
         if self.queue.is_empty() {
             return;
         }
+        self.fail_held(now);
         let Some(at) = self.best_path(now).filter(|at| self.may_use(*at)) else {
             return;
         };

@@ -36,6 +36,7 @@ const CQT: std::ops::Range<usize> = 386..388;
 pub(super) struct Stale {
     /// What names it, if its target has Cross-Controller Reset.
     instance: Option<Instance>,
+    since: Moment,
     /// Its target has given it up by then, if it keeps to the specification.
     over_at: Option<Moment>,
     /// Not asked for its end before.
@@ -208,6 +209,7 @@ impl Path {
     pub(super) fn become_stale(&mut self, now: Moment) {
         self.stale = Some(Stale {
             instance: self.predecessor,
+            since: now,
             over_at: self.given_up_at,
             ask_at: now,
         });
@@ -215,6 +217,12 @@ impl Path {
 
     pub(super) fn is_stale(&self) -> bool {
         self.stale.is_some()
+    }
+
+    /// Its lost association has not ended for as long as there may be no path.
+    pub(super) fn is_given_up(&self, now: Moment) -> bool {
+        let since = self.stale.map(|stale| stale.since);
+        since.is_some_and(|since| since + self.config.loss <= now)
     }
 
     fn is_ready(&self) -> bool {
@@ -301,6 +309,7 @@ impl Path {
         let retries = is_alive && self.association.is_none() && self.is_tried();
         let retry = retries.then_some(self.retry_at);
         let over = self.stale.and_then(|stale| stale.over_at);
+        let held = self.stale.map(|stale| stale.since + self.config.loss);
         let avoided = (self.avoided_until > now).then_some(self.avoided_until);
         let word = self.word_asked.map(|asked| asked + WORD);
         [
@@ -308,6 +317,7 @@ impl Path {
             word.filter(|_| is_alive),
             retry,
             over.filter(|_| is_alive),
+            held.filter(|&at| is_alive && at > now),
             avoided.filter(|_| is_alive),
         ]
         .into_iter()

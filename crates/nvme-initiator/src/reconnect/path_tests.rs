@@ -525,3 +525,34 @@ fn a_target_that_refuses_to_end_what_was_lost_is_used_once_the_time_says_that_it
     assert_eq!(rig.results(), [(1, None)]);
     assert_eq!(taken(&mut rig), [0, 0]);
 }
+
+#[test]
+fn without_a_keep_alive_a_write_waits_for_the_end_of_a_lost_association_no_longer_than_for_a_path()
+{
+    let mut rig = rig_with([OPTIMIZED, AnaState::NonOptimized], |config| {
+        config.keep_alive = Duration::ZERO;
+        config.patient = true;
+    });
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    rig.world.target.mute = false;
+    rig.world.target.reset_answers = vec![(Status::INVALID_FIELD.with_dnr(), 0); 9];
+    rig.world.cut_path(&mut rig.session, 0);
+    rig.run(Duration::from_secs(19));
+    write(&mut rig, 2);
+    rig.read(3);
+    rig.run(Duration::from_millis(500));
+    assert_eq!(rig.results(), [(3, None)], "reads wait for nothing");
+    rig.run(SHORT);
+    let unsent = Some(ErrorKind::NotSent);
+    let lost = Some(ErrorKind::Disconnected);
+    assert_eq!(rig.results(), [(1, lost), (2, unsent)]);
+    // The path is back, and with it the end.
+    rig.world.target.reset_answers.clear();
+    rig.world.target.cut.clear();
+    rig.run(Duration::from_secs(3));
+    write(&mut rig, 4);
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(4, None)]);
+}
