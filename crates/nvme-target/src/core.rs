@@ -308,6 +308,12 @@ impl Core {
             .is_some_and(|connection| connection.accepts_input())
     }
 
+    /// Whether a connection has an I/O queue: one whose Connect was refused has none.
+    pub fn carries_io(&self, id: ConnectionId) -> bool {
+        let connection = self.connections.get(id as usize);
+        connection.is_some_and(|one| one.carries_io())
+    }
+
     /// Gives received bytes to a connection, which takes from `input` what it can.
     pub fn receive(&mut self, now: Moment, id: ConnectionId, input: &mut &[u8]) {
         let Some((connection, mut ctx)) = self.split(id, now) else {

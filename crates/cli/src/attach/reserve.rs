@@ -69,7 +69,12 @@ pub(super) fn take(wanted: &Wanted<'_>) -> Result<Reserved, Failure> {
             Some(one) if !is_ours(one) => {
                 let (named, other) = (name(wanted, one), one.key);
                 desk.register(ours).map_err(failed)?;
-                if desk.acquire(ours, KIND, Acquire::Preempt(other)).is_ok() {
+                let taken = match other {
+                    // No such host can be preempted. Earlier targets let one register.
+                    0 => desk.clear(ours),
+                    _ => desk.acquire(ours, KIND, Acquire::Preempt(other)),
+                };
+                if taken.is_ok() {
                     eprintln!(
                         "ashlar: {} is taken over: {named} can write to it no more",
                         wanted.volume

@@ -32,7 +32,7 @@ use crate::streams::{Streams, Wish};
 
 use bring_up::Step;
 pub use facts::{ControllerFacts, Identity, NamespaceFacts};
-pub use succession::{EndOfOther, Instance, end_of_other};
+pub use succession::{EndOfOther, Instance, Predecessor, end_of_other};
 
 /// Admin commands outstanding: bring-up, keep-alive, an event request, the owner's calls.
 const ADMIN_DEPTH: u16 = 31;
@@ -101,7 +101,7 @@ pub struct Association {
     reservation_changed: bool,
     called: std::collections::VecDeque<Finished>,
     /// The lost association from which this one takes over, until nothing is left of it.
-    predecessor: Option<Instance>,
+    predecessor: Option<Predecessor>,
 }
 
 impl Association {

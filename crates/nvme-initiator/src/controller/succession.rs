@@ -65,6 +65,14 @@ impl Instance {
     }
 }
 
+/// A lost association from which another takes over.
+#[derive(Clone, Copy, Debug)]
+pub struct Predecessor {
+    pub instance: Instance,
+    /// Its target has given it up by then, if it keeps to the specification.
+    pub over_at: Option<Moment>,
+}
+
 impl Instance {
     /// Length of its text.
     pub const TEXT_BYTES: usize = 24;
@@ -115,10 +123,10 @@ impl Association {
         self.instance().is_some() && self.call(now, other.reset(), Data::None).is_ok()
     }
 
-    /// The same, to take over from an association with `predecessor`: it is ready only when nothing is
-    /// left of that. A controller without Cross-Controller Reset is trusted to see to it itself.
+    /// The same, to take over from `predecessor`: it is ready only when nothing is left of that. A controller without
+    /// Cross-Controller Reset is trusted to see to it itself.
     #[must_use]
-    pub fn after(mut self, predecessor: Option<Instance>) -> Self {
+    pub fn after(mut self, predecessor: Option<Predecessor>) -> Self {
         self.predecessor = predecessor;
         self
     }
@@ -140,7 +148,7 @@ impl Association {
     /// Asks for the end of the predecessor. Again, until the answer says that it has come: our target
     /// answers when it has, others may answer at once.
     pub(super) fn end_predecessor(&self) -> Option<Command> {
-        self.predecessor.map(Instance::reset)
+        self.predecessor.map(|old| old.instance.reset())
     }
 
     pub(super) fn predecessor_answer(
@@ -150,14 +158,22 @@ impl Association {
     ) -> Result<bool, Failure> {
         let status = completion.status();
         let goes_on = status.is(IN_PROGRESS) || status.is(LIMIT_EXCEEDED);
+        let is_refused = !status.is_success() && !goes_on;
+        let old = self.predecessor;
         // An id is given again when its former owner is gone; a target may look no further than that.
-        let is_own_id = self.predecessor.map(|old| old.cntlid) == Some(self.cntlid);
+        let is_own_id = old.map(|old| old.instance.cntlid) == Some(self.cntlid);
         let is_gone = is_own_id && status.is(Status::INVALID_FIELD);
-        if !status.is_success() && !goes_on && !is_gone {
+        // The time says so where the target cannot: one that took its place, say, which has other ids.
+        let over_at = old.and_then(|old| old.over_at);
+        let is_given_up = over_at.is_some_and(|at| at <= now);
+        if is_refused && !is_gone && !is_given_up {
             let what = "ending the lost association (Cross-Controller Reset)";
-            return Err(Failure::Command { what, status });
+            return Err(match over_at {
+                Some(_) => Failure::Network(format!("{what} failed: {status}")),
+                None => Failure::Command { what, status },
+            });
         }
-        let complete = is_gone || (status.is_success() && completion.dw0.get() & COMPLETE != 0);
+        let complete = is_refused || (status.is_success() && completion.dw0.get() & COMPLETE != 0);
         if complete {
             self.predecessor = None;
             self.step_deadline = None;

@@ -125,6 +125,18 @@ impl ReservationDesk {
         })
     }
 
+    /// Ends all registrations, this host's included, and the reservation.
+    ///
+    /// # Errors
+    /// `Denied`: our key is another. Otherwise as of [`register`](Self::register).
+    pub fn clear(&mut self, key: u64) -> Result<(), IoError> {
+        self.ask(Ask::Release {
+            action: ReleaseAction::Clear,
+            kind: 0,
+            current: key,
+        })
+    }
+
     /// Who is registered, and who holds the reservation.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 //!
 //! A target refuses the writes of a host that was preempted. A session that was told that its host holds a reservation
 //! ends with the first such refusal: what is mounted on it must not go on with half of what it had. So that one that
-//! writes nothing notices, too, it asks when its controller says that something was reserved, and at every new
-//! association.
+//! writes nothing notices, too, it asks when its controller says that something was reserved, and over every new
+//! association before a request goes that way: what it would read may be another's.
 
 use ashlar_block::{ErrorKind, Moment};
 use ashlar_nvme::reservation::ReservationStatus;
@@ -22,7 +22,6 @@ const REPORT_BYTES: u32 = 12 << 10;
 pub(super) struct Vigil {
     /// From this moment on, once a path can be used.
     due: Option<Moment>,
-    is_out: bool,
 }
 
 impl Vigil {
@@ -30,10 +29,16 @@ impl Vigil {
     pub(super) fn is_due(&mut self, at: Moment) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
+}
 
-    pub(super) fn next_deadline(&self) -> Option<Moment> {
-        self.due.filter(|_| !self.is_out)
-    }
+/// What a path's present association has said of the reservation. A report by another path says nothing of it: that
+/// one may be of before the reservation was lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Word {
+    /// It is asked.
+    is_out: bool,
+    /// It has said that no other host has taken it.
+    is_ours: bool,
 }
 
 impl Session {
@@ -48,17 +53,35 @@ impl Session {
                 self.vigil.is_due(now);
             }
         }
-        if self.vigil.is_out || self.vigil.due.is_none_or(|due| due > now) {
+        let Some(at) = self.best_path(now) else {
+            return;
+        };
+        let due = self
+            .vigil
+            .due
+            .or_else(|| (!self.may_use(at)).then_some(now));
+        if self.paths[at].word.is_out || due.is_none_or(|due| due > now) {
             return;
         }
-        if let Some(at) = self.best_path(now)
-            && self.ask_report(now, at).is_some()
-        {
-            self.vigil.due = None;
-            self.vigil.is_out = true;
-        } else {
-            self.vigil.due = Some(now + RETRY_DELAY);
-        }
+        self.vigil.due = match self.ask_report(now, at) {
+            Some(()) => {
+                self.paths[at].word.is_out = true;
+                None
+            }
+            None => Some(now + RETRY_DELAY),
+        };
+    }
+
+    /// Whether requests may take this path: nothing is reserved, or its association says that it is ours.
+    pub(super) fn may_use(&self, at: usize) -> bool {
+        !self.config.holds_reservation || self.paths[at].word.is_ours
+    }
+
+    /// When what is reserved is to be looked at next.
+    pub(super) fn next_look(&self) -> Option<Moment> {
+        let due = self.vigil.due?;
+        let best = self.best_path(self.polled)?;
+        (!self.paths[best].word.is_out).then_some(due)
     }
 
     fn ask_report(&mut self, now: Moment, at: usize) -> Option<()> {
@@ -76,12 +99,16 @@ impl Session {
         association.submit(now, queue, submission).ok()
     }
 
-    /// Takes a report.
-    pub(super) fn reported(&mut self, now: Moment, finished: &Finished) {
-        self.vigil.is_out = false;
+    /// Takes a report that came by a path.
+    pub(super) fn reported(&mut self, now: Moment, at: usize, finished: &Finished) {
+        self.paths[at].word.is_out = false;
         let status = match &finished.outcome {
             // It has no reservations.
-            Outcome::Answered(completion) if completion.status().dnr() => return,
+            Outcome::Answered(completion) if completion.status().dnr() => {
+                return self.paths[at].word.is_ours = true;
+            }
+            // Whichever path takes its place is asked at once.
+            Outcome::Lost { .. } => return self.vigil.is_due(now),
             Outcome::Answered(completion) if completion.status().is_success() => {
                 ReservationStatus::parse(finished.buffer.as_deref().unwrap_or_default())
             }
@@ -92,9 +119,12 @@ impl Session {
         };
         let mut holders = status.registrants.iter().filter(|one| one.holds);
         let is_ours = holders.clone().any(|one| one.host == self.config.host.id);
-        if let Some(other) = holders.next().filter(|_| !is_ours) {
-            let who = Uuid::from_bytes(other.host);
-            self.fence(format!("host identifier {who} has taken the volume over"));
+        match holders.next().filter(|_| !is_ours) {
+            Some(other) => {
+                let who = Uuid::from_bytes(other.host);
+                self.fence(format!("host identifier {who} has taken the volume over"));
+            }
+            None => self.paths[at].word.is_ours = true,
         }
     }
 

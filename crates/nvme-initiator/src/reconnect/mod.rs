@@ -7,7 +7,7 @@
 //!    the same namespace answers: UUID, NGUID, EUI64, size and block size, and no promise weakened. Otherwise
 //!    every request fails for good.
 //! 2. *Take over*: have the target end the lost association and wait until nothing of it is left
-//!    (Cross-Controller Reset). A target whose link went silent does not know that it is lost, and a
+//!    (Cross-Controller Reset), or until its keep-alive has run out there. A target whose link went silent does not know that it is lost, and a
 //!    write that it still has in a device could land after a newer one.
 //! 3. *Replay* what was never sent, and of what was sent and not acknowledged what
 //!    [`Replay`] allows. Requests in flight together have no order, so sending a write again is
@@ -25,7 +25,7 @@
 //! target, two seconds and CQT included. What a target *answers*, with a refusal for the path's sake too,
 //! has ended there, and may be sent over another path at once. Reads wait for nothing. A target that holds
 //! commands while another path is better, and does not say a word for a second, is given up: it is stopped, or
-//! cut off.
+//! cut off. What cannot know that the end has come, without a keep-alive, fails after [`Config::loss`] (`hold`).
 //!
 //! A session that is told its own node's portal takes that for a while though another is better (`prefer`); one whose
 //! host was preempted ends (`fence`); portals come and go (`portals`).
@@ -35,6 +35,7 @@
 //! answer either.
 
 mod fence;
+mod hold;
 mod part;
 mod path;
 #[cfg(test)]
@@ -243,7 +244,7 @@ impl Session {
         delayed
             .chain(paths)
             .chain(question.filter(|_| alive))
-            .chain(self.vigil.next_deadline().filter(|_| alive))
+            .chain(self.next_look().filter(|_| alive))
             .chain(give_up.filter(|_| alive))
             .min()
     }
@@ -276,12 +277,12 @@ impl Session {
         path::end_stale(now, &mut self.paths);
         let best = self.best_path(now);
         match best {
-            Some(_) => self.lost_since = None,
-            None if self.lost_since.is_none() => {
+            Some(at) if self.may_use(at) => self.lost_since = None,
+            _ if self.lost_since.is_none() => {
                 self.lost_since = Some(now);
                 self.paths.iter_mut().for_each(|path| path.hurry(now));
             }
-            None => {}
+            _ => {}
         }
         self.told.look(&self.paths, best);
         for (at, path) in self.paths.iter_mut().enumerate() {
@@ -362,9 +363,6 @@ impl Session {
         } else if weaker {
             "the namespace promises less than it did before".to_owned()
         } else {
-            if self.config.holds_reservation {
-                self.vigil.is_due(self.polled);
-            }
             return path.settle(nsid);
         };
         association.fail(Failure::Unusable(why));
@@ -383,8 +381,12 @@ impl Session {
         let writes_lost = finished.iter().any(is_lost_write);
         let path = &mut self.paths[at];
         let was_ready = std::mem::take(&mut path.established);
+        path.asked = None;
+        if was_ready {
+            path.note_loss(now, path::quiesce_time(&association));
+        }
         if writes_lost {
-            path.become_stale(now, path::quiesce_time(&association));
+            path.become_stale(now);
         }
         // In their order: the first of them must be the first again.
         for one in finished {
@@ -460,17 +462,19 @@ impl Session {
 
     fn fail_dead(&mut self, key: usize) {
         let Some(dead) = &self.dead else { return };
-        let sent = self.requests.get(key).is_some_and(|pending| pending.sent);
         let unsent = dead.kind.unwrap_or(ErrorKind::NotSent);
-        let error = self.error(
-            if sent {
-                ErrorKind::Disconnected
-            } else {
-                unsent
-            },
-            &dead.why,
-        );
+        let error = self.error(self.kind_of(key, unsent), &dead.why);
         self.complete(key, Err(error));
+    }
+
+    /// How a request fails that will not be sent any more: with `unsent` if nothing of it has changed anything.
+    fn kind_of(&self, key: usize, unsent: ErrorKind) -> ErrorKind {
+        let pending = self.requests.get(key);
+        let has_begun = |one: &Pending| one.sent || (one.done > 0 && one.request.op.modifies());
+        match pending.is_some_and(has_begun) {
+            true => ErrorKind::Disconnected,
+            false => unsent,
+        }
     }
 
     fn take_finished(&mut self, now: Moment) {
@@ -495,7 +499,7 @@ impl Session {
     /// Decides what becomes of a request whose command has ended.
     fn settle(&mut self, now: Moment, at: usize, finished: Finished, failure: &Failure) {
         if finished.user == fence::REPORT {
-            return self.reported(now, &finished);
+            return self.reported(now, at, &finished);
         }
         let key = finished.user as usize;
         let Some(pending) = self.requests.get_mut(key) else {
@@ -507,7 +511,12 @@ impl Session {
         match finished.outcome {
             Outcome::Answered(completion) if completion.status().is_success() => {
                 pending.done += pending.part;
-                if pending.left() > 0 {
+                let (is_part, is_read) =
+                    (pending.left() > 0, pending.request.op == Operation::Read);
+                if self.dead.is_some() && (is_part || is_read) {
+                    // The rest is not sent, and what was read may be another's by now.
+                    self.fail_dead(key);
+                } else if is_part {
                     self.queue.push_back(key);
                 } else {
                     self.acknowledge(key);
@@ -615,25 +624,13 @@ impl Session {
         }
     }
 
-    /// The next request to be sent: writes wait for the end of lost associations that had some.
-    fn next_to_send(&self) -> Option<usize> {
-        let holds_writes = self.paths.iter().any(Path::is_stale);
-        let reads = |key: &usize| {
-            let pending = self.requests.get(*key);
-            pending.is_some_and(|pending| pending.request.op == Operation::Read)
-        };
-        match holds_writes {
-            true => self.queue.iter().position(reads),
-            false => (!self.queue.is_empty()).then_some(0),
-        }
-    }
-
     /// Sends what is waiting, as far as there is room.
     fn issue(&mut self, now: Moment) {
         if self.queue.is_empty() {
             return;
         }
-        let Some(at) = self.best_path(now) else {
+        self.fail_held(now);
+        let Some(at) = self.best_path(now).filter(|at| self.may_use(*at)) else {
             return;
         };
         self.note_home(now, at);

@@ -7,10 +7,11 @@ use std::time::Duration;
 use ashlar_block::{BufferPool, Moment};
 use ashlar_nvme::log::AnaState;
 
+use super::fence::Word;
 use super::part::Shape;
 use super::{FIRST_BACKOFF, LONGEST_BACKOFF};
 use crate::config::Config;
-use crate::controller::{Association, EndOfOther, Instance, Purpose, end_of_other};
+use crate::controller::{Association, EndOfOther, Instance, Predecessor, Purpose, end_of_other};
 use crate::failure::Failure;
 
 /// A path that has refused a command is not used for so long, whatever it says of itself; of one that does so
@@ -35,10 +36,28 @@ const CQT: std::ops::Range<usize> = 386..388;
 pub(super) struct Stale {
     /// What names it, if its target has Cross-Controller Reset.
     instance: Option<Instance>,
+    since: Moment,
     /// Its target has given it up by then, if it keeps to the specification.
     over_at: Option<Moment>,
     /// Not asked for its end before.
     ask_at: Moment,
+}
+
+/// A question for the end of a lost association.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Question {
+    /// The path that had it.
+    lost: usize,
+    /// Which it was: the path may have lost another since, or the place be another's.
+    instance: Instance,
+    /// Another controller is asked then, if there is no answer: this one may be stopped, or cut off.
+    until: Moment,
+}
+
+impl Question {
+    fn is_of(&self, stale: &Stale) -> bool {
+        stale.instance == Some(self.instance)
+    }
 }
 
 /// A way to the namespace.
@@ -49,6 +68,8 @@ pub(super) struct Path {
     /// The last association that carried requests, of this session or before it: nothing may be left
     /// of it when the next does.
     pub predecessor: Option<Instance>,
+    /// When its target has given that up, if it keeps to the specification.
+    given_up_at: Option<Moment>,
     /// The association has been found to be ready and to lead to our namespace.
     pub established: bool,
     pub shape: Shape,
@@ -61,6 +82,8 @@ pub(super) struct Path {
     pub barred: bool,
     /// A write has gone this way.
     pub has_written: bool,
+    /// What its association has said of the reservation.
+    pub word: Word,
     /// Its portal is gone: it takes nothing more.
     let_go: bool,
     avoided_until: Moment,
@@ -68,8 +91,8 @@ pub(super) struct Path {
     /// When its target was asked for a word, since another path is better and commands are out on this one.
     word_asked: Option<Moment>,
     stale: Option<Stale>,
-    /// The path whose lost association the controller is asked for.
-    asked: Option<usize>,
+    /// What the controller is asked for.
+    pub asked: Option<Question>,
     /// The controller knows nothing of those of other paths.
     knows_no_other: bool,
 }
@@ -80,6 +103,7 @@ impl Path {
             config: Arc::new(config),
             association: None,
             predecessor: None,
+            given_up_at: None,
             established: false,
             shape,
             retry_at: now,
@@ -88,6 +112,7 @@ impl Path {
             last_failure: None,
             barred: false,
             has_written: false,
+            word: Word::default(),
             let_go: false,
             avoided_until: now,
             avoided_for: Duration::ZERO,
@@ -135,12 +160,17 @@ impl Path {
     /// Begins a new association.
     pub(super) fn connect(&mut self, now: Moment, pool: &BufferPool) {
         self.established = false;
+        self.word = Word::default();
         self.asked = None;
         self.word_asked = None;
         self.knows_no_other = false;
         let association =
             Association::new(now, self.config.clone(), Purpose::Namespace, pool.clone());
-        self.association = Some(association.after(self.predecessor));
+        let predecessor = self.predecessor.map(|instance| Predecessor {
+            instance,
+            over_at: self.given_up_at,
+        });
+        self.association = Some(association.after(predecessor));
     }
 
     /// The association is ready and leads to our namespace: nothing is left of the one before it.
@@ -167,20 +197,32 @@ impl Path {
         self.backoff = self.backoff.min(FIRST_BACKOFF);
     }
 
-    /// The last association was lost with writes unanswered: they may still be under way. Its controller
-    /// is done with them, by its `own_account`, so long after it has noticed.
-    pub(super) fn become_stale(&mut self, now: Moment, own_account: Duration) {
+    /// The last association that has carried requests is lost. Its controller is done with them, by its `own_account`,
+    /// so long after it has noticed.
+    pub(super) fn note_loss(&mut self, now: Moment, own_account: Duration) {
         let keep_alive = self.config.keep_alive;
-        let quiesce = QUIESCE + own_account;
+        self.given_up_at =
+            (!keep_alive.is_zero()).then(|| now + keep_alive + QUIESCE + own_account);
+    }
+
+    /// It was lost with writes unanswered: they may still be under way.
+    pub(super) fn become_stale(&mut self, now: Moment) {
         self.stale = Some(Stale {
             instance: self.predecessor,
-            over_at: (!keep_alive.is_zero()).then(|| now + keep_alive + quiesce),
+            since: now,
+            over_at: self.given_up_at,
             ask_at: now,
         });
     }
 
     pub(super) fn is_stale(&self) -> bool {
         self.stale.is_some()
+    }
+
+    /// Its lost association has not ended for as long as there may be no path.
+    pub(super) fn is_given_up(&self, now: Moment) -> bool {
+        let since = self.stale.map(|stale| stale.since);
+        since.is_some_and(|since| since + self.config.loss <= now)
     }
 
     fn is_ready(&self) -> bool {
@@ -267,6 +309,7 @@ impl Path {
         let retries = is_alive && self.association.is_none() && self.is_tried();
         let retry = retries.then_some(self.retry_at);
         let over = self.stale.and_then(|stale| stale.over_at);
+        let held = self.stale.map(|stale| stale.since + self.config.loss);
         let avoided = (self.avoided_until > now).then_some(self.avoided_until);
         let word = self.word_asked.map(|asked| asked + WORD);
         [
@@ -274,6 +317,7 @@ impl Path {
             word.filter(|_| is_alive),
             retry,
             over.filter(|_| is_alive),
+            held.filter(|&at| is_alive && at > now),
             avoided.filter(|_| is_alive),
         ]
         .into_iter()
@@ -326,30 +370,45 @@ pub(super) fn end_stale(now: Moment, paths: &mut [Path]) {
             && let Some(association) = &mut paths[other].association
             && association.ask_end_of(now, instance)
         {
-            paths[other].asked = Some(lost);
+            paths[other].asked = Some(Question {
+                lost,
+                instance,
+                until: now + WORD,
+            });
         }
     }
 }
 
-/// Which path can be asked now for the end of the association that `lost` had.
-fn witness(now: Moment, paths: &[Path], lost: usize) -> Option<(Instance, usize)> {
+/// When the end of the association that `lost` had may be asked for next.
+fn asks_at(paths: &[Path], lost: usize) -> Option<Moment> {
     let stale = paths[lost].stale?;
-    let is_asked = paths.iter().any(|path| path.asked == Some(lost));
-    if is_asked || stale.ask_at > now {
+    let asked = paths.iter().filter_map(|path| path.asked);
+    let out = asked.filter(|asked| asked.lost == lost && asked.is_of(&stale));
+    out.map(|asked| asked.until).chain([stale.ask_at]).max()
+}
+
+/// Which path can be asked now for the end of the association that `lost` had: the one that requests take, if it can.
+/// Of the others one may be cut off with the one that was lost.
+fn witness(now: Moment, paths: &[Path], lost: usize) -> Option<(Instance, usize)> {
+    if asks_at(paths, lost)? > now {
         return None;
     }
     let can_tell = |(at, path): &(usize, &Path)| {
         *at != lost && path.is_ready() && path.asked.is_none() && !path.knows_no_other
     };
-    let other = paths.iter().enumerate().find(can_tell)?.0;
-    Some((stale.instance?, other))
+    let others = paths.iter().enumerate().filter(can_tell);
+    let best = others.min_by_key(|(_, path)| {
+        let rank = path.rank(now);
+        (rank.is_none(), rank)
+    });
+    Some((paths[lost].stale?.instance?, best?.0))
 }
 
 /// When a controller is to be asked again.
 pub(super) fn next_question(now: Moment, paths: &[Path]) -> Option<Moment> {
     let asks = |lost: usize| {
         // What could be asked now has been tried.
-        let at = paths[lost].stale?.ask_at.max(now + ASK_AGAIN);
+        let at = asks_at(paths, lost)?.max(now + ASK_AGAIN);
         witness(at, paths, lost).map(|_| at)
     };
     (0..paths.len()).filter_map(asks).min()
@@ -360,16 +419,15 @@ fn take_answers(now: Moment, paths: &mut [Path], at: usize) {
     let Some(finished) = association.and_then(Association::called) else {
         return;
     };
-    let Some(lost) = paths[at].asked.take() else {
+    let Some(question) = paths[at].asked.take() else {
         return;
     };
-    match end_of_other(&finished) {
-        EndOfOther::Over => paths[lost].stale = None,
-        EndOfOther::UnderWay => {
-            if let Some(stale) = &mut paths[lost].stale {
-                stale.ask_at = now + ASK_AGAIN;
-            }
-        }
-        EndOfOther::Unknown => paths[at].knows_no_other = true,
+    let lost = &mut paths[question.lost].stale;
+    let meant = lost.as_mut().filter(|stale| question.is_of(stale));
+    match (end_of_other(&finished), meant) {
+        (EndOfOther::Over, Some(_)) => *lost = None,
+        (EndOfOther::UnderWay, Some(stale)) => stale.ask_at = now + ASK_AGAIN,
+        (EndOfOther::Over | EndOfOther::UnderWay, None) => {}
+        (EndOfOther::Unknown, _) => paths[at].knows_no_other = true,
     }
 }

@@ -16,9 +16,10 @@ fn rig(states: [AnaState; 2]) -> Rig {
     rig_with(states, |_| {})
 }
 
-fn rig_with(states: [AnaState; 2], edit: impl FnOnce(&mut Config)) -> Rig {
+fn rig_with<const PATHS: usize>(states: [AnaState; PATHS], edit: impl FnOnce(&mut Config)) -> Rig {
     let mut config = config();
-    config.others = vec!["10.0.0.2:4420".into()];
+    let others = 2..=PATHS;
+    config.others = others.map(|at| format!("10.0.0.{at}:4420")).collect();
     config.keep_alive = Duration::from_secs(4);
     config.loss = Duration::from_secs(20);
     edit(&mut config);
@@ -360,4 +361,198 @@ fn the_own_node_s_portal_is_taken_until_ownership_comes_and_not_for_ever() {
     rig.world.turn(1, INACCESSIBLE);
     rig.run(SHORT);
     assert_eq!(reads(&mut rig, 5), 0, "no use");
+}
+
+/// A host that another takes the reservation from, while its first path is away or silent.
+fn holder() -> Rig {
+    rig_with([OPTIMIZED, INACCESSIBLE], |config| {
+        config.holds_reservation = true;
+        config.patient = true;
+    })
+}
+
+const OTHER_HOST: Option<[u8; 16]> = Some([9; 16]);
+const DENIED: Option<ErrorKind> = Some(ErrorKind::Denied);
+
+#[test]
+fn a_host_that_comes_back_reads_nothing_before_it_knows_that_it_holds_its_reservation() {
+    let mut rig = holder();
+    rig.world.cut_path(&mut rig.session, 0);
+    rig.read(1);
+    rig.run(SHORT);
+    rig.world.target.holder = OTHER_HOST;
+    rig.world.target.keeps_reports = true;
+    rig.world.target.cut.clear();
+    rig.run(Duration::from_secs(3));
+    assert!(rig.session.is_ready() && rig.results().is_empty());
+    assert!(taken(&mut rig).is_empty(), "it may be another's");
+    rig.world.target.keeps_reports = false;
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, DENIED)]);
+    assert!(rig.session.is_fenced());
+
+    // Where none has taken it, it goes on.
+    let mut rig = holder();
+    rig.world.cut(&mut rig.session);
+    rig.read(1);
+    write(&mut rig, 2);
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, None), (2, None)]);
+}
+
+#[test]
+fn a_report_that_is_out_by_a_stopped_path_does_not_speak_for_another() {
+    let mut rig = holder();
+    rig.world.cut(&mut rig.session);
+    rig.world.target.keeps_reports = true;
+    rig.run(SHORT);
+    rig.world.target.stopped = vec![0];
+    rig.world.target.keeps_reports = false;
+    rig.world.target.holder = OTHER_HOST;
+    rig.read(1);
+    rig.world.turn(1, OPTIMIZED);
+    rig.run(Duration::from_millis(500));
+    assert_eq!(rig.results(), [(1, DENIED)]);
+    assert!(taken(&mut rig).is_empty());
+}
+
+#[test]
+fn what_was_read_before_the_loss_of_the_reservation_was_known_is_no_success() {
+    let mut rig = holder();
+    rig.world.target.holder = OTHER_HOST;
+    rig.world.target.refusals = vec![Status::RESERVATION_CONFLICT];
+    write(&mut rig, 1);
+    rig.read(2);
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(1, DENIED), (2, DENIED)]);
+}
+
+#[test]
+fn an_answer_about_an_earlier_loss_says_nothing_of_a_later_one() {
+    let mut rig = rig([OPTIMIZED, AnaState::NonOptimized]);
+    rig.world.target.keeps_resets = vec![1];
+    for tag in [1, 2] {
+        rig.world.target.mute = true;
+        write(&mut rig, tag);
+        rig.run(SHORT);
+        assert_eq!(taken(&mut rig), [0]);
+        rig.world.target.mute = false;
+        rig.world.cut_path(&mut rig.session, 0);
+        rig.run(Duration::from_millis(5));
+        if tag == 1 {
+            // It comes back, as another, while the other path has yet to answer.
+            rig.world.target.instance = Some((9, 78));
+            rig.world.target.cut.clear();
+            rig.run(Duration::from_secs(3));
+            assert_eq!((rig.results(), taken(&mut rig)), (vec![(1, None)], vec![0]));
+        }
+    }
+    // The first answer is of the first loss; the second is not over then.
+    let answers = &mut rig.world.target.reset_answers;
+    answers.extend([
+        (Status::SUCCESS, 0),
+        (Status::SUCCESS, 0),
+        (Status::SUCCESS, 1),
+    ]);
+    rig.world.target.resets.clear();
+    rig.world.target.keeps_resets.clear();
+    rig.run(Duration::from_millis(5));
+    assert!(taken(&mut rig).is_empty(), "the second may write yet");
+    rig.run(SHORT);
+    assert_eq!((rig.results(), taken(&mut rig)), (vec![(2, None)], vec![1]));
+    let numbers = rig.world.target.resets.iter().map(|words| words[1]);
+    assert!(numbers.eq([78; 3]), "each names the second");
+}
+
+#[test]
+fn the_end_of_what_is_lost_is_asked_of_the_path_that_is_taken_now() {
+    // Two portals of a node, which is stopped, and one of another that takes over.
+    let states = [OPTIMIZED, AnaState::NonOptimized, INACCESSIBLE];
+    let mut rig = rig_with(states, |_| {});
+    rig.world.target.stopped = vec![0, 1];
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    rig.world.turn(2, OPTIMIZED);
+    rig.run(Duration::from_millis(1100));
+    assert_eq!((rig.results(), taken(&mut rig)), (vec![(1, None)], vec![2]));
+}
+
+#[test]
+fn a_question_without_an_answer_is_asked_of_the_next_path() {
+    let states = [OPTIMIZED, AnaState::NonOptimized, INACCESSIBLE];
+    for cut in [false, true] {
+        let mut rig = rig_with(states, |_| {});
+        rig.world.target.mute = true;
+        write(&mut rig, 1);
+        rig.run(SHORT);
+        rig.world.target.mute = false;
+        rig.world.target.stopped = vec![1];
+        rig.world.cut_path(&mut rig.session, 0);
+        rig.run(Duration::from_millis(20));
+        rig.world.turn(2, OPTIMIZED);
+        rig.run(Duration::from_millis(5));
+        if cut {
+            // It is lost with the question, for good.
+            rig.world.cut_path(&mut rig.session, 1);
+            assert!(rig.session.drop_portal(1));
+            rig.run(Duration::from_millis(50));
+        } else {
+            rig.run(Duration::from_millis(800));
+            assert!(rig.results().is_empty(), "it may answer yet");
+            rig.run(Duration::from_millis(300));
+        }
+        assert_eq!(rig.results(), [(1, None)], "cut: {cut}");
+        assert_eq!(taken(&mut rig), [0, 2]);
+    }
+}
+
+/// It has taken the place of another, say, and knows none of that one's ids.
+#[test]
+fn a_target_that_refuses_to_end_what_was_lost_is_used_once_the_time_says_that_it_is_over() {
+    let unknown = Status::new(1, 0x1f).with_dnr();
+    let mut rig = rig_with([OPTIMIZED], |_| {});
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    rig.world.target.mute = false;
+    rig.world.target.reset_answers = vec![(unknown, 0); 1000];
+    rig.world.cut(&mut rig.session);
+    // Four seconds of keep-alive and two for a target that is late.
+    rig.run(Duration::from_millis(5900));
+    assert!(!rig.session.is_ready() && rig.results().is_empty());
+    assert!(!rig.world.target.resets.is_empty());
+    rig.run(Duration::from_millis(2100));
+    assert_eq!(rig.results(), [(1, None)]);
+    assert_eq!(taken(&mut rig), [0, 0]);
+}
+
+#[test]
+fn without_a_keep_alive_a_write_waits_for_the_end_of_a_lost_association_no_longer_than_for_a_path()
+{
+    let mut rig = rig_with([OPTIMIZED, AnaState::NonOptimized], |config| {
+        config.keep_alive = Duration::ZERO;
+        config.patient = true;
+    });
+    rig.world.target.mute = true;
+    write(&mut rig, 1);
+    rig.run(SHORT);
+    rig.world.target.mute = false;
+    rig.world.target.reset_answers = vec![(Status::INVALID_FIELD.with_dnr(), 0); 9];
+    rig.world.cut_path(&mut rig.session, 0);
+    rig.run(Duration::from_secs(19));
+    write(&mut rig, 2);
+    rig.read(3);
+    rig.run(Duration::from_millis(500));
+    assert_eq!(rig.results(), [(3, None)], "reads wait for nothing");
+    rig.run(SHORT);
+    let unsent = Some(ErrorKind::NotSent);
+    let lost = Some(ErrorKind::Disconnected);
+    assert_eq!(rig.results(), [(1, lost), (2, unsent)]);
+    // The path is back, and with it the end.
+    rig.world.target.reset_answers.clear();
+    rig.world.target.cut.clear();
+    rig.run(Duration::from_secs(3));
+    write(&mut rig, 4);
+    rig.run(SHORT);
+    assert_eq!(rig.results(), [(4, None)]);
 }

@@ -83,7 +83,8 @@ impl Session {
             let path = paths.find(|path| path.config.address == one.address);
             if let (Some(path), Some(_)) = (path, one.instance) {
                 path.predecessor = one.instance;
-                path.become_stale(now, std::time::Duration::ZERO);
+                path.note_loss(now, std::time::Duration::ZERO);
+                path.become_stale(now);
             }
         }
     }

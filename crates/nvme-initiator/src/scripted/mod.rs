@@ -49,6 +49,10 @@ pub(crate) struct Peer {
     pub data: VecDeque<(H2cData, Vec<u8>)>,
     /// Writes whose data is coming, for the target's use.
     pub pending: Vec<(Command, Vec<u8>, usize)>,
+    /// Reports of reservations that are not answered yet, for the target's use.
+    pub reports: Vec<u16>,
+    /// Cross-Controller Resets, likewise.
+    pub resets: Vec<u16>,
     /// A terminate request received.
     pub terminated: Option<TermReq>,
     current: Option<Header>,
@@ -66,6 +70,8 @@ impl Peer {
             commands: VecDeque::new(),
             data: VecDeque::new(),
             pending: Vec::new(),
+            reports: Vec::new(),
+            resets: Vec::new(),
             terminated: None,
             current: None,
             payload: Vec::new(),

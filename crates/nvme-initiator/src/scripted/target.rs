@@ -9,6 +9,7 @@ use ashlar_nvme::identify::{
     IdentifyController, IdentifyNamespace, NamespaceIdentity, cns, namespace_list, oncs,
 };
 use ashlar_nvme::log::{AnaGroup, AnaLog, AnaState, lid};
+use ashlar_nvme::reservation::{Registrant, ReservationStatus, ReservationType};
 use ashlar_nvme::{Command, Completion, Status};
 
 use super::{Flags, Peer};
@@ -48,6 +49,8 @@ pub(crate) struct Target {
     pub resets: Vec<[u32; 3]>,
     /// Answers the next such commands with these; all others are complete at once.
     pub reset_answers: Vec<(Status, u32)>,
+    /// Paths by which such commands are not answered yet.
+    pub keeps_resets: Vec<usize>,
     /// Streams of a path; the first is an admin queue.
     pub each: usize,
     /// How each path is reached, if the controllers tell (ANA).
@@ -56,6 +59,10 @@ pub(crate) struct Target {
     pub cut: Vec<usize>,
     /// Paths whose target is stopped: it takes everything, and does nothing.
     pub stopped: Vec<usize>,
+    /// The host that holds the reservation.
+    pub holder: Option<[u8; 16]>,
+    /// Does not answer reports of reservations yet.
+    pub keeps_reports: bool,
     /// The path of each I/O command executed, in order.
     pub by: Vec<usize>,
     events: Vec<Option<u16>>,
@@ -99,10 +106,13 @@ impl Target {
             instance: None,
             resets: Vec::new(),
             reset_answers: Vec::new(),
+            keeps_resets: Vec::new(),
             each: usize::MAX,
             paths: Vec::new(),
             cut: Vec::new(),
             stopped: Vec::new(),
+            holder: None,
+            keeps_reports: false,
             by: Vec::new(),
             events: vec![None; 4],
             unknown_features: Vec::new(),
@@ -112,6 +122,17 @@ impl Target {
     }
 
     fn serve(&mut self, stream: usize, peer: &mut Peer) {
+        if !self.keeps_reports {
+            for cid in std::mem::take(&mut peer.reports) {
+                peer.send(cid, 0, &self.report(), Flags::SUCCESS);
+            }
+        }
+        if !self.keeps_resets.contains(&(stream / self.each)) {
+            for cid in std::mem::take(&mut peer.resets) {
+                let (status, dw0) = self.reset_answers.pop().unwrap_or((Status::SUCCESS, 1));
+                peer.answer(&Completion::new(cid, status).with_dw0(dw0));
+            }
+        }
         // Writes whose data did not come in the capsule: asked for in one piece.
         while let Some((command, data)) = peer.commands.pop_front() {
             let cid = command.cid.get();
@@ -143,6 +164,8 @@ impl Target {
             peer.answer(&answer);
         } else if stream.is_multiple_of(self.each) {
             self.admin(stream / self.each, peer, command);
+        } else if command.opcode == opcode::io::RESERVATION_REPORT {
+            peer.reports.push(command.cid.get());
         } else if !self.stalled {
             self.by.push(stream / self.each);
             self.io(peer, command, data);
@@ -231,11 +254,28 @@ impl Target {
             0x38 => {
                 let words = [command.cdw10, command.cdw12, command.cdw13];
                 self.resets.push(words.map(|word| word.get()));
-                let (status, dw0) = self.reset_answers.pop().unwrap_or((Status::SUCCESS, 1));
-                peer.answer(&Completion::new(cid, status).with_dw0(dw0));
+                peer.resets.push(cid);
             }
             other => panic!("admin command {other:#x}"),
         }
+    }
+
+    /// As long as hosts ask for.
+    fn report(&self) -> Vec<u8> {
+        let holder = self.holder.map(|host| Registrant {
+            host,
+            key: 1,
+            holds: true,
+        });
+        let status = ReservationStatus {
+            generation: 1,
+            kind: Some(ReservationType::WriteExclusive),
+            is_persistent: false,
+            registrants: holder.into_iter().collect(),
+        };
+        let mut page = status.to_page();
+        page.resize(12 << 10, 0);
+        page
     }
 
     fn ana_log(&self, path: usize) -> Vec<u8> {

@@ -306,9 +306,17 @@ struct Hosts {
 
 impl Hosts {
     fn new(name: &str) -> Self {
+        Self::with(name, None)
+    }
+
+    /// With what was kept before.
+    fn with(name: &str, kept: Option<&[u8]>) -> Self {
         let name = format!("ashlar-reserved-{name}-{}", std::process::id());
         let file = std::env::temp_dir().join(name);
         let _ = std::fs::remove_file(&file);
+        if let Some(kept) = kept {
+            std::fs::write(&file, kept).expect("a file");
+        }
         Self {
             server: serve_reservable(&file),
             file,
@@ -396,6 +404,37 @@ fn what_is_reserved_is_the_host_s_until_it_gives_it_back() {
     one.unregister().expect("registered");
     assert_eq!(holds(&mut two).0, None);
     drop((one, two, mine, other));
+    hosts.end();
+}
+
+/// A state that an earlier target has kept: a host holds the reservation with a key of zero.
+fn held_without_a_key() -> Vec<u8> {
+    let host = [9; 16];
+    let kind = EXCLUSIVE as u8;
+    let header = [&b"ASHRSV\x01\0"[..], &1u32.to_le_bytes(), &[kind, 1, 1, 0]].concat();
+    [&header[..], &host, &host, &[0; 8]].concat()
+}
+
+#[test]
+fn a_holder_without_a_key_is_cleared_away() {
+    let hosts = Hosts::with("keyless", Some(&held_without_a_key()));
+    let mut one = hosts.desk("one");
+    one.register(1).expect("registered");
+    let key = |desk: &mut ReservationDesk| {
+        let status = desk.report().expect("a report");
+        let holder = status.registrants.into_iter().find(|one| one.holds);
+        holder.map(|holder| holder.key)
+    };
+    assert_eq!(key(&mut one), Some(0));
+    let refused = one.acquire(1, EXCLUSIVE, Acquire::Preempt(0));
+    refused.expect_err("zero names none");
+    one.clear(1).expect("cleared");
+    assert_eq!(key(&mut one), None);
+    one.register(1).expect("registered");
+    one.acquire(1, EXCLUSIVE, Acquire::IfFree).expect("free");
+    assert_eq!(key(&mut one), Some(1));
+    one.unregister().expect("registered");
+    drop(one);
     hosts.end();
 }
 

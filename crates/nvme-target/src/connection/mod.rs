@@ -306,6 +306,10 @@ impl Connection {
         self.queue = Some(queue);
     }
 
+    pub(crate) fn carries_io(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.id > 0)
+    }
+
     /// The connection is moving to another core's list.
     pub(crate) fn renumber(&mut self, id: u32) {
         self.id = id;

@@ -146,6 +146,10 @@ impl Table {
                 new,
             } => {
                 let current = (!ignores_key).then_some(current);
+                // Zero names none: its host's reservation could not be preempted. Earlier states may have it.
+                if new == 0 && action != RegisterAction::Unregister {
+                    return Err(Status::INVALID_FIELD.with_dnr());
+                }
                 match action {
                     RegisterAction::Register => self.register(host, new)?,
                     RegisterAction::Replace => self.replace(host, current, new)?,

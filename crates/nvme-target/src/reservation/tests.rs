@@ -87,6 +87,31 @@ fn holders(table: &Table) -> Vec<HostId> {
     holding.map(|one| one.host).collect()
 }
 
+#[test]
+fn no_host_registers_a_key_that_cannot_be_preempted() {
+    let mut table = reserved(ReservationType::WriteExclusive);
+    for (host, action) in [(C, RegisterAction::Register), (A, RegisterAction::Replace)] {
+        let ask = Ask::Register {
+            action,
+            ignores_key: true,
+            persistence: Persistence::Unchanged,
+            current: 0,
+            new: 0,
+        };
+        let refused = run(&mut table, Asked { host, ask }).expect_err("zero is no key");
+        assert!(refused.is(Status::INVALID_FIELD), "{action:?}");
+    }
+    assert_eq!(holders(&table), [A]);
+    let taken = preempt(
+        B,
+        AcquireAction::Preempt,
+        ReservationType::WriteExclusive,
+        key(A),
+    );
+    run(&mut table, taken).expect("its key is known");
+    assert_eq!(holders(&table), [B]);
+}
+
 /// The whole of "Command Behavior in the Presence of a Reservation": by type, what the holder, another
 /// registrant and a host that is none may do.
 #[test]

@@ -10,6 +10,7 @@ use ashlar_block::{BufferPool, IoError, Moment};
 use ashlar_reactor::{
     Event, File, Handle, Mailbox, Opener, Port, Reactor, RecvFrame, SendBatch, What,
 };
+use rustix::net::sockopt;
 use slab::Slab;
 
 use super::mail::{Mail, Reply};
@@ -32,6 +33,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 const DIRECT_STAGING: usize = 4 << 10;
 /// Most staging memory of a core; it is taken as connections come.
 const STAGING_LIMIT: usize = 256 << 20;
+
+/// After how long a silence the kernel asks a host whether it is there, how often it does, and how many questions
+/// without an answer end the connection.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+const PROBES: u32 = 3;
 
 /// How often a core looks whether what it waits for has ended.
 const DRAIN_CHECK: Duration = Duration::from_millis(10);
@@ -319,6 +326,9 @@ impl Worker {
         let Ok(ends) = ends(&socket) else {
             return;
         };
+        if watch_for_end(&socket).is_err() {
+            return;
+        }
         let file = self.handle.adopt(socket);
         let connection = self.core.accept(self.now, ends);
         if let Some(key) = self.insert(file, connection, GREETING_BYTES) {
@@ -345,7 +355,7 @@ impl Worker {
     fn adopt(&mut self, socket: OwnedFd, handoff: Handoff, early: &[u8], placed: bool) {
         let file = self.handle.adopt(socket);
         let connection = self.core.adopt(self.now, handoff);
-        let Some(key) = self.insert(file, connection, QUEUE_BYTES) else {
+        let Some(key) = self.insert(file, connection, QUEUE_BYTES.max(early.len())) else {
             if placed {
                 self.common.placement.leave(self.index);
             }
@@ -516,7 +526,12 @@ impl Worker {
     /// An I/O queue gets room for batches. Without memory it keeps what it has.
     fn enlarge_staging(&mut self, key: usize) {
         let socket = &mut self.sockets[key];
-        let (Some(frame), Some(mut larger)) = (&socket.frame, self.staging.get(QUEUE_BYTES)) else {
+        // One whose Connect was refused before has had it.
+        let is_small = |frame: &&Box<RecvFrame>| frame.staging.len() < QUEUE_BYTES;
+        let Some(frame) = socket.frame.as_ref().filter(is_small) else {
+            return;
+        };
+        let Some(mut larger) = self.staging.get(QUEUE_BYTES) else {
             return;
         };
         larger[..frame.staging.len()].copy_from_slice(&frame.staging);
@@ -526,6 +541,9 @@ impl Worker {
     /// An I/O queue that has filled its staging, now empty, gets more, while others can have some too.
     fn make_room(&mut self, key: usize) {
         let socket = &mut self.sockets[key];
+        if !self.core.carries_io(socket.connection) {
+            return;
+        }
         let is_small = |frame: &&mut Box<RecvFrame>| frame.staging.len() == QUEUE_BYTES;
         let Some(frame) = socket.frame.as_mut().filter(is_small) else {
             return;
@@ -584,6 +602,15 @@ impl Worker {
             self.sockets.remove(key);
         }
     }
+}
+
+/// Has the kernel find out that a host is gone: a controller without a keep-alive does not.
+fn watch_for_end(socket: &impl AsFd) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(socket, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(socket, PROBE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    Ok(())
 }
 
 fn ends(socket: &impl AsFd) -> io::Result<Ends> {

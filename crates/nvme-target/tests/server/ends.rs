@@ -150,3 +150,37 @@ fn a_server_that_stops_answers_what_it_has_taken_and_lets_no_host_in() {
     quiet.join().expect("no panic").expect("quiet");
     stop(server);
 }
+
+/// The timers of the connections that a server has accepted, as the kernel shows them: which one, and when it ends, in
+/// hundredths of a second.
+fn timers(server: &Server) -> Vec<(u8, u64)> {
+    let port = format!(":{:04X}", server.address().port());
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("a table");
+    let timer = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let (local, state) = (words.next()?, words.nth(1)?);
+        let (kind, when) = words.nth(1)?.split_once(':')?;
+        let ours = local.ends_with(&port) && state == "01";
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        ours.then_some((kind.parse().ok()?, hex(when)?))
+    };
+    table.lines().filter_map(timer).collect()
+}
+
+/// One without a keep-alive of its controller, too.
+#[test]
+fn a_host_whose_machine_is_gone_is_noticed_by_the_kernel() {
+    const PROBE: u8 = 2;
+    let server = serve();
+    let door = Arc::new(Door(Disk::new(64)));
+    server.add(export(NQN, door)).expect("added");
+    let mut rig = Rig::connect(&server, NQN, "?kato=0s").expect("connected");
+    rig.write(1, 7);
+    eventually("each connection is probed within half a minute", || {
+        let timers = timers(&server);
+        let soon = |(kind, when): &(u8, u64)| *kind == PROBE && *when <= 3100;
+        timers.len() >= 2 && timers.iter().all(soon)
+    });
+    drop(rig);
+    stop(server);
+}

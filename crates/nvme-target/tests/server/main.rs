@@ -4,6 +4,7 @@ mod access;
 mod changes;
 mod disk;
 mod ends;
+mod hostile;
 mod residents;
 mod rig;
 mod strangers;

@@ -23,11 +23,20 @@ pub fn serve() -> Server {
     serve_or_hold(false)
 }
 
+/// The same, on up to so many.
+pub fn serve_on(cores: usize) -> Server {
+    start(cores, false)
+}
+
 /// The same; hosts may have to wait until they are welcome.
 pub fn serve_or_hold(hold: bool) -> Server {
+    start(2, hold)
+}
+
+fn start(cores: usize, hold: bool) -> Server {
     let config = ServerConfig {
         listen: ([127, 0, 0, 1], 0).into(),
-        cores: available_cores().into_iter().take(2).collect(),
+        cores: available_cores().into_iter().take(cores).collect(),
         reactor: options(),
         exports: Vec::new(),
         timeouts: Timeouts::default(),
