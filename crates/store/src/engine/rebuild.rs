@@ -45,7 +45,7 @@ use crate::Canary;
 use crate::engine::upkeep::reserve::Users;
 use crate::format::{ChunkCopy, PageId, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
 use crate::sizes::{LEAF_GRANULES, UNIT_BYTES};
-use columns::{columns_with, lacks_column};
+use columns::{columns_with, gives_up_column, lacks_column};
 use pace::Pace;
 use readmit::{Returns, Told};
 use renew::Renewal;
@@ -56,6 +56,8 @@ pub(super) const AT_A_TIME: u64 = 8 * UNIT_BYTES;
 /// Leaves that are not there that one turn skips, and as how many one counts that is.
 const LEAVES: usize = 1024;
 const A_LEAF: usize = 16;
+/// After which time what could not be read of the map is looked at again for columns that wait for it.
+const UNTIL_IT_PASSES: Duration = Duration::from_secs(60);
 
 /// What the walk is at.
 #[derive(Default)]
@@ -89,6 +91,8 @@ pub(crate) struct Rebuild {
     lost: u64,
     /// Of these, what this walk has found.
     unmended: u64,
+    /// It has come to a leaf that cannot be read: there may be slots that it has not seen.
+    is_blind: bool,
     /// What follows from its steps for others.
     next: VecDeque<Next>,
 }
@@ -304,8 +308,12 @@ impl Rebuild {
         space: &mut Space,
     ) {
         self.returns.walk_begins();
+        // Those that wait for the map may have lost their drives: what such a drive has is counted without them.
+        let drives = &space.drives;
+        self.joining
+            .retain(|_, joining| drives.in_service(joining.column.drive));
         space.forget_recount();
-        self.unmended = 0;
+        (self.unmended, self.is_blind) = (0, false);
         self.stamp = others.waiting.next_serial();
         self.round = others.destage.round();
         (self.volume, self.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
@@ -359,7 +367,9 @@ impl Rebuild {
                     self.at = (leaf + 1) * LEAF_GRANULES;
                     continue;
                 }
-                LeafView::Loaded(_) => {}
+                LeafView::Loaded(_) => {
+                    self.is_blind |= around.map.hides_slots(leaf_id(volume, leaf))
+                }
             }
             let slot = grain.slot_of(at);
             let location = around.map.location(volume, slot).unwrap_or(0);
@@ -466,6 +476,10 @@ impl Rebuild {
                 self.joining.remove(&segment);
                 continue;
             }
+            if self.is_blind && gives_up_column(segment, around.space) {
+                // It goes on being written, and the next walk fills it once more.
+                continue;
+            }
             let Some(found) = around.space.segments.get(segment) else {
                 return invariant!(
                     around.base,
@@ -529,6 +543,8 @@ impl Rebuild {
             .any(|&segment| self.drive_for_column(segment, around.space).is_some())
         {
             self.due = Some(around.base.now);
+        } else if !self.joining.is_empty() {
+            self.due = Some(around.base.now + UNTIL_IT_PASSES);
         } else if !segments
             .iter()
             .any(|&segment| lacks_column(segment, around.space))

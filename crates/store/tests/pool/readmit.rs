@@ -1,6 +1,6 @@
 //! Drives that were left out and are here again with what they had.
 
-use crate::common::{Answers, Bench, Medium, Seen, fill, small_sizes};
+use crate::common::{Answers, Bench, Medium, Seen, fill, flip, leaf_spots, small_sizes};
 use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
 use ashlar_store::format::{Member, MemberState, Reserve};
 use ashlar_store::{Event, ImportOptions, Layout, Manage, Sizes};
@@ -446,6 +446,27 @@ fn two_drives_that_were_left_out_one_after_the_other_come_back() {
             expected[9 * 4096..10 * 4096].fill(99);
         }
         assert!(bench.read(volume, at * 16, 16).unwrap() == expected, "{at}");
+    }
+}
+
+/// Which of the changed blocks a drive that is here again lacks cannot be told while a leaf of the map cannot be read.
+#[test]
+fn a_drive_stays_out_while_a_leaf_of_what_it_lacks_cannot_be_read() {
+    for layout in LAYOUTS {
+        let (media, volume) = left_behind(layout);
+        let spots = leaf_spots(&media, volume, 6);
+        flip(&media, &spots);
+        let mut bench = Bench::open_with(media.clone(), &degraded()).expect("import with it");
+        bench.run(Event::Tick);
+        assert!(!is_back(&bench), "{layout}");
+        drop(bench);
+        flip(&media, &spots);
+        let mut bench = Bench::open_with(media, &degraded()).expect("import with it again");
+        bench.run(Event::Tick);
+        assert!(is_back(&bench), "{layout}");
+        bench.manage(Manage::Drain).unwrap();
+        check(&mut bench, volume);
+        all_is_there_twice(&bench.media, volume);
     }
 }
 

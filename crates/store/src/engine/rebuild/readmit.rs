@@ -166,9 +166,9 @@ impl Rebuild {
         self.phase = Phase::Idle;
     }
 
-    /// Whether this walk has found what no copy is good of.
+    /// Whether this walk has found what no copy is good of, or could not see all slots.
     pub(in crate::engine) fn has_losses(&self) -> bool {
-        self.unmended > 0
+        self.unmended > 0 || self.is_blind
     }
 }
 
