@@ -115,6 +115,8 @@ pub(super) enum Next {
     BeginReturn,
     /// It has that, and takes part again.
     LetBackIn,
+    /// Drives that hold nothing any more may go.
+    LetGo,
     /// Nothing is to be walked over.
     Rest,
 }
@@ -261,8 +263,7 @@ impl Rebuild {
         }
     }
 
-    /// Repair has come due while a scrub walks: one walk does both, at a repair's pace. What is under way
-    /// ends first.
+    /// Repair has come due while a scrub walks, which goes on after it. What is under way ends first.
     fn interrupt_scrub(&mut self, around: &mut Around<'_>) {
         if self.pending > 0 {
             return;
@@ -270,6 +271,7 @@ impl Rebuild {
         self.phase = Phase::Idle;
         trace!(phase = ?self.phase, "rebuild");
         self.scrub_interrupted();
+        self.next.push_back(Next::LetGo);
         around.base.again = true;
     }
 
@@ -279,7 +281,8 @@ impl Rebuild {
         }
         around.map.begin_renewal();
         around.base.again = true;
-        if self.is_due(around.base.now) {
+        let repairs = self.is_due(around.base.now);
+        if repairs {
             self.due = None;
             self.choose_columns(around.space);
             around.space.spread_reserve(Users {
@@ -291,10 +294,14 @@ impl Rebuild {
         if self.joining.is_empty() && !self.scrub.is_wanted() {
             return;
         }
-        // New columns are filled from the beginning.
-        let from = self.begin_scrub(around.base.now, around.roots);
+        // New columns are filled from the beginning. A scrub would have them wait for all that it reads: it goes on
+        // when nothing is to be filled.
+        let from = match repairs && !self.joining.is_empty() {
+            true => None,
+            false => self.begin_scrub(around.base.now, around.roots),
+        };
         let from = from.filter(|_| self.joining.is_empty());
-        if from.is_none() {
+        if from.is_none() && self.scrub.looks_at_all() {
             self.lost = 0;
         }
         self.begin_walk_at(from, others, around.space);
@@ -333,7 +340,7 @@ impl Rebuild {
 
     /// Takes on slots until enough are under way.
     fn walk(&mut self, others: &Others<'_>, around: &mut Around<'_>) {
-        let all = self.scrub.is_walking();
+        let all = self.scrub.looks_at_all();
         let mut leaves = 0;
         while leaves < LEAVES {
             let Some(end) = self.walked_volume(around) else {
@@ -375,8 +382,7 @@ impl Rebuild {
             let location = around.map.location(volume, slot).unwrap_or(0);
             if all && location == 0 {
                 let lost = u64::from(around.map.lost_in(SlotKey { volume, slot }));
-                around.base.counters.lost += lost;
-                self.lost += lost;
+                self.count_lost(lost, around);
             }
             let lacks = |segment| {
                 all || self.joining.contains_key(&segment)
@@ -551,6 +557,7 @@ impl Rebuild {
         {
             self.filled = 0;
         }
+        self.next.push_back(Next::LetGo);
         around.volumes.stops_admission_check(around.space, self);
         around.base.again = true;
     }

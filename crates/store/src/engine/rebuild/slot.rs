@@ -113,8 +113,7 @@ impl Rebuild {
         around: &mut Around<'_>,
     ) {
         let lost = found.lost() as u64;
-        around.base.counters.lost += lost;
-        self.lost += lost;
+        self.count_lost(lost, around);
         self.unmended += lost;
         let bad = found.bad().count() as u64;
         around.base.counters.repaired += bad;
@@ -172,8 +171,7 @@ impl Rebuild {
                         .space
                         .note_bad(usize::from(column.drive), &mut around.base.counters);
                 }
-                around.base.counters.lost += 1;
-                self.lost += 1;
+                self.count_lost(1, around);
                 self.unmended += 1;
                 continue;
             };
@@ -202,6 +200,14 @@ impl Rebuild {
         }
         around.base.counters.repaired += repaired;
         self.write_mended(place, writes, around);
+    }
+
+    /// No copy of so many granules is good: who waits for a scrub is told how many it has found.
+    pub(super) fn count_lost(&mut self, lost: u64, around: &mut Around<'_>) {
+        around.base.counters.lost += lost;
+        if self.scrub.looks_at_all() {
+            self.lost += lost;
+        }
     }
 
     fn write_mended(&mut self, place: usize, writes: Vec<Mend>, around: &mut Around<'_>) {

@@ -579,8 +579,13 @@ impl Bench {
 
     /// Lets time pass; returns what was answered by then.
     pub fn pass(&mut self, nanos: u64) -> Answers {
-        self.now = Moment::from_nanos(self.now.as_nanos() + nanos);
+        self.later(nanos);
         self.run(Event::Tick)
+    }
+
+    /// The same, and the engine hears of it when something else happens.
+    pub fn later(&mut self, nanos: u64) {
+        self.now = Moment::from_nanos(self.now.as_nanos() + nanos);
     }
 
     pub fn manage(&mut self, what: Manage) -> Result<Managed, IoError> {
