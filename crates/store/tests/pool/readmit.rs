@@ -470,6 +470,27 @@ fn a_drive_stays_out_while_a_leaf_of_what_it_lacks_cannot_be_read() {
     }
 }
 
+/// Of two copies each has a block that cannot be read: what is beside it is taken from the drive on its way back, too.
+#[test]
+fn a_bad_block_of_a_returning_drive_takes_none_along() {
+    let (bench, volume) = full(LAYOUTS[0]);
+    let mut bench = Bench::open_with(bench.media, &degraded()).expect("import");
+    bench.seen.faults[AWAY].set(Some((|_| true, ErrorKind::Timeout)));
+    change(&mut bench, volume);
+    assert!(!is_back(&bench));
+    bench.seen.faults[AWAY].set(None);
+    let places = bench.places(&slot(206, 0)[..4096]);
+    for (drive, which) in [(0, 5), (AWAY, 12)] {
+        let mut blocks = places.iter().filter(|(one, _)| *one == drive);
+        let bad = *blocks.nth(which).expect("a block of its first slot");
+        bench.seen.unreadable.borrow_mut().insert(bad);
+    }
+    bench.readmit(AWAY).expect("readmitted");
+    assert!(bench.seen.unreadable.borrow().is_empty(), "both are mended");
+    check(&mut bench, volume);
+    all_is_there_twice(&bench.media, volume);
+}
+
 /// One root was written to it when it was back, and then it is lost again.
 #[test]
 fn a_drive_that_is_lost_again_at_once_comes_back() {
