@@ -3,8 +3,12 @@
 use crate::common::{Answers, Bench, Medium, Seen, fill, flip, leaf_spots, small_sizes};
 use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
 use ashlar_store::format::{Member, MemberState, Reserve};
-use ashlar_store::{Event, ImportOptions, Layout, Manage, Sizes};
+use ashlar_store::{
+    Event, ImportOptions, Layout, Manage, Membership, NodeMemory, PoolError, Sizes,
+};
+use std::rc::Rc;
 use std::time::Duration;
+use uuid::Uuid;
 
 const SLOTS: u64 = 240;
 /// The drive that is away for a while.
@@ -287,6 +291,44 @@ fn a_drive_that_was_removed_or_went_on_alone_is_not_readmitted() {
     change(&mut bench, volume);
     let refused = Bench::try_open(media, false).err().expect("refused");
     assert!(refused.to_string().contains("separate ways"), "{refused}");
+}
+
+/// A node that remembers that the drive which was away has been removed.
+#[derive(Debug)]
+struct Removed;
+
+impl NodeMemory for Removed {
+    fn stored(&self, _: Uuid) -> Vec<Membership> {
+        Vec::new()
+    }
+
+    fn store(&self, _: &Membership) -> Result<(), PoolError> {
+        Ok(())
+    }
+
+    fn has_removed(&self, _: Uuid, drive: Uuid) -> bool {
+        drive == Uuid::from_u128(100 + AWAY as u128)
+    }
+}
+
+/// One that fails is replaced, and is there again after a reboot, as many are.
+#[test]
+fn a_drive_that_was_removed_while_it_was_out_stays_out_until_it_is_added() {
+    for layout in LAYOUTS {
+        let (media, volume) = left_behind(layout);
+        let options = ImportOptions {
+            memory: Some(Rc::new(Removed)),
+            ..degraded()
+        };
+        let mut bench = Bench::open_with(media, &options).expect("import with it");
+        bench.run(Event::Tick);
+        assert!(!is_back(&bench), "{layout}");
+        check(&mut bench, volume);
+        bench.readmit(AWAY).expect("by order");
+        assert!(is_back(&bench), "{layout}");
+        bench.manage(Manage::Drain).unwrap();
+        all_is_there_twice(&bench.media, volume);
+    }
 }
 
 /// A drive left out before another was, which is back by now: it has not gone its own way.
