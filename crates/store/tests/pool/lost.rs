@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Medium, Spot, fill, flip, leaf_spots};
 use ashlar_block::{ErrorKind, IoError};
-use ashlar_store::{ImportOptions, LostBlocks, Manage, Managed, PoolError};
+use ashlar_store::{ImportOptions, Layout, LostBlocks, Manage, Managed, PoolError};
 
 /// Flips a bit in all copies of the first leaf of a volume; says where they are.
 fn spoil_leaf(bench: &Bench, volume: u32) -> Vec<Spot> {
@@ -193,6 +193,44 @@ fn a_drive_that_leaves_stays_until_the_map_can_be_read() {
     assert_eq!(bench.read(volume, 0, 16).unwrap(), fill(16, 1));
     let mut bench = bench.restart();
     assert_eq!(bench.read(volume, 0, 16).unwrap(), fill(16, 1));
+}
+
+/// A drive that is here again lacks nothing of a block that is lost: it takes part.
+#[test]
+fn a_lost_block_keeps_no_drive_from_taking_part_again() {
+    for layout in [
+        Layout::Mirror { copies: 2 },
+        Layout::Parity { data: 2, parity: 1 },
+    ] {
+        let mut bench = Bench::new(layout.drives(), 32 << 20);
+        let volume = bench.volume_as(1024, layout).unwrap();
+        bench.write(volume, 0, &fill(32, 1)).unwrap();
+        bench.manage(Manage::Drain).unwrap();
+        let mut bench = bench.restart();
+        spoil_leaf(&bench, volume);
+        bench.write(volume, 3, &fill(1, 4)).unwrap();
+        bench.manage(Manage::Drain).unwrap();
+        bench.seen.faults[1].set(Some((|_| true, ErrorKind::Timeout)));
+        bench.write(volume, 4, &fill(1, 5)).unwrap();
+        bench.manage(Manage::Drain).unwrap();
+        assert!(!bench.engine.members()[1].state.in_service());
+        bench.seen.faults[1].set(None);
+        bench.readmit(1).expect("it lacks nothing");
+        bench.manage(Manage::Drain).unwrap();
+        assert_eq!(
+            bench.read(volume, 3, 2).unwrap(),
+            [fill(1, 4), fill(1, 5)].concat()
+        );
+        assert!(is_corrupt(bench.read(volume, 5, 1)));
+        // What it has now is as good as what the others have.
+        let mut media = bench.media;
+        media.remove(0);
+        let mut bench = Bench::try_open(media, true).unwrap();
+        assert_eq!(
+            bench.read(volume, 3, 2).unwrap(),
+            [fill(1, 4), fill(1, 5)].concat()
+        );
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::engine::invariant::invariant;
 use crate::engine::parity::{For, Gathered, Wish};
 use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::{DriveByte, segment_and_slot};
-use crate::format::ChunkCopy;
+use crate::format::{ChunkCopy, LOST_CRC};
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
@@ -172,7 +172,8 @@ impl Rebuild {
                         .note_bad(usize::from(column.drive), &mut around.base.counters);
                 }
                 self.count_lost(1, around);
-                self.unmended += 1;
+                // Of what is known to be lost no drive lacks anything.
+                self.unmended += u64::from(crc != LOST_CRC);
                 continue;
             };
             whole[bytes].copy_from_slice(granule);
