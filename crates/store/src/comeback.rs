@@ -31,6 +31,8 @@ pub(crate) struct Returning {
     pub(crate) member: usize,
     /// It has every change of the map below this sequence.
     pub(crate) since: u64,
+    /// The last root that it has seen.
+    pub(crate) generation: u64,
     pub(crate) geometry: Geometry,
     pub(crate) class: DriveClass,
 }
@@ -120,6 +122,7 @@ impl Comeback {
         Ok(Returning {
             member: index,
             since: if is_before { older.next_sequence } else { 0 },
+            generation: newer.generation,
             geometry: self.geometry,
             class: self.label.class,
         })

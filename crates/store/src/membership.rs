@@ -75,6 +75,12 @@ pub trait NodeMemory: fmt::Debug {
     /// # Errors
     /// It cannot be, or not soon.
     fn store(&self, membership: &Membership) -> Result<(), PoolError>;
+
+    /// Whether an order has removed this drive from the pool, or replaced it, though the pool's root may only say that
+    /// it is out of service: one that is, stays out until another order brings it back.
+    fn has_removed(&self, _pool: Uuid, _drive: Uuid) -> bool {
+        false
+    }
 }
 
 /// The memory of the node that imports, if it has one.

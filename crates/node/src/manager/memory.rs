@@ -145,6 +145,12 @@ impl NodeMemory for ImportMemory {
         stored.into_iter().chain(on_its_way).collect()
     }
 
+    fn has_removed(&self, pool: Uuid, drive: Uuid) -> bool {
+        let state = self.state.read();
+        let known = state.drive(pool, drive);
+        known.is_some_and(|known| known.removed)
+    }
+
     fn store(&self, membership: &Membership) -> Result<(), PoolError> {
         let (reply, answer) = channel();
         self.queue.add(membership);

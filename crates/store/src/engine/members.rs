@@ -298,6 +298,7 @@ impl Engine {
             class: Some(returning.class),
         };
         self.space.drives.is_here(member, drive);
+        self.map.look_again();
         self.walk_step(|rebuild, others, around| {
             rebuild.begin_walk_at(None, others, around.space);
         });

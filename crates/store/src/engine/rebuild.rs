@@ -45,7 +45,7 @@ use crate::Canary;
 use crate::engine::upkeep::reserve::Users;
 use crate::format::{ChunkCopy, PageId, ScrubAt, SegmentEntry, VolumeEntry, VolumeState};
 use crate::sizes::{LEAF_GRANULES, UNIT_BYTES};
-use columns::{columns_with, lacks_column};
+use columns::{columns_with, gives_up_column, lacks_column};
 use pace::Pace;
 use readmit::{Returns, Told};
 use renew::Renewal;
@@ -56,6 +56,8 @@ pub(super) const AT_A_TIME: u64 = 8 * UNIT_BYTES;
 /// Leaves that are not there that one turn skips, and as how many one counts that is.
 const LEAVES: usize = 1024;
 const A_LEAF: usize = 16;
+/// After which time what could not be read of the map is looked at again for columns that wait for it.
+const UNTIL_IT_PASSES: Duration = Duration::from_secs(60);
 
 /// What the walk is at.
 #[derive(Default)]
@@ -89,6 +91,8 @@ pub(crate) struct Rebuild {
     lost: u64,
     /// Of these, what this walk has found.
     unmended: u64,
+    /// It has come to a leaf that cannot be read: there may be slots that it has not seen.
+    is_blind: bool,
     /// What follows from its steps for others.
     next: VecDeque<Next>,
 }
@@ -111,6 +115,8 @@ pub(super) enum Next {
     BeginReturn,
     /// It has that, and takes part again.
     LetBackIn,
+    /// Drives that hold nothing any more may go.
+    LetGo,
     /// Nothing is to be walked over.
     Rest,
 }
@@ -257,8 +263,7 @@ impl Rebuild {
         }
     }
 
-    /// Repair has come due while a scrub walks: one walk does both, at a repair's pace. What is under way
-    /// ends first.
+    /// Repair has come due while a scrub walks, which goes on after it. What is under way ends first.
     fn interrupt_scrub(&mut self, around: &mut Around<'_>) {
         if self.pending > 0 {
             return;
@@ -266,6 +271,7 @@ impl Rebuild {
         self.phase = Phase::Idle;
         trace!(phase = ?self.phase, "rebuild");
         self.scrub_interrupted();
+        self.next.push_back(Next::LetGo);
         around.base.again = true;
     }
 
@@ -275,7 +281,8 @@ impl Rebuild {
         }
         around.map.begin_renewal();
         around.base.again = true;
-        if self.is_due(around.base.now) {
+        let repairs = self.is_due(around.base.now);
+        if repairs {
             self.due = None;
             self.choose_columns(around.space);
             around.space.spread_reserve(Users {
@@ -287,10 +294,14 @@ impl Rebuild {
         if self.joining.is_empty() && !self.scrub.is_wanted() {
             return;
         }
-        // New columns are filled from the beginning.
-        let from = self.begin_scrub(around.base.now, around.roots);
+        // New columns are filled from the beginning. A scrub would have them wait for all that it reads: it goes on
+        // when nothing is to be filled.
+        let from = match repairs && !self.joining.is_empty() {
+            true => None,
+            false => self.begin_scrub(around.base.now, around.roots),
+        };
         let from = from.filter(|_| self.joining.is_empty());
-        if from.is_none() {
+        if from.is_none() && self.scrub.looks_at_all() {
             self.lost = 0;
         }
         self.begin_walk_at(from, others, around.space);
@@ -304,8 +315,12 @@ impl Rebuild {
         space: &mut Space,
     ) {
         self.returns.walk_begins();
+        // Those that wait for the map may have lost their drives: what such a drive has is counted without them.
+        let drives = &space.drives;
+        self.joining
+            .retain(|_, joining| drives.in_service(joining.column.drive));
         space.forget_recount();
-        self.unmended = 0;
+        (self.unmended, self.is_blind) = (0, false);
         self.stamp = others.waiting.next_serial();
         self.round = others.destage.round();
         (self.volume, self.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
@@ -325,7 +340,7 @@ impl Rebuild {
 
     /// Takes on slots until enough are under way.
     fn walk(&mut self, others: &Others<'_>, around: &mut Around<'_>) {
-        let all = self.scrub.is_walking();
+        let all = self.scrub.looks_at_all();
         let mut leaves = 0;
         while leaves < LEAVES {
             let Some(end) = self.walked_volume(around) else {
@@ -359,14 +374,15 @@ impl Rebuild {
                     self.at = (leaf + 1) * LEAF_GRANULES;
                     continue;
                 }
-                LeafView::Loaded(_) => {}
+                LeafView::Loaded(_) => {
+                    self.is_blind |= around.map.hides_slots(leaf_id(volume, leaf))
+                }
             }
             let slot = grain.slot_of(at);
             let location = around.map.location(volume, slot).unwrap_or(0);
             if all && location == 0 {
                 let lost = u64::from(around.map.lost_in(SlotKey { volume, slot }));
-                around.base.counters.lost += lost;
-                self.lost += lost;
+                self.count_lost(lost, around);
             }
             let lacks = |segment| {
                 all || self.joining.contains_key(&segment)
@@ -466,6 +482,10 @@ impl Rebuild {
                 self.joining.remove(&segment);
                 continue;
             }
+            if self.is_blind && gives_up_column(segment, around.space) {
+                // It goes on being written, and the next walk fills it once more.
+                continue;
+            }
             let Some(found) = around.space.segments.get(segment) else {
                 return invariant!(
                     around.base,
@@ -529,12 +549,15 @@ impl Rebuild {
             .any(|&segment| self.drive_for_column(segment, around.space).is_some())
         {
             self.due = Some(around.base.now);
+        } else if !self.joining.is_empty() {
+            self.due = Some(around.base.now + UNTIL_IT_PASSES);
         } else if !segments
             .iter()
             .any(|&segment| lacks_column(segment, around.space))
         {
             self.filled = 0;
         }
+        self.next.push_back(Next::LetGo);
         around.volumes.stops_admission_check(around.space, self);
         around.base.again = true;
     }

@@ -103,7 +103,9 @@ impl Mending {
         let (drive, at) = (salvage.drive, salvage.at);
         let byte = salvage.byte + (at * GRANULE) as u64;
         let goes_on = at * GRANULE < salvage.strip.bytes.len()
-            && around.space.drives.in_service(drive as u16);
+            && around
+                .rebuild
+                .is_written(drive as u16, &around.space.drives);
         let buffer = goes_on.then(|| around.buffer(GRANULE)).flatten();
         // The end, or there is no more to be had: the drive is gone, or the memory.
         let Some(buffer) = buffer else {

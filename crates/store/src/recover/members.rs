@@ -70,8 +70,13 @@ pub(super) fn identify(
     check_exclusions(drives, &labels, &roots, &root)?;
     let order = order(&labels, &root)?;
     drives.arrange(&order);
+    let is_removed = |comeback: &&Comeback| {
+        let memory = options.memory.as_ref();
+        memory.is_some_and(|memory| memory.has_removed(root.pool, comeback.label.drive))
+    };
     let returning: Vec<Returning> = comebacks
         .iter()
+        .filter(|comeback| !is_removed(comeback))
         .filter_map(|comeback| comeback.returning(&root).ok())
         .collect();
     let missing = exclude_missing(&mut root, &order, &first, options)

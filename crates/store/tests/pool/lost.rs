@@ -1,17 +1,14 @@
 //! What no copy is left of: it is an error where it was, and everything else goes on.
 
-use crate::common::{Bench, Medium, fill, small_sizes};
+use crate::common::{Bench, Medium, Spot, fill, flip, leaf_spots};
 use ashlar_block::{ErrorKind, IoError};
-use ashlar_store::format::TablePage;
-use ashlar_store::{ImportOptions, LostBlocks, Manage, Managed, PoolError};
+use ashlar_store::{ImportOptions, Layout, LostBlocks, Manage, Managed, PoolError};
 
-/// Flips a bit in all copies of the first leaf of a volume.
-fn spoil_leaf(bench: &Bench, volume: u32) {
-    let unit = leaf_unit(bench, volume);
-    for copy in bench.root().meta[0].columns.clone() {
-        let at = small_sizes().extent_at(copy.extent) + unit * 4096;
-        bench.media[usize::from(copy.drive)].borrow_mut()[at as usize + 100] ^= 1;
-    }
+/// Flips a bit in all copies of the first leaf of a volume; says where they are.
+fn spoil_leaf(bench: &Bench, volume: u32) -> Vec<Spot> {
+    let spots = leaf_spots(&bench.media, volume, 0);
+    flip(&bench.media, &spots);
+    spots
 }
 
 /// Spoils all copies of these bytes of a block, wherever it lies.
@@ -119,6 +116,123 @@ fn a_leaf_that_could_not_be_read_for_a_while_is_found_again() {
     assert_eq!(bench.read(one, 0, 16).unwrap(), fill(16, 1));
 }
 
+/// A scrub writes the whole map anew, but not what stands for a leaf that only could not be read: neither where it
+/// meets that itself, nor where a read has before.
+#[test]
+fn a_scrub_writes_nothing_for_a_leaf_that_could_not_be_read_for_a_while() {
+    for is_met_before in [false, true] {
+        let (mut bench, one, other) = with_two_volumes();
+        let spots = spoil_leaf(&bench, one);
+        if is_met_before {
+            assert!(is_corrupt(bench.read(one, 3, 1)));
+        }
+        let found = bench.manage(Manage::Scrub).unwrap();
+        assert!(
+            matches!(found, Managed::Scrubbed { lost: 512 }),
+            "{found:?}"
+        );
+        flip(&bench.media, &spots);
+        let mut bench = bench.restart();
+        assert_eq!(lost(&bench), []);
+        assert_eq!(bench.read(one, 0, 16).unwrap(), fill(16, 1));
+        assert_eq!(bench.read(other, 0, 16).unwrap(), fill(16, 2));
+        let found = bench.manage(Manage::Scrub).unwrap();
+        assert!(matches!(found, Managed::Scrubbed { lost: 0 }), "{found:?}");
+    }
+}
+
+/// It looks at the leaf once more, for what has passed.
+#[test]
+fn a_scrub_finds_a_leaf_again_that_could_not_be_read_before() {
+    let (mut bench, one, _) = with_two_volumes();
+    let spots = spoil_leaf(&bench, one);
+    assert!(is_corrupt(bench.read(one, 3, 1)));
+    flip(&bench.media, &spots);
+    let found = bench.manage(Manage::Scrub).unwrap();
+    assert!(matches!(found, Managed::Scrubbed { lost: 0 }), "{found:?}");
+    assert_eq!(lost(&bench), []);
+    assert_eq!(bench.read(one, 0, 16).unwrap(), fill(16, 1));
+}
+
+/// The map moves from a drive that is lost, and the other copy of a leaf cannot be read just then.
+#[test]
+fn a_leaf_that_cannot_be_read_when_the_map_moves_stays_where_it_is() {
+    let (mut bench, one, other) = with_two_volumes();
+    bench.add_drive(32 << 20);
+    let spots = spoil_leaf(&bench, one);
+    bench.seen.faults[1].set(Some((|_| true, ErrorKind::Media)));
+    bench.write(other, 3, &fill(1, 3)).unwrap();
+    bench.manage(Manage::Drain).unwrap();
+    bench.pass(1_000_000_000);
+    flip(&bench.media, &spots);
+    let mut media = bench.media;
+    media.remove(1);
+    let mut bench = Bench::try_open(media, true).unwrap();
+    assert_eq!(lost(&bench), []);
+    assert_eq!(bench.read(one, 0, 16).unwrap(), fill(16, 1));
+    bench.manage(Manage::Drain).unwrap();
+    assert!(!bench.engine.status().degraded);
+}
+
+/// What only a drive has that is being emptied is not given up because the map cannot be read just then.
+#[test]
+fn a_drive_that_leaves_stays_until_the_map_can_be_read() {
+    let mut bench = Bench::new(3, 32 << 20);
+    let volume = bench.volume(512, 1);
+    bench.write(volume, 0, &fill(16, 1)).unwrap();
+    bench.manage(Manage::Drain).unwrap();
+    let mut bench = bench.restart();
+    let spots = spoil_leaf(&bench, volume);
+    let member = bench.places(&fill(1, 1))[0].0;
+    bench.manage(Manage::RemoveDrive { member }).unwrap();
+    bench.pass(1_000_000_000);
+    assert!(bench.engine.members()[member].state.in_service());
+    flip(&bench.media, &spots);
+    bench.pass(600_000_000_000);
+    assert!(!bench.engine.members()[member].state.in_service());
+    assert_eq!(bench.read(volume, 0, 16).unwrap(), fill(16, 1));
+    let mut bench = bench.restart();
+    assert_eq!(bench.read(volume, 0, 16).unwrap(), fill(16, 1));
+}
+
+/// A drive that is here again lacks nothing of a block that is lost: it takes part.
+#[test]
+fn a_lost_block_keeps_no_drive_from_taking_part_again() {
+    for layout in [
+        Layout::Mirror { copies: 2 },
+        Layout::Parity { data: 2, parity: 1 },
+    ] {
+        let mut bench = Bench::new(layout.drives(), 32 << 20);
+        let volume = bench.volume_as(1024, layout).unwrap();
+        bench.write(volume, 0, &fill(32, 1)).unwrap();
+        bench.manage(Manage::Drain).unwrap();
+        let mut bench = bench.restart();
+        spoil_leaf(&bench, volume);
+        bench.write(volume, 3, &fill(1, 4)).unwrap();
+        bench.manage(Manage::Drain).unwrap();
+        bench.seen.faults[1].set(Some((|_| true, ErrorKind::Timeout)));
+        bench.write(volume, 4, &fill(1, 5)).unwrap();
+        bench.manage(Manage::Drain).unwrap();
+        assert!(!bench.engine.members()[1].state.in_service());
+        bench.seen.faults[1].set(None);
+        bench.readmit(1).expect("it lacks nothing");
+        bench.manage(Manage::Drain).unwrap();
+        assert_eq!(
+            bench.read(volume, 3, 2).unwrap(),
+            [fill(1, 4), fill(1, 5)].concat()
+        );
+        assert!(is_corrupt(bench.read(volume, 5, 1)));
+        // What it has now is as good as what the others have.
+        let mut media = bench.media;
+        media.remove(0);
+        let mut bench = Bench::try_open(media, true).unwrap();
+        assert_eq!(
+            bench.read(volume, 3, 2).unwrap(),
+            [fill(1, 4), fill(1, 5)].concat()
+        );
+    }
+}
+
 #[test]
 fn a_volume_with_a_lost_leaf_can_be_deleted() {
     let (mut bench, one, other) = with_two_volumes();
@@ -212,23 +326,6 @@ fn an_import_goes_on_without_a_leaf_once_its_loss_is_accepted() {
         ..whole_leaf(one)
     };
     assert_eq!(lost(&bench), [listed]);
-}
-
-/// The unit of the first metadata segment in which the first leaf of a volume lies.
-fn leaf_unit(bench: &Bench, volume: u32) -> u64 {
-    let root = bench.root();
-    let column = root.meta[0].columns[0];
-    let medium = bench.media[usize::from(column.drive)].borrow();
-    let read = |place: u64| {
-        assert_eq!(place >> 16, u64::from(root.meta[0].id));
-        let at = small_sizes().extent_at(column.extent) + (place & 0xFFFF) * 4096;
-        TablePage::decode(&medium[at as usize..at as usize + 4096]).unwrap()
-    };
-    let mut tops = root.tops.iter();
-    let top = tops.find(|top| top.node == volume).unwrap();
-    let table = read(top.entry.place).0[0];
-    let leaf = read(table.place).0[0];
-    leaf.place & 0xFFFF
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! A walk shares the drives with hosts: it works in rounds and rests in between.
 
-use crate::common::Bench;
+use crate::common::{Answers, Bench, small_sizes};
 use ashlar_block::{BlockRange, BufferPool, ErrorKind, Moment, Operation, Request};
 use ashlar_store::format::ChunkCopy;
 use ashlar_store::sizes::LEAF_GRANULES;
-use ashlar_store::{Event, Grain, Layout, Manage};
+use ashlar_store::{Event, Grain, Layout, Manage, Sizes};
 
 const MS: u64 = 1_000_000;
 /// Slots of 64 KiB: five rounds of eight.
@@ -17,9 +17,12 @@ fn scrubbing(host: bool) -> (Bench, usize) {
 }
 
 fn scrubbing_on(drives: usize, host: bool) -> (Bench, usize) {
-    let mut bench = Bench::new(drives, 64 << 20);
-    let volume = bench.volume(SLOTS * 16, 2);
-    for slot in 0..SLOTS {
+    scrubbing_in(Bench::new(drives, 64 << 20), SLOTS, host)
+}
+
+fn scrubbing_in(mut bench: Bench, slots: u64, host: bool) -> (Bench, usize) {
+    let volume = bench.volume(slots * 16, 2);
+    for slot in 0..slots {
         bench
             .write(volume, slot * 16, &[7; 16 * 4096])
             .expect("write");
@@ -109,12 +112,41 @@ fn repair_does_not_wait_for_the_end_of_a_scrub() {
             .write(volume, slot * 16, &[8; 16 * 4096])
             .expect("write");
     }
-    assert!(bench.engine.status().degraded);
     // No time has passed: it still rests from its first round.
-    assert_eq!(bench.engine.walk_progress(), Some(0.0));
+    assert!(bench.engine.is_rebuilding() && bench.engine.status().degraded);
     bench.pass(31 * MS);
     assert!(!bench.engine.status().degraded);
     assert_eq!(bench.engine.counters().scrubs, 1);
+}
+
+/// Nor does what is made again wait for all that a scrub reads: the scrub goes on where it was when nothing is lacking.
+#[test]
+fn repair_does_not_read_what_a_scrub_would() {
+    const MANY: u64 = 160;
+    let sizes = Sizes {
+        segment_slots: 2,
+        ..small_sizes()
+    };
+    let bench = Bench::with_sizes(3, 64 << 20, sizes);
+    let (mut bench, _) = scrubbing_in(bench, MANY, true);
+    let volume = bench.engine.volumes()[0].number;
+    bench.seen.log.borrow_mut().clear();
+    bench.seen.faults[0].set(Some((|_| true, ErrorKind::Media)));
+    let request = bench.request(0, &[8; 16 * 4096]);
+    bench.begin(volume, request);
+    let mut answers = Answers::default();
+    while bench.turn(&mut answers) {}
+    assert!(bench.engine.is_rebuilding(), "it rests as the scrub has");
+    bench.later(31 * MS);
+    while bench.engine.is_rebuilding() && bench.turn(&mut answers) {}
+    assert!(!bench.engine.is_rebuilding());
+    // Two thirds of the slots lack a copy, and have another to be read.
+    let seen = reads(&bench);
+    assert!(seen < MANY as usize, "{seen} reads of {MANY} slots");
+    bench.pass(1000 * MS);
+    bench.pass(1000 * MS);
+    assert_eq!(bench.engine.counters().scrubs, 1);
+    assert!(!bench.engine.status().degraded);
 }
 
 /// A scrub that was interrupted, and finds no column to make, goes on where it was.

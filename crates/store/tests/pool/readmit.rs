@@ -1,10 +1,14 @@
 //! Drives that were left out and are here again with what they had.
 
-use crate::common::{Answers, Bench, Medium, Seen, fill, small_sizes};
+use crate::common::{Answers, Bench, Medium, Seen, fill, flip, leaf_spots, small_sizes};
 use ashlar_block::{BlockRange, Durability, ErrorKind, Operation, Request};
 use ashlar_store::format::{Member, MemberState, Reserve};
-use ashlar_store::{Event, ImportOptions, Layout, Manage, Sizes};
+use ashlar_store::{
+    Event, ImportOptions, Layout, Manage, Membership, NodeMemory, PoolError, Sizes,
+};
+use std::rc::Rc;
 use std::time::Duration;
+use uuid::Uuid;
 
 const SLOTS: u64 = 240;
 /// The drive that is away for a while.
@@ -289,6 +293,44 @@ fn a_drive_that_was_removed_or_went_on_alone_is_not_readmitted() {
     assert!(refused.to_string().contains("separate ways"), "{refused}");
 }
 
+/// A node that remembers that the drive which was away has been removed.
+#[derive(Debug)]
+struct Removed;
+
+impl NodeMemory for Removed {
+    fn stored(&self, _: Uuid) -> Vec<Membership> {
+        Vec::new()
+    }
+
+    fn store(&self, _: &Membership) -> Result<(), PoolError> {
+        Ok(())
+    }
+
+    fn has_removed(&self, _: Uuid, drive: Uuid) -> bool {
+        drive == Uuid::from_u128(100 + AWAY as u128)
+    }
+}
+
+/// One that fails is replaced, and is there again after a reboot, as many are.
+#[test]
+fn a_drive_that_was_removed_while_it_was_out_stays_out_until_it_is_added() {
+    for layout in LAYOUTS {
+        let (media, volume) = left_behind(layout);
+        let options = ImportOptions {
+            memory: Some(Rc::new(Removed)),
+            ..degraded()
+        };
+        let mut bench = Bench::open_with(media, &options).expect("import with it");
+        bench.run(Event::Tick);
+        assert!(!is_back(&bench), "{layout}");
+        check(&mut bench, volume);
+        bench.readmit(AWAY).expect("by order");
+        assert!(is_back(&bench), "{layout}");
+        bench.manage(Manage::Drain).unwrap();
+        all_is_there_twice(&bench.media, volume);
+    }
+}
+
 /// A drive left out before another was, which is back by now: it has not gone its own way.
 #[test]
 fn a_drive_knows_another_as_left_out_that_is_back() {
@@ -447,6 +489,48 @@ fn two_drives_that_were_left_out_one_after_the_other_come_back() {
         }
         assert!(bench.read(volume, at * 16, 16).unwrap() == expected, "{at}");
     }
+}
+
+/// Which of the changed blocks a drive that is here again lacks cannot be told while a leaf of the map cannot be read.
+#[test]
+fn a_drive_stays_out_while_a_leaf_of_what_it_lacks_cannot_be_read() {
+    for layout in LAYOUTS {
+        let (media, volume) = left_behind(layout);
+        let spots = leaf_spots(&media, volume, 6);
+        flip(&media, &spots);
+        let mut bench = Bench::open_with(media.clone(), &degraded()).expect("import with it");
+        bench.run(Event::Tick);
+        assert!(!is_back(&bench), "{layout}");
+        drop(bench);
+        flip(&media, &spots);
+        let mut bench = Bench::open_with(media, &degraded()).expect("import with it again");
+        bench.run(Event::Tick);
+        assert!(is_back(&bench), "{layout}");
+        bench.manage(Manage::Drain).unwrap();
+        check(&mut bench, volume);
+        all_is_there_twice(&bench.media, volume);
+    }
+}
+
+/// Of two copies each has a block that cannot be read: what is beside it is taken from the drive on its way back, too.
+#[test]
+fn a_bad_block_of_a_returning_drive_takes_none_along() {
+    let (bench, volume) = full(LAYOUTS[0]);
+    let mut bench = Bench::open_with(bench.media, &degraded()).expect("import");
+    bench.seen.faults[AWAY].set(Some((|_| true, ErrorKind::Timeout)));
+    change(&mut bench, volume);
+    assert!(!is_back(&bench));
+    bench.seen.faults[AWAY].set(None);
+    let places = bench.places(&slot(206, 0)[..4096]);
+    for (drive, which) in [(0, 5), (AWAY, 12)] {
+        let mut blocks = places.iter().filter(|(one, _)| *one == drive);
+        let bad = *blocks.nth(which).expect("a block of its first slot");
+        bench.seen.unreadable.borrow_mut().insert(bad);
+    }
+    bench.readmit(AWAY).expect("readmitted");
+    assert!(bench.seen.unreadable.borrow().is_empty(), "both are mended");
+    check(&mut bench, volume);
+    all_is_there_twice(&bench.media, volume);
 }
 
 /// One root was written to it when it was back, and then it is lost again.

@@ -45,7 +45,7 @@ impl Clock {
         self.bytes += leaf_memory(grain);
     }
 
-    /// A leaf that was in the order's front has gone.
+    /// A leaf has gone out of the order.
     fn left(&mut self, grain: Grain) {
         self.bytes -= leaf_memory(grain);
     }
@@ -150,6 +150,20 @@ impl Map {
             }
         }
         gone
+    }
+
+    /// Lets go of one leaf that nothing uses; whether it has gone.
+    pub(super) fn forget_leaf(&mut self, id: PageId) -> bool {
+        if self.clock.is_pinned(id) {
+            return false;
+        }
+        let gone = self.pages.remove(&id).map(|page| page.content);
+        let Some(Content::Leaf(leaf)) = gone else {
+            return false;
+        };
+        self.clock.order.retain(|&one| one != id);
+        self.clock.left(leaf.grain());
+        true
     }
 
     /// A leaf is here no more, though it may be needed.

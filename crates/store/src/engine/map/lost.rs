@@ -1,6 +1,7 @@
 //! Leaves of which no copy can be read. In the place of one comes a leaf in which every block is lost: an error until
 //! it is written. Nothing changes on the drives before something in it does, so what cannot be read for a while only is
-//! found again; then it is written soon, for an import cannot apply changes to a page that it cannot read.
+//! found again; then it is written soon, for an import cannot apply changes to a page that it cannot read. A walk, and
+//! what writes the map elsewhere, read such leaves once more, and do not take the word of what is here for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,6 +125,31 @@ impl Map {
         }
     }
 
+    /// Leaves that came for others that cannot be read go, as far as nothing has changed in them and nothing uses them.
+    pub(crate) fn look_again(&mut self) {
+        let unread: Vec<PageId> = self.losses.unread.iter().copied().collect();
+        for id in unread {
+            if self.is_unread(id) && self.forget_leaf(id) {
+                self.unlose(id);
+            }
+        }
+    }
+
+    /// Whether a leaf is here for one that cannot be read, and nothing has changed in it: that one may be found again.
+    pub(crate) fn is_unread(&self, id: PageId) -> bool {
+        self.losses.unread.contains(&id) && !self.is_changed(id)
+    }
+
+    fn is_changed(&self, id: PageId) -> bool {
+        let page = self.pages.get(&id);
+        page.is_some_and(|page| page.first_dirty.is_some())
+    }
+
+    /// Whether a leaf that cannot be read has slots with homes, which may be anywhere.
+    pub(crate) fn hides_slots(&self, id: PageId) -> bool {
+        self.is_unread(id) && self.entry(id).slots > 0
+    }
+
     /// Slots of a leaf that have homes, by its table, and their granules.
     fn homes_said_of(&self, id: PageId) -> (u64, u64) {
         let slots = u64::from(self.entry(id).slots);
@@ -132,11 +158,7 @@ impl Map {
 
     /// Whether a leaf that came for one that cannot be read has changed since: it is to be written soon.
     pub(crate) fn has_changed_losses(&self) -> bool {
-        let is_dirty = |id: &PageId| {
-            let page = self.pages.get(id);
-            page.is_some_and(|page| page.first_dirty.is_some())
-        };
-        self.losses.unread.iter().any(is_dirty)
+        self.losses.unread.iter().any(|&id| self.is_changed(id))
     }
 
     /// A block of a leaf that is here will be said to be lost.

@@ -21,12 +21,21 @@ pub(super) struct Renewal {
     again: bool,
     /// Places that a scrub leaves, page by page.
     leaving: BTreeSet<u64>,
+    /// Places of leaves that cannot be read, and so stay where they are until everything is looked through anew.
+    staying: BTreeSet<u64>,
 }
 
 impl Renewal {
     /// The page that was here is elsewhere now.
     pub(super) fn left(&mut self, place: u64) {
         self.leaving.remove(&place);
+        self.staying.remove(&place);
+    }
+
+    /// The page that is here cannot be read: it stays, and with it what the drives have of it.
+    fn stays(&mut self, place: u64) {
+        self.leaving.remove(&place);
+        self.staying.insert(place);
     }
 }
 
@@ -43,7 +52,9 @@ impl Map {
 
     /// Everything is looked through, or from where a look is to the end and then once more.
     pub(crate) fn begin_renewal(&mut self) {
+        self.look_again();
         let renewal = &mut self.renewal;
+        renewal.staying.clear();
         renewal.again = std::mem::replace(&mut renewal.under_way, true);
     }
 
@@ -56,10 +67,11 @@ impl Map {
     /// Looks at the next part: pages that lie in these segments, or where everything leaves. It is over when
     /// it was looked through from the beginning to the end and nothing was found.
     pub(crate) fn look_through(&mut self, segments: &BTreeSet<u32>) -> Vec<PageId> {
-        let leaving = &self.renewal.leaving;
+        let (leaving, staying) = (&self.renewal.leaving, &self.renewal.staying);
         let lies_there = |place: u64| {
             let in_segment = segments.contains(&((place >> 16) as u32));
-            place != PLACE_NONE && (in_segment || leaving.contains(&place))
+            let is_to_move = in_segment || leaving.contains(&place);
+            place != PLACE_NONE && is_to_move && !staying.contains(&place)
         };
         let mut found = Vec::new();
         let from = self.renewal.at.map_or(Bound::Unbounded, Bound::Included);
@@ -96,8 +108,12 @@ impl Map {
     }
 
     /// A page that is here is to be written anew, though nothing in it has changed, and as if it had at this
-    /// sequence: before those that have changed since.
+    /// sequence: before those that have changed since. Not what is here for a leaf that cannot be read.
     pub(crate) fn touch(&mut self, id: PageId, sequence: u64) {
+        if self.is_unread(id) {
+            let place = self.entry(id).place;
+            return self.renewal.stays(place);
+        }
         if !self.is_loaded(id) {
             return;
         }

@@ -11,7 +11,7 @@ use crate::engine::invariant::invariant;
 use crate::engine::mending::{Around, Made, Mending};
 use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::{DriveByte, segment_and_slot};
-use crate::format::ChunkCopy;
+use crate::format::{ChunkCopy, LOST_CRC};
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
 /// Who wants a slot.
@@ -224,8 +224,14 @@ impl Mending {
             && !around.identity.sings(Canary::ReadmitStaleParity);
         let returning =
             |copy: &ChunkCopy| is_walk && around.rebuild.returns().is(usize::from(copy.drive));
+        let returning = columns.iter().position(returning);
+        if returning.is_some() {
+            // What is known to be lost is taken as it stands there: the parity beside it is made of that.
+            let lost = crcs.iter_mut().filter(|crc| **crc == Some(LOST_CRC));
+            lost.for_each(|crc| *crc = None);
+        }
         let gather = Gather {
-            returning: columns.iter().position(returning),
+            returning,
             asked: vec![false; columns.len()],
             strips: columns.iter().map(|_| None).collect(),
             wish,

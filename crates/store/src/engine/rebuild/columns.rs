@@ -159,6 +159,12 @@ pub(super) fn lacks_column(segment: u32, space: &Space) -> bool {
     space.is_readable(segment) && !found.is_some_and(enough)
 }
 
+/// Whether a segment's new column comes for one that can be read, on a drive that leaves.
+pub(super) fn gives_up_column(segment: u32, space: &Space) -> bool {
+    let serving = space.drives.serving(space.segment_columns(segment));
+    serving.iter().any(|copy| !space.drives.stays(copy.drive))
+}
+
 /// The columns that can be read and a new one, less those on leaving drives that are now one too
 /// many.
 pub(super) fn columns_with(

@@ -93,7 +93,7 @@ impl Returns {
     /// Begins with the one that was left out last: what others lack may be on it alone.
     pub(in crate::engine) fn begin_newest(&mut self) -> Option<&Returning> {
         let all = self.waiting.iter().enumerate();
-        let (newest, _) = all.max_by_key(|(_, (one, _))| one.since)?;
+        let (newest, _) = all.max_by_key(|(_, (one, _))| one.generation)?;
         self.walking = self.waiting.remove(newest);
         self.walking.as_ref().map(|(one, _)| one)
     }
@@ -166,9 +166,9 @@ impl Rebuild {
         self.phase = Phase::Idle;
     }
 
-    /// Whether this walk has found what no copy is good of.
+    /// Whether this walk has found what no copy is good of, or could not see all slots.
     pub(in crate::engine) fn has_losses(&self) -> bool {
-        self.unmended > 0
+        self.unmended > 0 || self.is_blind
     }
 }
 
@@ -219,4 +219,28 @@ pub(in crate::engine) fn root_without(root: &mut Root, drive: u16) {
     root.meta
         .iter_mut()
         .for_each(|segment| without(&mut segment.columns, drive));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::DriveClass;
+    use ashlar_block::{BlockSize, Geometry};
+
+    /// One that was back just before it was lost again has all to be looked at, and may have alone what others lack.
+    #[test]
+    fn the_drive_that_was_left_out_last_comes_first() {
+        let returning = |member, since, generation| Returning {
+            member,
+            since,
+            generation,
+            geometry: Geometry::plain(BlockSize::B4096, 1 << 20),
+            class: DriveClass::Nvme,
+        };
+        let found = vec![returning(1, 700, 8), returning(2, 0, 9), returning(3, 5, 4)];
+        let mut returns = Returns::found(found);
+        for member in [2, 1, 3] {
+            assert_eq!(returns.begin_newest().map(|one| one.member), Some(member));
+        }
+    }
 }

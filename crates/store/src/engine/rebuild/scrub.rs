@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-use super::Rebuild;
+use super::{Next, Rebuild};
 use crate::engine::base::Base;
 use crate::engine::roots::Roots;
 use crate::format::ScrubAt;
@@ -47,9 +47,15 @@ impl Scrub {
         self.wanted || self.is_walking()
     }
 
-    /// Whether the walk looks at everything.
+    /// Whether one is under way: the walk, or what it wants of the map.
     pub(in crate::engine) fn is_walking(&self) -> bool {
         self.done_to.is_some()
+    }
+
+    /// Whether a walk looks at everything for one, and not only at what lacks something while the map is still written
+    /// anew for it.
+    pub(in crate::engine) fn looks_at_all(&self) -> bool {
+        self.is_walking() && !self.walked
     }
 
     /// Whether the walk that begins has the map written anew: one that was interrupted has begun with that.
@@ -59,7 +65,7 @@ impl Scrub {
 
     /// Whether it is time to remember how far it has come.
     fn is_due(&self, now: Moment) -> bool {
-        self.is_walking() && !self.walked && now >= self.remembered + REMEMBERED
+        self.looks_at_all() && now >= self.remembered + REMEMBERED
     }
 
     /// An order wants one.
@@ -127,6 +133,8 @@ impl Rebuild {
         self.scrub.done_to = Some(self.stands_at());
         self.scrub.remembered = now;
         roots.say_scrub();
+        // A scrub may take days, too long for a drive that is to leave.
+        self.next.push_back(Next::LetGo);
         true
     }
 
@@ -146,7 +154,7 @@ impl Rebuild {
     pub(in crate::engine) fn scrub_walked(&mut self, roots: &mut Roots) {
         let at = self.stands_at();
         let scrub = &mut self.scrub;
-        if scrub.is_walking() && !scrub.walked {
+        if scrub.looks_at_all() {
             scrub.walked = true;
             scrub.done_to = Some(at);
             roots.say_scrub();

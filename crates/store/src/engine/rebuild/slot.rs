@@ -11,7 +11,7 @@ use crate::engine::invariant::invariant;
 use crate::engine::parity::{For, Gathered, Wish};
 use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::{DriveByte, segment_and_slot};
-use crate::format::ChunkCopy;
+use crate::format::{ChunkCopy, LOST_CRC};
 use crate::ring::GranuleKey;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
@@ -113,8 +113,7 @@ impl Rebuild {
         around: &mut Around<'_>,
     ) {
         let lost = found.lost() as u64;
-        around.base.counters.lost += lost;
-        self.lost += lost;
+        self.count_lost(lost, around);
         self.unmended += lost;
         let bad = found.bad().count() as u64;
         around.base.counters.repaired += bad;
@@ -172,9 +171,9 @@ impl Rebuild {
                         .space
                         .note_bad(usize::from(column.drive), &mut around.base.counters);
                 }
-                around.base.counters.lost += 1;
-                self.lost += 1;
-                self.unmended += 1;
+                self.count_lost(1, around);
+                // Of what is known to be lost no drive lacks anything.
+                self.unmended += u64::from(crc != LOST_CRC);
                 continue;
             };
             whole[bytes].copy_from_slice(granule);
@@ -202,6 +201,14 @@ impl Rebuild {
         }
         around.base.counters.repaired += repaired;
         self.write_mended(place, writes, around);
+    }
+
+    /// No copy of so many granules is good: who waits for a scrub is told how many it has found.
+    pub(super) fn count_lost(&mut self, lost: u64, around: &mut Around<'_>) {
+        around.base.counters.lost += lost;
+        if self.scrub.looks_at_all() {
+            self.lost += lost;
+        }
     }
 
     fn write_mended(&mut self, place: usize, writes: Vec<Mend>, around: &mut Around<'_>) {

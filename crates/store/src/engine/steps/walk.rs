@@ -42,6 +42,7 @@ impl Engine {
             Next::Locked { key, waiter } => self.locked(key, waiter),
             Next::BeginReturn => self.begin_return(),
             Next::LetBackIn => self.let_back_in(),
+            Next::LetGo => self.let_go_emptied(),
             Next::Rest => {
                 self.let_go_emptied();
                 if !self.map.is_renewing() {

@@ -10,7 +10,7 @@ use ashlar_block::{
     BlockDevice, BlockRange, BlockSize, BufferPool, Completion, Description, Durability, ErrorKind,
     Geometry, IoError, Moment, Operation, Request,
 };
-use ashlar_store::format::{DriveClass, Label, Reserve, Root, Salt};
+use ashlar_store::format::{ChunkCopy, DriveClass, Label, Reserve, Root, Salt, TablePage};
 use ashlar_store::sizes::ROOT_AT;
 use ashlar_store::{
     Comeback, DrivePlan, DriveTable, Drives, Engine, Event, Grain, ImportOptions, Imported, Layout,
@@ -219,6 +219,55 @@ pub fn small_sizes() -> Sizes {
     }
 }
 
+/// The newest root that a drive has.
+fn newest_root(medium: &Medium) -> Root {
+    let medium = medium.borrow();
+    let roots = ROOT_AT.map(|at| Root::decode(&medium[at as usize..], SALT));
+    let roots = roots.into_iter().flatten();
+    roots.max_by_key(|root| root.generation).expect("a root")
+}
+
+/// A byte of a drive.
+#[derive(Clone, Copy)]
+pub struct Spot {
+    pub drive: usize,
+    pub byte: usize,
+}
+
+/// Changes a bit there; the next time it is as it was.
+pub fn flip(media: &[Medium], spots: &[Spot]) {
+    for spot in spots {
+        media[spot.drive].borrow_mut()[spot.byte + 100] ^= 1;
+    }
+}
+
+/// Where the copies of a leaf of a volume's map begin, by the first drive's root. It is in the volume's first table.
+pub fn leaf_spots(media: &[Medium], volume: u32, leaf: usize) -> Vec<Spot> {
+    let root = newest_root(&media[0]);
+    let spots = |place: u64| -> Vec<Spot> {
+        let mut segments = root.meta.iter();
+        let segment = segments.find(|segment| u64::from(segment.id) == place >> 16);
+        let columns = segment.expect("its segment").columns.iter();
+        let spot = |copy: &ChunkCopy| Spot {
+            drive: copy.drive.into(),
+            byte: (small_sizes().extent_at(copy.extent) + (place & 0xFFFF) * 4096) as usize,
+        };
+        columns.map(spot).collect()
+    };
+    let read = |place: u64| {
+        let serves = |spot: &Spot| root.members[spot.drive].state.in_service();
+        let pages = spots(place).into_iter().filter(serves).filter_map(|spot| {
+            let medium = media[spot.drive].borrow();
+            TablePage::decode(&medium[spot.byte..spot.byte + 4096]).ok()
+        });
+        let mut pages = pages.collect::<Vec<_>>();
+        pages.pop().expect("a copy")
+    };
+    let top = root.tops.iter().find(|top| top.node == volume);
+    let table = read(top.expect("its top").entry.place).0[0];
+    spots(read(table.place).0[leaf].place)
+}
+
 /// Turns after which whatever is waited for will not come.
 const MOST_TURNS: usize = 100_000;
 
@@ -422,10 +471,7 @@ impl Bench {
 
     /// The newest root, as the first drive has it.
     pub fn root(&self) -> Root {
-        let medium = self.media[0].borrow();
-        let roots = ROOT_AT.map(|at| Root::decode(&medium[at as usize..], SALT));
-        let roots = roots.into_iter().flatten();
-        roots.max_by_key(|root| root.generation).expect("a root")
+        newest_root(&self.media[0])
     }
 
     /// Every drive and block that holds this granule.
@@ -533,8 +579,13 @@ impl Bench {
 
     /// Lets time pass; returns what was answered by then.
     pub fn pass(&mut self, nanos: u64) -> Answers {
-        self.now = Moment::from_nanos(self.now.as_nanos() + nanos);
+        self.later(nanos);
         self.run(Event::Tick)
+    }
+
+    /// The same, and the engine hears of it when something else happens.
+    pub fn later(&mut self, nanos: u64) {
+        self.now = Moment::from_nanos(self.now.as_nanos() + nanos);
     }
 
     pub fn manage(&mut self, what: Manage) -> Result<Managed, IoError> {
