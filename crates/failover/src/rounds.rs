@@ -7,7 +7,7 @@ use ashlar_lab::{Agents, Journal, LabError, Progress, ResultFile};
 use ashlar_oltp::faults::{
     FaultsPlan, FaultsResult, Make, Means, StandaloneSystem, System, Topology, Wanted, faults,
 };
-use ashlar_oltp::group::{GroupPlan, HostedPlan};
+use ashlar_oltp::group::{Group, GroupPlan, HostedPlan, NodeName, check_place};
 use ashlar_testbed::hosts::GroupHosts;
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,11 @@ impl ReadyRun<'_> {
         let asked = self.asked;
         FciSystem::end_left_behind(&asked.dir)?;
         StandaloneSystem::end_left_behind(&asked.dir)?;
+        // Also of a group: what is in its standby's place is else taken for another's.
+        Group::end_left_behind(&asked.dir)?;
+        if let Some(place) = &asked.standby {
+            check_place(place, NodeName::B)?;
+        }
         let of = |&topology: &Topology| Wanted {
             topology,
             make: self.make(topology, progress),
@@ -150,5 +155,44 @@ impl ReadyRun<'_> {
                 None => self.asked.make(topology, progress),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_lab::{Command, Origin, OwnFolder};
+
+    use super::*;
+
+    fn run(base: &Path, standby: Option<PathBuf>) -> FaultsRun {
+        let plan = serde_json::json!({
+            "faults": ["kill-node"], "rounds": 1, "shape": {"warehouses": 1, "items": 1000, "customers": 100}, "users": 1, "rate": 10.0,
+            "before": {"secs": 0, "nanos": 0}, "hold": {"secs": 0, "nanos": 0},
+            "after": {"secs": 0, "nanos": 0}, "limits": [], "logic": "functions", "seed": 1
+        });
+        FaultsRun {
+            topologies: vec![Topology::Group],
+            dir: base.join("d"),
+            standby,
+            set: Vec::new(),
+            plan: serde_json::from_value(plan).expect("a plan"),
+            hosts: Agents::default(),
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_in_the_standbys_place_is_left_alone() {
+        let base = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let file = base.path().join("p/node-b/file");
+        std::fs::create_dir_all(base.path().join("p/node-b")).expect("made");
+        std::fs::write(&file, "a user's").expect("written");
+        let asked = run(base.path(), Some(base.path().join("p")));
+        let out = base.path().join("out");
+        let origin = Origin::asked(Command::Failover, &asked).expect("kept");
+        let mut journal = Journal::begin(&out, &origin).expect("begun");
+        let ready = asked.ready().expect("it makes sense");
+        let refused = ready.carry_out(&out, &Progress::silent(), &mut journal);
+        assert_eq!(refused.expect_err("refused").exit_code(), 2);
+        assert!(file.exists());
     }
 }
