@@ -10,7 +10,7 @@ use super::pace::Pace;
 use super::{Content, Job, Walk, random_fill};
 use crate::access::Share;
 use crate::measure::{Measured, SeriesShape};
-use crate::{LabError, Worker};
+use crate::{Found, LabError, Worker};
 
 /// How long after the end what is still in flight may take.
 const DRAIN: Duration = Duration::from_secs(60);
@@ -429,7 +429,7 @@ impl<'a> Load<'a> {
         let now = self.worker.now();
         if let Some(pulse) = &self.job.pulse {
             let well = done.iter().filter(|completion| completion.result.is_ok());
-            pulse.answered(well.count() as u64);
+            pulse.answered(self.job.thread, well.count() as u64);
         }
         if let Some(live) = &self.job.live {
             let since = |completion: &Completion| {
@@ -441,6 +441,10 @@ impl<'a> Load<'a> {
         let interval = self.clock.interval(now);
         for completion in done.drain(..) {
             self.complete(completion, now, interval)?;
+        }
+        if let Some(pulse) = &self.job.pulse {
+            let found = Found::of(&self.content.failures(), self.measured.errors);
+            pulse.found_so_far(self.job.thread, found);
         }
         Ok(())
     }
