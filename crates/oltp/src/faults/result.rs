@@ -88,10 +88,10 @@ pub struct Round {
     /// Whether they were not until what was broken was mended.
     #[serde(default, skip_serializing_if = "is_no")]
     pub outlasted: bool,
-    /// Seconds from the first failure after the fault to the first transaction begun after it that succeeded; 0 if
-    /// nothing failed. If the fault outlasted it, the silence if that is longer.
+    /// Seconds from the first failure after the fault to the first transaction begun after it that succeeded, or to the
+    /// end of the load; the silence if that is longer, and longer than a second; else 0 if nothing failed.
     pub gap_s: f64,
-    /// The longest time without any acknowledgement, seconds.
+    /// The longest time without any acknowledgement, up to the end of the load, seconds.
     pub silence_s: f64,
     /// The longest wait of a transaction after the fault, from when it was due or, if that was before, from the fault;
     /// seconds.

@@ -75,11 +75,12 @@ pub(super) fn round(
             });
         }
         let done = under_load(plan, system, fault, (&clients, progress));
+        let ended = Instant::now();
         clients.end();
         watch.end();
-        done
+        done.map(|done| (done, ended))
     });
-    let done = done?;
+    let (done, ended) = done?;
     let not_ready = match system.await_ready(progress) {
         Ok(()) => None,
         // What was acknowledged is looked for all the same.
@@ -102,14 +103,9 @@ pub(super) fn round(
         acknowledged,
         missing,
     } = looked.audit.total();
-    let seen = clients.trace.seen(done.at);
+    let seen = clients.trace.seen(done.at, ended);
     let (acks, written) = (clients.trace.acks(), watch.probes());
     let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
-    // What hangs does not fail: clients that were not served until the end have seen nothing but silence.
-    let gap = match done.outlasted {
-        true => seen.gap.max(Some(seen.silence)),
-        false => seen.gap,
-    };
     Ok(Round {
         round: number,
         moved: done.to.as_ref().is_some_and(|to| *to != done.from),
@@ -117,7 +113,7 @@ pub(super) fn round(
         to: done.to,
         served_again: done.served_again,
         outlasted: done.outlasted,
-        gap_s: gap.map_or(0.0, seconds),
+        gap_s: seen.gap.map_or(0.0, seconds),
         silence_s: seconds(seen.silence),
         longest_wait_s: seconds(seen.longest_wait),
         failures: seen.failures,
