@@ -477,7 +477,10 @@ impl<'a> Load<'a> {
             Ok(()) => {
                 self.failures_in_a_row = 0;
                 if let Some(interval) = interval {
-                    self.count(slot, now, interval);
+                    self.count(slot, interval);
+                }
+                if interval.is_some() || self.is_late(&slot, now) {
+                    self.record(slot, now);
                 }
             }
             Err(error) => self.failed(slot, range, &error)?,
@@ -499,25 +502,35 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
+    /// Whether it was due in the time that is measured and has ended after it: how long that took tells of a stall at
+    /// the end, which had no other trace.
+    fn is_late(&self, slot: &Slot, now: Moment) -> bool {
+        let Clock { from, until, .. } = self.clock;
+        self.job.rate.is_some() && slot.since >= from && now >= until
+    }
+
     #[inline]
-    fn count(&mut self, slot: Slot, now: Moment, interval: usize) {
-        let latency_ns = now.since(slot.since).as_nanos() as u64;
+    fn count(&mut self, slot: Slot, interval: usize) {
         let measured = &mut self.measured;
         let sample = &mut measured.series[interval];
         match slot.kind {
-            Kind::Read => {
-                sample.reads += 1;
-                measured.bytes += u64::from(self.sizes[slot.size].bytes);
-                measured.reads.saturating_record(latency_ns);
-            }
-            Kind::Write => {
-                sample.writes += 1;
-                measured.bytes += u64::from(self.sizes[slot.size].bytes);
-                measured.writes.saturating_record(latency_ns);
-            }
-            Kind::Flush => measured.flushes.saturating_record(latency_ns),
-            Kind::Trim => measured.trims.saturating_record(latency_ns),
+            Kind::Read => sample.reads += 1,
+            Kind::Write => sample.writes += 1,
+            Kind::Flush | Kind::Trim => return,
         }
+        measured.bytes += u64::from(self.sizes[slot.size].bytes);
+    }
+
+    #[inline]
+    fn record(&mut self, slot: Slot, now: Moment) {
+        let measured = &mut self.measured;
+        let latencies = match slot.kind {
+            Kind::Read => &mut measured.reads,
+            Kind::Write => &mut measured.writes,
+            Kind::Flush => &mut measured.flushes,
+            Kind::Trim => &mut measured.trims,
+        };
+        latencies.saturating_record(now.since(slot.since).as_nanos() as u64);
     }
 
     #[cold]
