@@ -192,8 +192,7 @@ pub fn ha(
         Err(error) => HaResult::broken_off(&kept, &error),
     };
     if result.head().partial || result.complaint().is_some() {
-        keep_logs(&nodes, &plan.out)?;
-        result.logs = Some(plan.out.clone());
+        result.keep_logs(&plan.out, |out| keep_logs(&nodes, out));
     }
     nodes.down()?;
     progress.finish();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ashlar_lab::result::{Check, VerifyResult};
 use ashlar_lab::short::Short;
@@ -114,6 +114,14 @@ impl HaResult {
         }
         result.head.broke_off(why.to_string());
         result
+    }
+
+    /// Logs that cannot be kept are no reason to leave a cluster there, and what was found untold.
+    pub(super) fn keep_logs(&mut self, out: &Path, keep: impl Fn(&Path) -> Result<(), LabError>) {
+        match keep(out) {
+            Ok(()) => self.logs = Some(out.to_owned()),
+            Err(error) => self.head.problems.push(format!("the nodes' logs: {error}")),
+        }
     }
 
     /// What loads have found of which nothing else is known.
@@ -340,6 +348,13 @@ mod tests {
         let broken = HaResult::broken_off(&kept, &interrupted);
         let named = told.as_ref().map(|told| format!("blocks: {told}"));
         assert_eq!((broken.complaint(), broken.reverted), (named, 2));
+        let (mut untold, file) = (broken.clone(), dir.path().join("journal.jsonl"));
+        let make = |out: &Path| {
+            std::fs::create_dir_all(out).map_err(|error| LabError::caused(out.display(), error))
+        };
+        untold.keep_logs(&file.join("out"), make);
+        assert_eq!(untold.complaint(), broken.complaint());
+        assert!(untold.head.problems[1].starts_with("the nodes' logs: "));
         drop(journal);
         let (mut journal, _) = Journal::resume(dir.path(), &origin.machine).expect("goes on");
         let kept = Kept::of(&mut journal).expect("readable");
