@@ -7,11 +7,11 @@ use ashlar_lab::{Agents, Journal, LabError, Progress, ResultFile};
 use ashlar_oltp::faults::{
     FaultsPlan, FaultsResult, Make, Means, StandaloneSystem, System, Topology, Wanted, faults,
 };
-use ashlar_oltp::group::{Group, GroupPlan, HostedPlan, NodeName, check_place};
+use ashlar_oltp::group::{GroupPlan, HostedPlan, NodeName, check_place};
 use ashlar_testbed::hosts::GroupHosts;
 use serde::{Deserialize, Serialize};
 
-use crate::drives::{check_standby, group_for};
+use crate::drives::{self, check_standby, group_for};
 use crate::fci::{FciPlan, FciSystem};
 use crate::length::check_lengths;
 
@@ -107,6 +107,14 @@ impl FaultsRun {
     }
 }
 
+/// Ends what runs have left below `dir` whose starters are gone.
+fn end_left_behind(dir: &Path) -> Result<(), LabError> {
+    // Of groups, too, also if none is made any more.
+    drives::end_left_behind(dir)?;
+    FciSystem::end_left_behind(dir)?;
+    StandaloneSystem::end_left_behind(dir)
+}
+
 impl ReadyRun<'_> {
     /// Does all of it, or what the journal does not have. What a run has left below the directory that was killed is taken
     /// away first.
@@ -120,10 +128,7 @@ impl ReadyRun<'_> {
         journal: &mut Journal,
     ) -> Result<FaultsResult, LabError> {
         let asked = self.asked;
-        FciSystem::end_left_behind(&asked.dir)?;
-        StandaloneSystem::end_left_behind(&asked.dir)?;
-        // Also of a group: what is in its standby's place is else taken for another's.
-        Group::end_left_behind(&asked.dir)?;
+        end_left_behind(&asked.dir)?;
         if let Some(place) = &asked.standby {
             check_place(place, NodeName::B)?;
         }
@@ -194,5 +199,21 @@ mod tests {
         let refused = ready.carry_out(&out, &Progress::silent(), &mut journal);
         assert_eq!(refused.expect_err("refused").exit_code(), 2);
         assert!(file.exists());
+    }
+
+    #[test]
+    fn a_group_that_was_left_ends_though_no_round_of_one_is_left() {
+        let base = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        // No process has this number.
+        let left = base.path().join("ashlar-4194304-0");
+        let group = left.join("g");
+        std::fs::create_dir_all(group.join("node-a")).expect("made");
+        let mark = serde_json::json!({
+            "dir": group, "folders": [group], "network": {"kind": "loopback", "ports": {}},
+            "plan": {"place_a": null, "place_b": null, "tuning": "fast", "set": [], "loopback": true},
+        });
+        std::fs::write(group.join("group.json"), mark.to_string()).expect("written");
+        end_left_behind(base.path()).expect("ended");
+        assert!(!left.exists());
     }
 }
