@@ -244,7 +244,7 @@ impl Room<'_> {
 }
 
 /// What runs have left below `dir` whose starters are gone: groups first, which lie on the drives.
-fn end_left_behind(dir: &Path) -> Result<(), LabError> {
+pub(crate) fn end_left_behind(dir: &Path) -> Result<(), LabError> {
     let mut left = processes::left_behind(dir);
     left.retain(|folder| Room(folder).server(NodeName::A).is_dir());
     for folder in &left {

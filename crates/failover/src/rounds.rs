@@ -7,11 +7,11 @@ use ashlar_lab::{Agents, Journal, LabError, Progress, ResultFile};
 use ashlar_oltp::faults::{
     FaultsPlan, FaultsResult, Make, Means, StandaloneSystem, System, Topology, Wanted, faults,
 };
-use ashlar_oltp::group::{GroupPlan, HostedPlan};
+use ashlar_oltp::group::{GroupPlan, HostedPlan, NodeName, check_place};
 use ashlar_testbed::hosts::GroupHosts;
 use serde::{Deserialize, Serialize};
 
-use crate::drives::{check_standby, group_for};
+use crate::drives::{self, check_standby, group_for};
 use crate::fci::{FciPlan, FciSystem};
 use crate::length::check_lengths;
 
@@ -107,6 +107,14 @@ impl FaultsRun {
     }
 }
 
+/// Ends what runs have left below `dir` whose starters are gone.
+fn end_left_behind(dir: &Path) -> Result<(), LabError> {
+    // Of groups, too, also if none is made any more.
+    drives::end_left_behind(dir)?;
+    FciSystem::end_left_behind(dir)?;
+    StandaloneSystem::end_left_behind(dir)
+}
+
 impl ReadyRun<'_> {
     /// Does all of it, or what the journal does not have. What a run has left below the directory that was killed is taken
     /// away first.
@@ -120,8 +128,10 @@ impl ReadyRun<'_> {
         journal: &mut Journal,
     ) -> Result<FaultsResult, LabError> {
         let asked = self.asked;
-        FciSystem::end_left_behind(&asked.dir)?;
-        StandaloneSystem::end_left_behind(&asked.dir)?;
+        end_left_behind(&asked.dir)?;
+        if let Some(place) = &asked.standby {
+            check_place(place, NodeName::B)?;
+        }
         let of = |&topology: &Topology| Wanted {
             topology,
             make: self.make(topology, progress),
@@ -150,5 +160,60 @@ impl ReadyRun<'_> {
                 None => self.asked.make(topology, progress),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_lab::{Command, Origin, OwnFolder};
+
+    use super::*;
+
+    fn run(base: &Path, standby: Option<PathBuf>) -> FaultsRun {
+        let plan = serde_json::json!({
+            "faults": ["kill-node"], "rounds": 1, "shape": {"warehouses": 1, "items": 1000, "customers": 100}, "users": 1, "rate": 10.0,
+            "before": {"secs": 0, "nanos": 0}, "hold": {"secs": 0, "nanos": 0},
+            "after": {"secs": 0, "nanos": 0}, "limits": [], "logic": "functions", "seed": 1
+        });
+        FaultsRun {
+            topologies: vec![Topology::Group],
+            dir: base.join("d"),
+            standby,
+            set: Vec::new(),
+            plan: serde_json::from_value(plan).expect("a plan"),
+            hosts: Agents::default(),
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_in_the_standbys_place_is_left_alone() {
+        let base = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let file = base.path().join("p/node-b/file");
+        std::fs::create_dir_all(base.path().join("p/node-b")).expect("made");
+        std::fs::write(&file, "a user's").expect("written");
+        let asked = run(base.path(), Some(base.path().join("p")));
+        let out = base.path().join("out");
+        let origin = Origin::asked(Command::Failover, &asked).expect("kept");
+        let mut journal = Journal::begin(&out, &origin).expect("begun");
+        let ready = asked.ready().expect("it makes sense");
+        let refused = ready.carry_out(&out, &Progress::silent(), &mut journal);
+        assert_eq!(refused.expect_err("refused").exit_code(), 2);
+        assert!(file.exists());
+    }
+
+    #[test]
+    fn a_group_that_was_left_ends_though_no_round_of_one_is_left() {
+        let base = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        // No process has this number.
+        let left = base.path().join("ashlar-4194304-0");
+        let group = left.join("g");
+        std::fs::create_dir_all(group.join("node-a")).expect("made");
+        let mark = serde_json::json!({
+            "dir": group, "folders": [group], "network": {"kind": "loopback", "ports": {}},
+            "plan": {"place_a": null, "place_b": null, "tuning": "fast", "set": [], "loopback": true},
+        });
+        std::fs::write(group.join("group.json"), mark.to_string()).expect("written");
+        end_left_behind(base.path()).expect("ended");
+        assert!(!left.exists());
     }
 }

@@ -90,7 +90,9 @@ pub use procedure::{Conditioning, Procedure};
 pub use progress::Progress;
 pub use report::{chart, page, render_index, short};
 pub use result_file::{ResultFile, keys, kind_in};
-pub use runner::{Endurance, EndurePlan, Endured, Means, Pulse, RunOutcome, run_plan, run_sweep};
+pub use runner::{
+    Endurance, EndurePlan, Endured, Found, Means, Pulse, RunOutcome, run_plan, run_sweep,
+};
 pub use scenario::{
     SHIPPED, Scale, ScenarioFile, ScenarioOptions, find_text, run_scenario, scenario_text,
 };

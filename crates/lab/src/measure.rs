@@ -144,9 +144,14 @@ impl Measured {
         Ok(())
     }
 
-    /// Accesses completed while measuring.
+    /// Accesses completed while measuring. Latencies may be of more: see [`crate::workload`]'s open loop.
     pub(crate) fn count(&self) -> u64 {
-        self.reads.len().saturating_add(self.writes.len())
+        self.sum(|sample| sample.reads.saturating_add(sample.writes))
+    }
+
+    /// Of these, what is asked of each interval.
+    pub(crate) fn sum(&self, of: impl Fn(&Sample) -> u64) -> u64 {
+        self.series.iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// Reads and writes in one histogram.

@@ -17,7 +17,7 @@ impl OltpResult {
         if self.is_of_whole_repeats() {
             self.head.problems.retain(|problem| problem != UNFINISHED);
         }
-        let done = self.steps.iter().map(|step| step.repeat).max().unwrap_or(0);
+        let done = self.repeats();
         self.steps.extend(later.steps.into_iter().map(|mut step| {
             step.repeat += done;
             step

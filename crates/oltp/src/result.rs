@@ -250,23 +250,37 @@ impl ResultFile for OltpResult {
 }
 
 impl StepResult {
-    /// Puts its latencies into a run's log, as those of a configuration, if it has several.
+    /// Puts its latencies into a run's log, as those of a configuration, if it has several; of a step that is told for
+    /// good, so that its name is there once.
     pub(crate) fn log(
         &mut self,
         log: &LatencyLog,
         configuration: Option<usize>,
     ) -> Result<(), LabError> {
         let name = configuration.map_or_else(String::new, |at| format!("c{}.", at + 1));
-        let name = format!("{name}{}u.r{}", self.users, self.repeat);
+        self.log_as(log, &format!("{name}{}u.r{}", self.users, self.repeat))
+    }
+
+    /// The same of a run that is added to one that has so many repeats.
+    pub(crate) fn log_after(&mut self, log: &LatencyLog, repeats: u32) -> Result<(), LabError> {
+        self.log_as(log, &format!("{}u.r{}", self.users, repeats + self.repeat))
+    }
+
+    fn log_as(&mut self, log: &LatencyLog, name: &str) -> Result<(), LabError> {
         let at = Interval {
             began_unix_s: self.began_unix_s,
             seconds: self.elapsed_s,
         };
-        log.add(&name, at, &std::mem::take(&mut self.latencies))
+        log.add(name, at, &std::mem::take(&mut self.latencies))
     }
 }
 
 impl OltpResult {
+    /// How many repeats it has.
+    pub(crate) fn repeats(&self) -> u32 {
+        self.steps.iter().map(|step| step.repeat).max().unwrap_or(0)
+    }
+
     /// The steps of a number of users that reached their end.
     pub fn whole_steps(&self, users: usize) -> impl Iterator<Item = &StepResult> {
         let wanted = move |step: &&StepResult| step.users == users && !step.partial;

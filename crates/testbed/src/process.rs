@@ -168,6 +168,13 @@ impl Attached {
         self.is_attached = false;
         ashlar(&["detach", &self.mount.display().to_string()]).map(drop)
     }
+
+    /// Detaches whatever is wrong with it.
+    pub fn detach_by_force(mut self) -> Result<(), LabError> {
+        self.is_attached = false;
+        let mount = self.mount.display().to_string();
+        ashlar(&["detach", &mount, "--force"]).map(drop)
+    }
 }
 
 impl Drop for Attached {

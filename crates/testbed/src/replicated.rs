@@ -38,16 +38,34 @@ pub struct Replicated {
 
 /// What a figure of a replicated volume goes by.
 #[derive(Clone, Debug, Default)]
-struct Known {
+pub struct Known {
     /// The node that owned it as clients were given their way to it.
-    owner: String,
+    pub owner: String,
     epoch: u32,
+    /// What copies were given again that had missed it.
+    resynced: u64,
+}
+
+/// What copies were given again in this term of their owner.
+fn resynced(now: &ReplicationStatus) -> u64 {
+    now.replicas.iter().map(|copy| copy.resynced_bytes).sum()
 }
 
 impl Known {
+    /// A volume whose owner this is, as it is now.
+    pub fn of(owner: String, now: &ReplicationStatus) -> Self {
+        Self {
+            owner,
+            epoch: now.epoch,
+            resynced: resynced(now),
+        }
+    }
+
     /// How the volume is not what it was made as, or was not all the time since the last look.
-    fn unlike(&mut self, now: &ReplicationStatus) -> Option<String> {
+    pub fn unlike(&mut self, now: &ReplicationStatus) -> Option<String> {
         let before = std::mem::replace(&mut self.epoch, now.epoch);
+        let again = resynced(now);
+        let again = again.saturating_sub(std::mem::replace(&mut self.resynced, again));
         let mut lacking = now.replicas.iter();
         let lacking = lacking.find(|copy| copy.state != ReplicaState::InSync);
         if let Some(copy) = lacking {
@@ -62,6 +80,9 @@ impl Known {
             Some(_) if before != now.epoch => Some(format!(
                 "the volume has had {} more terms of an owner",
                 now.epoch.saturating_sub(before)
+            )),
+            Some(_) if again > 0 => Some(format!(
+                "a copy was not in sync for a while: it was given {again} bytes again"
             )),
             Some(_) => None,
         }
@@ -178,14 +199,13 @@ impl Replicated {
             let (nqn, known) = self.status()?;
             let mut states = known.replicas.iter().map(|copy| copy.state);
             let are_in_sync = states.all(|state| state == ReplicaState::InSync);
-            if let Some(owner) = known.owner.filter(|_| are_in_sync) {
+            if let Some(owner) = known.owner.clone().filter(|_| are_in_sync) {
                 let mut names = self.nodes.names.iter();
                 let node = names.find(|name| (**name == owner) == (place == ClientPlace::Owner));
                 let node = node.ok_or_else(|| wrong(&"no such node has a copy"))?;
                 let portal = self.nodes.network.address(&Seat::node(node), Port::Clients);
-                let epoch = known.epoch;
                 let url = format!("nvme-tcp://{portal}/{nqn}?ns=1");
-                return Ok((url, Known { owner, epoch }));
+                return Ok((url, Known::of(owner, &known)));
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -222,6 +242,7 @@ mod tests {
         let mut known = Known {
             owner: "a".into(),
             epoch: 3,
+            resynced: 0,
         };
         let mut now = ReplicationStatus {
             owner: Some("a".into()),
@@ -247,6 +268,11 @@ mod tests {
         now.epoch = 5;
         let why = known.unlike(&now).expect("a failover");
         assert!(why.contains("2 more terms"), "{why}");
+        assert_eq!(known.unlike(&now), None);
+        // It fell out and came back between two looks.
+        now.replicas[1].resynced_bytes = 4096;
+        let why = known.unlike(&now).expect("a resync");
+        assert!(why.contains("4096 bytes again"), "{why}");
         assert_eq!(known.unlike(&now), None);
         (now.owner, now.epoch) = (Some("b".into()), 6);
         for _ in 0..2 {

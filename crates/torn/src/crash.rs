@@ -7,7 +7,7 @@ use ashlar_lab::{Journal, LabError, Turn};
 use ashlar_testbed::process::Attached;
 use serde::{Deserialize, Serialize};
 
-use super::place::Place;
+use super::place::{Place, Served};
 use super::recording::{DataWrites, DriveTold, Recording};
 use super::setting::Setting;
 use super::verify::complaint;
@@ -48,6 +48,12 @@ pub(super) struct Cut {
     acknowledged: u64,
     /// What is wrong with the database; null if nothing is.
     pub(super) complaint: Option<String>,
+}
+
+/// A power cut that was looked at, and how what it was looked at with has ended.
+struct Looked {
+    cut: Cut,
+    ended: Result<(), LabError>,
 }
 
 impl Cut {
@@ -110,11 +116,12 @@ impl Crashes {
         &mut self,
         place: Place,
         images: u64,
-        mut one: impl FnMut(u64) -> Result<Cut, LabError>,
+        mut one: impl FnMut(u64) -> Result<Looked, LabError>,
     ) -> Result<(), LabError> {
         while self.goes_on(place, images) {
-            let cut = one(self.cuts.len() as u64)?;
-            self.push(cut);
+            let looked = one(self.cuts.len() as u64)?;
+            self.push(looked.cut);
+            looked.ended?;
         }
         self.partial = false;
         Ok(())
@@ -230,12 +237,12 @@ pub(super) fn crashes(
     found.cut(place, setting.images, |number| {
         setting.progress.go_on()?;
         let seed = setting.seed.wrapping_mul(1000).wrapping_add(number);
-        let cut = one(&recording, seed, setting)?;
-        journal.keep(&turn(place, CUT, number as u32 + 1), &cut)?;
-        let what = cut.complaint.as_deref().unwrap_or("whole");
+        let looked = one(&recording, seed, setting)?;
+        journal.keep(&turn(place, CUT, number as u32 + 1), &looked.cut)?;
+        let what = looked.cut.complaint.as_deref().unwrap_or("whole");
         let text = format!("{}: power cut {seed}: {what}", place.name());
         setting.progress.say(&text);
-        Ok(cut)
+        Ok(looked)
     })?;
     if !setting.keeps {
         recording.remove()?;
@@ -243,38 +250,70 @@ pub(super) fn crashes(
     Ok(())
 }
 
-/// What `attach` says if the device is there and mount(8) does not take what is on it.
-const NO_MOUNT: &str = "mount: exit code 32";
+/// What `attach` says if the device is there and mount(8) does not take what is on it, or it cannot be read.
+const REFUSED: [&str; 2] = ["mount: exit code 32", "Input/output error"];
 
 /// Makes the images of one power cut and looks at what is on them.
-fn one(recording: &Recording, seed: u64, setting: &Setting<'_>) -> Result<Cut, LabError> {
+fn one(recording: &Recording, seed: u64, setting: &Setting<'_>) -> Result<Looked, LabError> {
     let place = recording.place;
     let folder = setting.dir.join("cut");
     let caused = |e| LabError::caused(folder.display(), e);
     std::fs::create_dir_all(&folder).map_err(caused)?;
     let images = place.drives(&folder);
     let mut cut = images_of(recording, seed, &images, setting.tear)?;
-    let served = place.serve(&images, &folder.join(seed.to_string()), false)?;
-    match Attached::attach(&served.url, &setting.mount()) {
+    let ended = match place.serve(&images, &folder.join(seed.to_string()), false) {
+        Ok(served) => look(served, &mut cut, setting)?,
+        // What the images hold was refused.
+        Err(LabError::Check(text)) => {
+            cut.complaint = Some(text);
+            Ok(())
+        }
+        Err(error) => return Err(error),
+    };
+    let cleared = if setting.keeps && cut.complaint.is_some() {
+        let kept = setting.dir.join(format!("{}-{seed}", place.name()));
+        std::fs::rename(&folder, kept)
+    } else {
+        std::fs::remove_dir_all(&folder)
+    };
+    let ended = ended.and(cleared.map_err(caused));
+    Ok(Looked { cut, ended })
+}
+
+/// Looks at what is served. A broken one may not end in order, which makes it no less broken: how it has ended is told
+/// apart.
+fn look(
+    served: Served,
+    cut: &mut Cut,
+    setting: &Setting<'_>,
+) -> Result<Result<(), LabError>, LabError> {
+    let detached = match Attached::attach(&served.url, &setting.mount()) {
         Ok(attached) => {
             cut.complaint = complaint(&setting.mount(), cut.acknowledged, setting.progress)?;
             // What was interrupted is not broken.
             setting.progress.go_on()?;
-            attached.detach()?;
+            match cut.complaint.is_some() {
+                true => attached.detach_by_force(),
+                false => attached.detach(),
+            }
         }
-        Err(error) if error.to_string().contains(NO_MOUNT) => {
+        Err(error) if is_refused(&error) => {
             cut.complaint = Some(format!("the file system cannot be mounted: {error}"));
+            Ok(())
         }
         Err(error) => return Err(error),
-    }
-    served.stop()?;
-    if setting.keeps && cut.complaint.is_some() {
-        let kept = setting.dir.join(format!("{}-{seed}", place.name()));
-        std::fs::rename(&folder, kept).map_err(caused)?;
-    } else {
-        std::fs::remove_dir_all(&folder).map_err(caused)?;
-    }
-    Ok(cut)
+    };
+    let stopped = served.stop();
+    Ok(detached.and(match cut.complaint.is_some() {
+        // It is gone either way.
+        true => Ok(()),
+        false => stopped,
+    }))
+}
+
+fn is_refused(error: &LabError) -> bool {
+    let text = error.to_string();
+    REFUSED.iter().any(|word| text.contains(word))
 }
 
 /// Makes the images of one power cut.
@@ -313,9 +352,10 @@ mod tests {
     fn power_cuts_before_an_error_are_kept() {
         let mut crashes = Crashes::none("volume");
         crashes.partial = true;
+        let looked = |cut| Looked { cut, ended: Ok(()) };
         let mut one = |number| match number {
-            0 => Ok(Cut::with(0, None)),
-            1 => Ok(Cut::with(1, Some("a page is torn"))),
+            0 => Ok(looked(Cut::with(0, None))),
+            1 => Ok(looked(Cut::with(1, Some("a page is torn")))),
             _ => Err(LabError::environment("interrupted")),
         };
         let error = crashes.cut(Place::Volume, 20, &mut one);
@@ -326,6 +366,27 @@ mod tests {
         crashes.partial = true;
         crashes.cut(Place::Volume, 2, &mut one).expect("two");
         assert!(!crashes.partial && crashes.cuts.len() == 2);
+    }
+
+    #[test]
+    fn a_power_cut_that_broke_something_counts_however_it_ends() {
+        let mut crashes = Crashes::none("volume");
+        let ended = crashes.cut(Place::Volume, 2, |number| {
+            Ok(Looked {
+                cut: Cut::with(number, Some("a page is torn")),
+                ended: Err(LabError::environment("it is still mounted")),
+            })
+        });
+        assert_eq!(ended.expect_err("it was").exit_code(), 3);
+        assert_eq!((crashes.cuts.len(), crashes.broken), (1, 1));
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_read_is_broken_and_a_machine_that_cannot_attach_is_not() {
+        let of = |text: &str| is_refused(&LabError::environment(text));
+        assert!(of("attach: mount: exit code 32: bad superblock"));
+        assert!(of("attach: reading /dev/loop3: Input/output error"));
+        assert!(!of("attach: /dev/fuse: No such file or directory"));
     }
 
     #[test]

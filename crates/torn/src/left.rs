@@ -39,10 +39,34 @@ fn serving(folder: &Path) -> impl Iterator<Item = i32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(move |pid: &i32| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words);
         // This process names the directory of the run, and none in its folder.
-        name.trim() == "ashlar" && words.contains(&own)
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        words.contains(&own) && is_one(&program, std::env::current_exe().ok().as_deref())
     })
+}
+
+/// This program, by whatever name it was installed, or another version of it.
+fn is_one(program: &Path, own: Option<&Path>) -> bool {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    own == Some(program) || name.starts_with("ashlar")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_of_ours_is_known_by_whatever_name() {
+        let own = Some(Path::new("/opt/storage/lab-2"));
+        for (program, expected) in [
+            ("/opt/storage/lab-2", true),
+            ("/usr/bin/ashlar", true),
+            ("/usr/bin/ashlar (deleted)", true),
+            ("/usr/bin/vim", false),
+        ] {
+            assert_eq!(is_one(Path::new(program), own), expected, "{program}");
+        }
+    }
 }

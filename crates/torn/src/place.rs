@@ -7,6 +7,8 @@ use ashlar_lab::LabError;
 use ashlar_testbed::pools::{node, volume_url, word};
 use ashlar_testbed::process::{Process, ashlar};
 
+use super::verify::is_lack;
+
 const NQN: &str = "nqn.2026-11.io.ashlar:torn-pages";
 /// What a trace may have: disks here are small.
 const RECORD_LIMIT: &str = "1900MiB";
@@ -59,6 +61,9 @@ impl Place {
     }
 
     /// Serves drives that hold this place; `record` writes down what becomes of them.
+    ///
+    /// # Errors
+    /// A failed check: what the drives hold is refused; else what the machine lacks.
     pub(super) fn serve(
         self,
         drives: &[PathBuf],
@@ -74,8 +79,9 @@ impl Place {
                 for spec in &specs {
                     words.extend(["--drive", spec]);
                 }
-                ashlar(&words)?;
-                ashlar(&["volume", "allow", VOLUME, "--any-host", "--api", &api])?;
+                ashlar(&words).map_err(refused)?;
+                ashlar(&["volume", "allow", VOLUME, "--any-host", "--api", &api])
+                    .map_err(refused)?;
                 let url = volume_url(&process, &api, VOLUME)?;
                 Ok(Served { process, url })
             }
@@ -118,6 +124,15 @@ impl Place {
     }
 }
 
+/// Drives that are there, and what a pool is not imported from: they are broken, unless the machine lacks something.
+fn refused(error: LabError) -> LabError {
+    let text = error.to_string();
+    match is_lack(&text) {
+        true => error,
+        false => LabError::check(format!("the volume cannot be served: {text}")),
+    }
+}
+
 fn spec(drive: &Path, record: bool) -> String {
     let file = drive.display();
     match record {
@@ -141,4 +156,16 @@ fn serve_disk(specs: &[String], state: &Path) -> Result<Served, LabError> {
     let address = word(&process, 0)?;
     let url = format!("nvme-tcp://{address}/{nqn}?ns=1");
     Ok(Served { process, url })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_that_are_refused_are_broken_unless_the_machine_lacks_something() {
+        let of = |text: &str| refused(LabError::environment(text)).exit_code();
+        assert_eq!(of("pool import torn: no drive has a root"), 1);
+        assert_eq!(of("pool import torn: No space left on device"), 3);
+    }
 }

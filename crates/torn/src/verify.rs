@@ -86,7 +86,7 @@ fn judged(what: &str, error: LabError, log: &Log) -> Result<Option<String>, LabE
     Ok(Some(format!("{what}: {}", shortened(&error))))
 }
 
-fn is_lack(text: &str) -> bool {
+pub(super) fn is_lack(text: &str) -> bool {
     LACKS.iter().any(|lack| text.contains(lack))
 }
 

@@ -101,7 +101,7 @@ pub(super) fn verify(url: &str, password: Option<&str>) -> Result<u64, LabError>
     let read = read.map_err(|error| LabError::caused("pg_basebackup", error))?;
     if !read.status.success() {
         let said = String::from_utf8_lossy(&read.stderr);
-        return Err(wrong(format!("pg_basebackup: {}", said.trim())));
+        return Err(refused(said.trim()));
     }
     let blocks = "select sum(pg_database_size(oid)) / 8192 from pg_database";
     let told = client("psql", &["-qXAt", "-c", blocks]).output();
@@ -109,4 +109,27 @@ pub(super) fn verify(url: &str, password: Option<&str>) -> Result<u64, LabError>
     let text = String::from_utf8_lossy(&told.stdout);
     let whole = text.trim().split('.').next().and_then(|n| n.parse().ok());
     whole.ok_or_else(|| wrong(format!("its size: {:?}", text.trim())))
+}
+
+/// What pg_basebackup has said that failed: a block that does not match is damage, anything else trouble on the way.
+fn refused(said: &str) -> LabError {
+    let said = format!("pg_basebackup: {said}");
+    match said.contains("checksum verification failed") || said.contains("checksum error") {
+        true => LabError::check(said),
+        false => wrong(said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_does_not_match_is_a_failed_check() {
+        let damage = "WARNING:  checksum verification failed in file \"./base/5/1\", block 3: calculated 1 but \
+                      expected 2\npg_basebackup: error: checksum error occurred";
+        assert_eq!(refused(damage).exit_code(), 1);
+        let gone = "pg_basebackup: error: connection to server on socket failed";
+        assert_eq!(refused(gone).exit_code(), 3);
+    }
 }

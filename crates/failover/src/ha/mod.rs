@@ -178,6 +178,7 @@ pub fn ha(
         etcd: plan.etcd_members(),
         has_switches: schedule.iter().any(|fault| fault.needs_switches()),
     };
+    let mut kept = Kept::of(journal)?;
     let nodes = Nodes::up(&dir, &cluster, progress)?;
     let run = Run {
         nodes: &nodes,
@@ -186,14 +187,12 @@ pub fn ha(
         open,
         progress,
     };
-    let mut kept = Kept::of(journal)?;
     let mut result = match run.all(&schedule, &mut kept) {
         Ok(result) => result,
-        Err(error) => HaResult::broken_off(kept.rounds, &error),
+        Err(error) => HaResult::broken_off(&kept, &error),
     };
     if result.head().partial || result.complaint().is_some() {
-        keep_logs(&nodes, &plan.out)?;
-        result.logs = Some(plan.out.clone());
+        result.keep_logs(&plan.out, |out| keep_logs(&nodes, out));
     }
     nodes.down()?;
     progress.finish();

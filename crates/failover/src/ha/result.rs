@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ashlar_lab::result::{Check, VerifyResult};
 use ashlar_lab::short::Short;
-use ashlar_lab::{Endured, Example, Head, Kind, LabError, ResultFile};
+use ashlar_lab::{Endured, Example, Found, Head, Kind, LabError, ResultFile};
 use serde::Serialize;
 
 use super::is_clean;
@@ -85,6 +85,7 @@ impl KindOfFault<'_> {
 impl HaResult {
     pub(super) fn of(kept: &Kept<'_>, loads: &[(Endured, VerifyResult)], in_sync: bool) -> Self {
         let mut result = Self::with(kept.rounds.clone(), loads, in_sync);
+        result.add(kept.found_before);
         if kept.before > 0 {
             result.head.flags.push(format!(
                 "the first {} faults were before an interruption, on another cluster: blocks were checked when they \
@@ -96,17 +97,38 @@ impl HaResult {
     }
 
     /// Of a run that this has ended: it can go on.
-    pub(super) fn broken_off(rounds: Vec<Round>, why: &LabError) -> Self {
-        let mut result = Self::with(rounds, &[], false);
+    pub(super) fn broken_off(kept: &Kept<'_>, why: &LabError) -> Self {
+        let mut result = Self::with(kept.rounds.clone(), &[], false);
+        result.add(kept.all_found());
+        let failed = |name: &str, text: String| Check {
+            name: name.to_owned(),
+            passed: false,
+            text,
+        };
         if let LabError::Check(text) = why {
-            result.head.checks.push(Check {
-                name: "faults".to_owned(),
-                passed: false,
-                text: text.clone(),
-            });
+            result.head.checks.push(failed("faults", text.clone()));
+        }
+        let found = result.found();
+        if !found.is_empty() {
+            result.head.checks.push(failed("blocks", found.join("; ")));
         }
         result.head.broke_off(why.to_string());
         result
+    }
+
+    /// Logs that cannot be kept are no reason to leave a cluster there, and what was found untold.
+    pub(super) fn keep_logs(&mut self, out: &Path, keep: impl Fn(&Path) -> Result<(), LabError>) {
+        match keep(out) {
+            Ok(()) => self.logs = Some(out.to_owned()),
+            Err(error) => self.head.problems.push(format!("the nodes' logs: {error}")),
+        }
+    }
+
+    /// What loads have found of which nothing else is known.
+    fn add(&mut self, found: Found) {
+        self.lost += found.lost;
+        self.reverted += found.reverted;
+        self.errors += found.errors;
     }
 
     fn with(rounds: Vec<Round>, loads: &[(Endured, VerifyResult)], in_sync: bool) -> Self {
@@ -146,7 +168,8 @@ impl HaResult {
         }
     }
 
-    fn what_is_wrong(&self) -> Option<String> {
+    /// What is wrong with blocks and accesses.
+    fn found(&self) -> Vec<String> {
         let mut all = Vec::new();
         let mut add = |count: u64, what: &str| {
             if count > 0 {
@@ -157,6 +180,11 @@ impl HaResult {
         add(self.reverted, "blocks reverted after they were read");
         add(self.unreadable, "accesses could not be read back");
         add(self.errors, "accesses failed");
+        all
+    }
+
+    fn what_is_wrong(&self) -> Option<String> {
+        let mut all = self.found();
         if !self.in_sync {
             all.push("the copies are not in sync".into());
         }
@@ -291,5 +319,46 @@ impl Round {
         } = self;
         let (node, budget, in_sync) = (&self.node, &self.budget, self.in_sync_ms);
         format!("| {fault} | {node} | {gap_ms} | {budget} | {in_sync} | {resynced_bytes} |")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ashlar_lab::{Command, Journal, Origin, OwnFolder};
+
+    use super::*;
+
+    #[test]
+    fn what_was_found_before_an_interruption_is_wrong_to_the_end() {
+        let dir = OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let origin = Origin::asked(Command::Ha, &1).expect("kept");
+        let mut journal = Journal::begin(dir.path(), &origin).expect("begun");
+        let mut kept = Kept::of(&mut journal).expect("empty");
+        let interrupted = LabError::environment("interrupted");
+        let clean = HaResult::broken_off(&kept, &interrupted);
+        assert_eq!(clean.complaint(), None);
+        for reverted in [1, 2] {
+            let found = Found {
+                reverted,
+                ..Found::default()
+            };
+            kept.find(found).expect("kept");
+        }
+        let told = Some("2 blocks reverted after they were read".to_owned());
+        let broken = HaResult::broken_off(&kept, &interrupted);
+        let named = told.as_ref().map(|told| format!("blocks: {told}"));
+        assert_eq!((broken.complaint(), broken.reverted), (named, 2));
+        let (mut untold, file) = (broken.clone(), dir.path().join("journal.jsonl"));
+        let make = |out: &Path| {
+            std::fs::create_dir_all(out).map_err(|error| LabError::caused(out.display(), error))
+        };
+        untold.keep_logs(&file.join("out"), make);
+        assert_eq!(untold.complaint(), broken.complaint());
+        assert!(untold.head.problems[1].starts_with("the nodes' logs: "));
+        drop(journal);
+        let (mut journal, _) = Journal::resume(dir.path(), &origin.machine).expect("goes on");
+        let kept = Kept::of(&mut journal).expect("readable");
+        let whole = HaResult::of(&kept, &[], true);
+        assert_eq!((whole.complaint(), whole.reverted), (told, 2));
     }
 }

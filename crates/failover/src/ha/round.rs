@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ashlar_lab::{LabError, Progress, Pulse};
+use ashlar_lab::{Found, LabError, Progress, Pulse};
 use ashlar_node::model::{FailoverCause, MoveVolume, ReplicateVolume, VolumeName, VolumeStatus};
 use ashlar_oltp::processes::Sign;
 use ashlar_testbed::nodes::{DriveTrouble, Nodes, Seat};
@@ -19,7 +19,7 @@ use crate::copied::Copied;
 /// How long anything may take on a busy machine before the round has failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The load goes on: so many answers more.
+/// The load goes on: so many answers more to each of its threads.
 const ANSWERS: u64 = 50;
 
 /// What came of a fault.
@@ -111,7 +111,10 @@ impl Scene<'_> {
                 }
                 let (word, account) = (fault.word(), self.account());
                 LabError::check(format!("fault {number}, {word}: {error}\n{account}"))
-            })?;
+            });
+            // Whatever came of it.
+            kept.find(self.found(pulse))?;
+            let round = round?;
             self.progress.say(&format!("fault {number}: {round}"));
             kept.add(round)?;
         }
@@ -337,23 +340,29 @@ impl Scene<'_> {
     /// Waits until the clients have had some more answers.
     pub(super) fn await_answers(&self, pulse: &Pulse, when: &str) -> Result<(), LabError> {
         let pulses = self.pulses(pulse);
-        let goals: Vec<u64> = pulses
-            .iter()
-            .map(|pulse| pulse.answers() + ANSWERS)
-            .collect();
+        let before: Vec<u64> = pulses.iter().flat_map(|pulse| pulse.answers()).collect();
         let what = format!("the clients have answers again, {when}");
         let waited = self.eventually(&what, |_| {
-            let mut both = pulses.iter().zip(&goals);
-            Ok(both.all(|(pulse, &goal)| pulse.answers() >= goal))
+            let now = pulses.iter().flat_map(|pulse| pulse.answers());
+            Ok(now
+                .zip(&before)
+                .all(|(now, before)| now >= before + ANSWERS))
         });
         let told = |pulse: &&Pulse| {
             let silence = pulse.silence().as_secs();
-            format!("{} answers, the last {silence} s ago", pulse.answers())
+            let answers: u64 = pulse.answers().iter().sum();
+            format!("{answers} answers, one thread's last {silence} s ago")
         };
         waited.map_err(|error| {
             let told: Vec<String> = pulses.iter().map(told).collect();
             LabError::check(format!("{error} ({})", told.join("; ")))
         })
+    }
+
+    /// What the clients have found wrong so far.
+    fn found(&self, pulse: &Pulse) -> Found {
+        let pulses = self.pulses(pulse).into_iter();
+        pulses.fold(Found::default(), |sum, pulse| sum + pulse.found())
     }
 
     fn pulses<'p>(&'p self, pulse: &'p Pulse) -> Vec<&'p Pulse> {

@@ -4,17 +4,19 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ashlar_device::parse_size;
 use ashlar_lab::{Journal, LabError, OwnFolder, Progress};
 use ashlar_node::client::Client;
-use ashlar_node::model::{CreateVolume, LayoutSpec, VolumeName};
+use ashlar_node::model::{CreateVolume, LayoutSpec, ReplicationStatus, VolumeName};
 use ashlar_oltp::scenario::Place;
 use ashlar_oltp::versus::{Counters, Ground as Places, Moved, Source, VersusFile, VersusRun};
 use ashlar_testbed::image::LoopMount;
 use ashlar_testbed::nodes::{MOST_ETCD, Nodes, NodesPlan, POOL, Seat};
 use ashlar_testbed::process::{own_program, tool};
+use ashlar_testbed::replicated::Known;
 
 use super::left;
 use crate::all_in_sync;
@@ -36,6 +38,8 @@ pub(super) struct Ground {
     drive: String,
     volume: VolumeName,
     owner: String,
+    /// As it was when it was looked at last.
+    known: Mutex<Known>,
     shared: PathBuf,
     /// Where Patroni, etcd and HAProxy have their own things: on neither side's drives.
     group: PathBuf,
@@ -75,6 +79,7 @@ impl Ground {
             shared: folder.path().join(VOLUME),
             group: folder.path().join(GROUP),
             owner: String::new(),
+            known: Mutex::default(),
             drives: Vec::new(),
             nodes: None,
             drive,
@@ -107,7 +112,9 @@ impl Ground {
             )
         };
         client?.create_volume(&volume).map_err(wrong)?;
-        self.owner = self.await_in_sync(progress)?;
+        let known = self.await_in_sync(progress)?;
+        self.owner.clone_from(&known.owner);
+        self.known = Mutex::new(known);
         progress.say("the replicated volume is attached");
         let shared = &self.shared;
         std::fs::create_dir(shared).map_err(|error| LabError::caused(shared.display(), error))?;
@@ -126,18 +133,22 @@ impl Ground {
         nodes.ok_or_else(|| LabError::environment("the nodes are gone"))
     }
 
-    /// The owner, once both copies are in sync.
-    fn await_in_sync(&self, progress: &Progress) -> Result<String, LabError> {
+    fn replication(&self) -> Result<ReplicationStatus, LabError> {
         let nodes = self.nodes()?;
         let client = nodes.client(&nodes.names[0])?;
+        let known = client.volume(&self.volume).map_err(wrong)?.replication;
+        known.ok_or_else(|| wrong("it is not replicated"))
+    }
+
+    /// The volume, once both copies are in sync.
+    fn await_in_sync(&self, progress: &Progress) -> Result<Known, LabError> {
         let begun = Instant::now();
         while begun.elapsed() < IN_SYNC_WITHIN {
             progress.go_on()?;
-            let known = client.volume(&self.volume).map_err(wrong)?.replication;
-            let known = known.ok_or_else(|| wrong("it is not replicated"))?;
-            let in_sync = all_in_sync(&known.replicas);
-            if let Some(owner) = known.owner.filter(|_| in_sync) {
-                return Ok(owner);
+            let now = self.replication()?;
+            let in_sync = all_in_sync(&now.replicas);
+            if let Some(owner) = now.owner.clone().filter(|_| in_sync) {
+                return Ok(Known::of(owner, &now));
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -222,6 +233,17 @@ impl Places for Ground {
             dir: drive.mount().to_owned(),
         });
         std::iter::once(shared).chain(drives).collect()
+    }
+
+    fn unlike(&self) -> Option<String> {
+        match self.replication() {
+            // Single fields.
+            Ok(now) => {
+                let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                known.unlike(&now)
+            }
+            Err(error) => Some(format!("how its copies are is not known: {error}")),
+        }
     }
 
     fn sources(&self) -> Result<Vec<Source>, LabError> {

@@ -1,21 +1,24 @@
 //! A checking load that goes on, whatever happens to the storage meanwhile, until it is told to end; then everything is
 //! read back.
 
-use std::sync::Arc;
+use std::ops::Add;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use super::pass::Pass;
 use super::setup::{Fill, on_own_thread, pass_options};
 use super::threads::{Outcome, Threads};
 use crate::access::{Access, Distribution};
 use crate::result::VerifyResult;
-use crate::verify::{Model, Tally};
+use crate::verify::{Failures, Model, Tally};
 use crate::workload::{Area, Job};
 use crate::{CellSpec, LabError, Pattern, PrepareOptions, Progress, Stacks};
 
-/// A load ends when it is told to; this is only later than any of them.
-const FOREVER: Duration = Duration::from_secs(86_400);
+/// A load ends when it is told to; this is only later than any of them. It has a place in memory for each second.
+const FOREVER: Duration = Duration::from_secs(7 * 86_400);
 
 /// What a load does.
 #[derive(Clone, Debug)]
@@ -42,19 +45,58 @@ pub struct EndurePlan {
 #[derive(Debug)]
 pub struct Pulse {
     begun: Instant,
+    /// Each may be a host of its own: one that hangs is not made up for by others.
+    threads: Vec<Beat>,
+}
+
+/// What a load thread is at.
+#[derive(Debug, Default)]
+struct Beat {
     answers: AtomicU64,
     /// When the last answer came, and the longest time between two, in nanoseconds.
     last: AtomicU64,
     longest: AtomicU64,
+    found: Mutex<Found>,
+}
+
+/// What a load has found wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Blocks that did not hold what was acknowledged.
+    pub lost: u64,
+    /// Blocks that held less than what was read of them before.
+    pub reverted: u64,
+    /// Accesses that ended with an error.
+    pub errors: u64,
+}
+
+impl Found {
+    pub(crate) fn of(failures: &Failures, errors: u64) -> Self {
+        Self {
+            lost: failures.total() - failures.stale,
+            reverted: failures.stale,
+            errors,
+        }
+    }
+}
+
+impl Add for Found {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            lost: self.lost + other.lost,
+            reverted: self.reverted + other.reverted,
+            errors: self.errors + other.errors,
+        }
+    }
 }
 
 impl Pulse {
-    fn new() -> Self {
+    fn new(threads: u32) -> Self {
         Self {
             begun: Instant::now(),
-            answers: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            longest: AtomicU64::new(0),
+            threads: (0..threads).map(|_| Beat::default()).collect(),
         }
     }
 
@@ -62,33 +104,55 @@ impl Pulse {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Accesses have ended well.
-    pub(crate) fn answered(&self, count: u64) {
-        if count == 0 {
+    /// Accesses of a thread have ended well.
+    pub(crate) fn answered(&self, thread: u32, count: u64) {
+        let Some(beat) = self.threads.get(thread as usize).filter(|_| count > 0) else {
             return;
-        }
+        };
         let now = self.now();
-        let before = self.last.swap(now, Ordering::SeqCst);
-        self.longest
+        let before = beat.last.swap(now, Ordering::SeqCst);
+        beat.longest
             .fetch_max(now.saturating_sub(before), Ordering::SeqCst);
-        self.answers.fetch_add(count, Ordering::SeqCst);
+        beat.answers.fetch_add(count, Ordering::SeqCst);
     }
 
-    /// Accesses that have ended well so far.
-    pub fn answers(&self) -> u64 {
-        self.answers.load(Ordering::SeqCst)
+    /// What a thread has found wrong since it began.
+    pub(crate) fn found_so_far(&self, thread: u32, found: Found) {
+        if let Some(beat) = self.threads.get(thread as usize) {
+            *beat.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        }
     }
 
-    /// How long there has been no answer now.
+    /// What all of them have found wrong so far.
+    pub fn found(&self) -> Found {
+        let each = self.threads.iter().map(|beat| &beat.found);
+        let each = each.map(|found| *found.lock().unwrap_or_else(PoisonError::into_inner));
+        each.fold(Found::default(), Add::add)
+    }
+
+    /// Accesses that have ended well so far, by thread.
+    pub fn answers(&self) -> Vec<u64> {
+        let each = self.threads.iter().map(|beat| &beat.answers);
+        each.map(|answers| answers.load(Ordering::SeqCst)).collect()
+    }
+
+    /// How long there has been no answer to a thread now: to the one that waits longest.
     pub fn silence(&self) -> Duration {
-        let last = self.last.load(Ordering::SeqCst);
-        Duration::from_nanos(self.now().saturating_sub(last))
+        let now = self.now();
+        let each = self
+            .threads
+            .iter()
+            .map(|beat| beat.last.load(Ordering::SeqCst));
+        let longest = each.map(|last| now.saturating_sub(last)).max();
+        Duration::from_nanos(longest.unwrap_or_default())
     }
 
-    /// The longest time without an answer since this was asked last, up to now.
+    /// The longest time in which a thread had no answer since this was asked last, up to now.
     pub fn take_gap(&self) -> Duration {
         let open = self.silence();
-        open.max(Duration::from_nanos(self.longest.swap(0, Ordering::SeqCst)))
+        let each = self.threads.iter().map(|beat| &beat.longest);
+        let longest = each.map(|longest| longest.swap(0, Ordering::SeqCst)).max();
+        open.max(Duration::from_nanos(longest.unwrap_or_default()))
     }
 }
 
@@ -109,9 +173,16 @@ pub struct Endured {
 fn with_load(error: LabError, outcome: Result<&Outcome, &LabError>) -> LabError {
     let met: Vec<String> = match outcome {
         Ok(Outcome {
-            measured, losses, ..
+            measured,
+            tally,
+            losses,
+            ..
         }) => {
-            let examples = measured.examples.iter();
+            let wrong = tally.examples.iter().map(|one| {
+                let (lba, expected, found) = (one.lba, &one.expected, &one.found);
+                format!("block {lba}: {expected} was expected, {found} found")
+            });
+            let examples = wrong.chain(measured.examples.iter().cloned());
             let met = examples.map(|one| format!("the load met {one}"));
             let ended = losses
                 .iter()
@@ -184,7 +255,10 @@ impl<'a> Endurance<'a> {
         &mut self,
         meanwhile: impl FnOnce(&Pulse) -> Result<T, LabError>,
     ) -> Result<(T, Endured), LabError> {
-        let (stop, pulse) = (Arc::new(AtomicBool::new(false)), Arc::new(Pulse::new()));
+        let (stop, pulse) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(Pulse::new(self.plan.threads)),
+        );
         let jobs = self.jobs(&stop, &pulse)?;
         let threads = Threads {
             stacks: self.stacks,
@@ -209,7 +283,7 @@ impl<'a> Endurance<'a> {
         Ok((
             told,
             Endured {
-                answers: pulse.answers(),
+                answers: pulse.answers().iter().sum(),
                 slowest: Duration::from_nanos(slowest),
                 errors: measured.errors,
                 problems: measured.examples.iter().cloned().chain(losses).collect(),
@@ -301,5 +375,53 @@ mod tests {
         let all = with_load(failed(), Ok(&outcome)).to_string();
         let met = "the load met a failed read\na load thread ended: the path is gone";
         assert_eq!(all, format!("no answers\n{met}"));
+    }
+
+    #[test]
+    fn a_thread_that_hangs_is_not_made_up_for_by_another() {
+        let pulse = Pulse::new(2);
+        let (early, late) = (Duration::from_millis(20), Duration::from_millis(60));
+        pulse.answered(1, 1);
+        while pulse.begun.elapsed() < late {
+            pulse.answered(0, 1);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(pulse.silence() > early && pulse.take_gap() > early);
+        let answers = pulse.answers();
+        assert!(answers[0] > 1 && answers[1] == 1, "{answers:?}");
+        pulse.answered(1, 1);
+        assert!(pulse.take_gap() > early, "the longest since it was asked");
+        assert!(pulse.take_gap() < late);
+    }
+
+    #[test]
+    fn what_is_found_under_load_is_known_while_it_goes_on_and_told_if_that_fails() {
+        // Reads come back older than what was acknowledged.
+        let mut model = crate::simulated::Model::new(1 << 20, Duration::from_micros(100), 4);
+        model.lose_every = 7;
+        let stacks = crate::simulated::Simulated::new().with("a", model);
+        let plan = EndurePlan {
+            spec: "a".into(),
+            bytes: 1 << 20,
+            block_bytes: 4096,
+            threads: 2,
+            depth: 2,
+            read_pct: 50,
+            think: Duration::ZERO,
+            seed: 1,
+        };
+        let mut load = Endurance::begin(&stacks, plan, &Progress::silent()).expect("filled");
+        let mut seen = Found::default();
+        let failed = load.during(|pulse| {
+            let begun = Instant::now();
+            while seen.lost == 0 && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(5));
+                seen = pulse.found();
+            }
+            Err::<(), _>(LabError::environment("interrupted"))
+        });
+        assert!(seen.lost > 0, "{seen:?}");
+        let text = failed.expect_err("it was").to_string();
+        assert!(text.contains("the load met block "), "{text}");
     }
 }

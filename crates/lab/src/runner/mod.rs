@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-pub use endure::{Endurance, EndurePlan, Endured, Pulse};
+pub use endure::{Endurance, EndurePlan, Endured, Found, Pulse};
 use generator::Generator;
 pub(crate) use setup::Fill;
 use setup::Setup;

@@ -125,8 +125,8 @@ pub(super) fn repeat(measured: &Measured, number: u32, time: Duration) -> Repeat
     RepeatResult {
         repeat: number,
         iops,
-        read_iops: measured.reads.len() as f64 / seconds,
-        write_iops: measured.writes.len() as f64 / seconds,
+        read_iops: measured.sum(|sample| sample.reads) as f64 / seconds,
+        write_iops: measured.sum(|sample| sample.writes) as f64 / seconds,
         mib_s: measured.bytes as f64 / seconds / MIB,
         latency_us: LatencyUs::of(&all),
         max_us: all.max() as f64 / 1000.0,

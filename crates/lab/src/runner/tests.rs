@@ -127,6 +127,23 @@ fn an_open_loop_keeps_its_rate_and_counts_from_when_due() {
 }
 
 #[test]
+fn a_stall_at_the_end_of_an_open_loop_is_felt_by_what_was_due() {
+    let mut slow = device();
+    slow.read = Duration::from_millis(500);
+    let stacks = Simulated::new().with("a", slow);
+    let mut plan = plan(&["a"], Pattern::RandRead);
+    plan.rate = Some(10.0);
+    let cells = run(&stacks, &plan).result.configurations.remove(0).cells;
+    for repeat in cells.iter().flat_map(|cell| &cell.repeats) {
+        assert!(
+            repeat.stalled > 0 && repeat.max_us >= 500_000.0,
+            "{repeat:?}"
+        );
+        assert_eq!(repeat.iops, 0.0, "none has ended in time");
+    }
+}
+
+#[test]
 fn verification_passes_a_sound_device_and_catches_a_lying_one() {
     for pattern in Pattern::ALL {
         let stacks = Simulated::new().with("a", device());

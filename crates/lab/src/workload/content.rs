@@ -3,7 +3,7 @@ use std::sync::Arc;
 use ashlar_block::{BlockRange, IoBuffer};
 
 use super::{Area, Job};
-use crate::verify::{Model, Tally};
+use crate::verify::{Failures, Model, Tally};
 
 /// What writes carry, and what is done with what reads bring.
 pub(crate) enum Content {
@@ -91,6 +91,14 @@ impl Content {
             Settled::Written { generation } => model.written(outcome.range, generation),
             Settled::WriteFailed { generation } => model.uncertain(outcome.range, generation),
             Settled::ReadFailed => {}
+        }
+    }
+
+    /// What verification has found so far.
+    pub(crate) fn failures(&self) -> Failures {
+        match self {
+            Self::Random { .. } => Failures::default(),
+            Self::Verified { tally, .. } => tally.failures,
         }
     }
 

@@ -10,7 +10,7 @@ use super::pace::Pace;
 use super::{Content, Job, Walk, random_fill};
 use crate::access::Share;
 use crate::measure::{Measured, SeriesShape};
-use crate::{LabError, Worker};
+use crate::{Found, LabError, Worker};
 
 /// How long after the end what is still in flight may take.
 const DRAIN: Duration = Duration::from_secs(60);
@@ -429,7 +429,7 @@ impl<'a> Load<'a> {
         let now = self.worker.now();
         if let Some(pulse) = &self.job.pulse {
             let well = done.iter().filter(|completion| completion.result.is_ok());
-            pulse.answered(well.count() as u64);
+            pulse.answered(self.job.thread, well.count() as u64);
         }
         if let Some(live) = &self.job.live {
             let since = |completion: &Completion| {
@@ -441,6 +441,10 @@ impl<'a> Load<'a> {
         let interval = self.clock.interval(now);
         for completion in done.drain(..) {
             self.complete(completion, now, interval)?;
+        }
+        if let Some(pulse) = &self.job.pulse {
+            let found = Found::of(&self.content.failures(), self.measured.errors);
+            pulse.found_so_far(self.job.thread, found);
         }
         Ok(())
     }
@@ -473,7 +477,10 @@ impl<'a> Load<'a> {
             Ok(()) => {
                 self.failures_in_a_row = 0;
                 if let Some(interval) = interval {
-                    self.count(slot, now, interval);
+                    self.count(slot, interval);
+                }
+                if interval.is_some() || self.is_late(&slot, now) {
+                    self.record(slot, now);
                 }
             }
             Err(error) => self.failed(slot, range, &error)?,
@@ -495,25 +502,35 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
+    /// Whether it was due in the time that is measured and has ended after it: how long that took tells of a stall at
+    /// the end, which had no other trace.
+    fn is_late(&self, slot: &Slot, now: Moment) -> bool {
+        let Clock { from, until, .. } = self.clock;
+        self.job.rate.is_some() && slot.since >= from && now >= until
+    }
+
     #[inline]
-    fn count(&mut self, slot: Slot, now: Moment, interval: usize) {
-        let latency_ns = now.since(slot.since).as_nanos() as u64;
+    fn count(&mut self, slot: Slot, interval: usize) {
         let measured = &mut self.measured;
         let sample = &mut measured.series[interval];
         match slot.kind {
-            Kind::Read => {
-                sample.reads += 1;
-                measured.bytes += u64::from(self.sizes[slot.size].bytes);
-                measured.reads.saturating_record(latency_ns);
-            }
-            Kind::Write => {
-                sample.writes += 1;
-                measured.bytes += u64::from(self.sizes[slot.size].bytes);
-                measured.writes.saturating_record(latency_ns);
-            }
-            Kind::Flush => measured.flushes.saturating_record(latency_ns),
-            Kind::Trim => measured.trims.saturating_record(latency_ns),
+            Kind::Read => sample.reads += 1,
+            Kind::Write => sample.writes += 1,
+            Kind::Flush | Kind::Trim => return,
         }
+        measured.bytes += u64::from(self.sizes[slot.size].bytes);
+    }
+
+    #[inline]
+    fn record(&mut self, slot: Slot, now: Moment) {
+        let measured = &mut self.measured;
+        let latencies = match slot.kind {
+            Kind::Read => &mut measured.reads,
+            Kind::Write => &mut measured.writes,
+            Kind::Flush => &mut measured.flushes,
+            Kind::Trim => &mut measured.trims,
+        };
+        latencies.saturating_record(now.since(slot.since).as_nanos() as u64);
     }
 
     #[cold]

@@ -17,6 +17,7 @@ mod watch;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use ashlar_lab::result::Check;
 use ashlar_lab::{Journal, LabError, Machine, Progress, Turn};
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +105,17 @@ struct Kept {
     round: Round,
 }
 
-/// What the journal has of blocks that were read in the end, by each that was made of a system.
+/// What came of reading all blocks of a system in the end.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Read {
+    /// So many match their checksums.
+    Good(u64),
+    /// One does not.
+    Bad(String),
+}
+
+/// What the journal has of that, by each that was made of a system.
 fn verified(at: usize, number: usize) -> Turn {
     Turn {
         configuration: at,
@@ -157,6 +168,7 @@ pub fn faults(
         plan,
         result: FaultsResult::begun(plan),
         means,
+        reads: 0,
     };
     run.keep()?;
     for (at, wanted) in systems.iter().enumerate() {
@@ -178,6 +190,8 @@ struct Run<'a> {
     plan: &'a FaultsPlan,
     result: FaultsResult,
     means: Means<'a>,
+    /// How often all blocks of this kind of system were read.
+    reads: usize,
 }
 
 impl Run<'_> {
@@ -219,9 +233,29 @@ impl Run<'_> {
                 }
             }
         }
-        let blocks: Vec<u64> = self.means.journal.outcomes(&verified(at, 1))?;
-        self.result.verified_blocks += blocks.iter().sum::<u64>();
+        let reads: Vec<Read> = self.means.journal.outcomes(&verified(at, 1))?;
+        self.reads = reads.len();
+        let is_read = !reads.is_empty() && left.is_empty();
+        reads.into_iter().for_each(|read| self.tell(read));
+        // Others' blocks are not read.
+        let has = |cell: &Cell| cell.topology == topology && topology == Topology::Fci;
+        if !is_read && self.result.cells.iter().any(has) {
+            self.result.head.flags.push(format!(
+                "{topology}: rounds before an interruption were on a database whose blocks may not have been read in the end"
+            ));
+        }
         Ok(left)
+    }
+
+    fn tell(&mut self, read: Read) {
+        match read {
+            Read::Good(blocks) => self.result.verified_blocks += blocks,
+            Read::Bad(text) => self.result.head.checks.push(Check {
+                name: "blocks".to_owned(),
+                passed: false,
+                text,
+            }),
+        }
     }
 
     fn take(&mut self, due: &Due, kept: Kept) {
@@ -232,7 +266,6 @@ impl Run<'_> {
     /// Does what is left, until nothing is or the system does not recover.
     fn on_system(&mut self, system: &dyn System, left: &mut VecDeque<Due>) -> Result<(), LabError> {
         let (plan, progress) = (self.plan, self.means.progress);
-        let at = left.front().map_or(0, |due| due.at);
         system.await_ready(progress)?;
         let database = open(&system.url(DATABASE), plan.logic, progress)?;
         let tables = BuildPlan {
@@ -260,7 +293,7 @@ impl Run<'_> {
             ));
             let round = round::round(plan, system, &due, progress)?;
             progress.say(&round.text());
-            let recovered = round.not_ready.is_none();
+            let recovered = round.not_ready.is_none() && round.unaudited.is_none();
             let kept = Kept {
                 system: described.clone(),
                 round,
@@ -269,19 +302,34 @@ impl Run<'_> {
             self.take(&due, kept);
             self.keep()?;
             if !recovered {
-                return Ok(());
+                return self.verify(system, &due).or_else(|error| {
+                    progress.go_on()?;
+                    self.result.head.flags.push(format!(
+                        "{}, {}, round {}: the blocks of its database were not read: {error}",
+                        due.topology, due.fault, due.number
+                    ));
+                    Ok(())
+                });
+            }
+            if left.is_empty() {
+                self.verify(system, &due)?;
             }
         }
-        self.verify(system, at)
+        Ok(())
     }
 
-    fn verify(&mut self, system: &dyn System, at: usize) -> Result<(), LabError> {
-        let blocks = system.verify()?.unwrap_or(0);
-        let journal = &mut *self.means.journal;
-        let before: Vec<u64> = journal.outcomes(&verified(at, 1))?;
-        journal.keep(&verified(at, before.len() + 1), &blocks)?;
-        self.result.verified_blocks += blocks;
-        Ok(())
+    /// Reads all blocks of a system, after its last round.
+    fn verify(&mut self, system: &dyn System, last: &Due) -> Result<(), LabError> {
+        let read = match system.verify() {
+            Ok(blocks) => Read::Good(blocks.unwrap_or(0)),
+            Err(LabError::Check(text)) => Read::Bad(format!("{}: {text}", last.topology)),
+            Err(error) => return Err(error),
+        };
+        self.reads += 1;
+        let turn = verified(last.at, self.reads);
+        self.means.journal.keep(&turn, &read)?;
+        self.tell(read);
+        self.keep()
     }
 }
 
@@ -290,101 +338,4 @@ fn open(url: &str, logic: Logic, progress: &Progress) -> Result<Postgres, LabErr
 }
 
 #[cfg(test)]
-mod tests {
-    use ashlar_lab::{Command, Origin};
-
-    use super::*;
-
-    fn plan(rounds: u32) -> FaultsPlan {
-        FaultsPlan {
-            faults: vec![Fault::KillDatabase],
-            rounds,
-            shape: Shape::small(1),
-            users: 1,
-            rate: 1.0,
-            before: Duration::ZERO,
-            hold: Duration::ZERO,
-            after: Duration::ZERO,
-            limits: Vec::new(),
-            logic: Logic::Functions,
-            seed: 1,
-        }
-    }
-
-    #[test]
-    fn times_are_a_day_at_most() {
-        let told = |plan: FaultsPlan| plan.check(&[]).map_err(|error| error.to_string()).err();
-        assert_eq!(told(plan(1)), None);
-        for option in ["--before", "--hold", "--after"] {
-            let mut plan = plan(1);
-            match option {
-                "--before" => plan.before = Duration::MAX,
-                "--hold" => plan.hold = Duration::MAX,
-                _ => plan.after = Duration::MAX,
-            }
-            let told = told(plan).expect("refused");
-            assert!(
-                told.starts_with(option) && told.ends_with("at most a day"),
-                "{told}"
-            );
-        }
-    }
-
-    #[test]
-    fn rounds_that_a_journal_has_are_not_played_again() {
-        let dir = ashlar_lab::OwnFolder::make(&std::env::temp_dir()).expect("a folder");
-        let origin = Origin::asked(Command::Failover, &plan(2)).expect("kept");
-        assert_eq!(origin.what::<FaultsPlan>().map(|of| of.rounds), Ok(2));
-        let mut journal = Journal::begin(dir.path(), &origin).expect("begun");
-        for number in [1, 2] {
-            let kept = Kept {
-                system: Described {
-                    topology: Topology::Standalone,
-                    told: "one".into(),
-                    database: crate::database::Description::default(),
-                },
-                round: Round {
-                    round: number,
-                    served_again: true,
-                    gap_s: f64::from(number),
-                    ..Round::default()
-                },
-            };
-            let due = Due {
-                at: 0,
-                topology: Topology::Standalone,
-                fault: Fault::KillDatabase,
-                number,
-            };
-            journal.keep(&due.turn(), &kept).expect("kept");
-        }
-        journal.keep(&verified(0, 1), &7u64).expect("kept");
-        drop(journal);
-        let (mut journal, _) = Journal::resume(dir.path(), &origin.machine).expect("goes on");
-        let mut played = |rounds| {
-            let means = Means {
-                progress: &Progress::silent(),
-                journal: &mut journal,
-                keep: &|_| Ok(()),
-            };
-            let none = || Err(LabError::environment("it was to be made"));
-            let systems = [Wanted {
-                topology: Topology::Standalone,
-                make: Box::new(none),
-            }];
-            faults(&plan(rounds), &systems, means).expect("a result")
-        };
-        let whole = played(2);
-        let rounds: Vec<u32> = whole.cells[0].rounds.iter().map(|of| of.round).collect();
-        assert_eq!((rounds, whole.head.partial), (vec![1, 2], false));
-        assert_eq!((whole.gap_ms, whole.verified_blocks), (2000, 7));
-        assert_eq!(whole.systems.len(), 1);
-        let more = played(3);
-        assert_eq!((more.cells[0].rounds.len(), more.head.partial), (2, true));
-        assert!(
-            more.head.problems[0].contains("to be made"),
-            "{:?}",
-            more.head
-        );
-    }
-}
+mod tests;

@@ -88,10 +88,10 @@ pub struct Round {
     /// Whether they were not until what was broken was mended.
     #[serde(default, skip_serializing_if = "is_no")]
     pub outlasted: bool,
-    /// Seconds from the first failure after the fault to the first transaction begun after it that succeeded; 0 if
-    /// nothing failed. If the fault outlasted it, the silence if that is longer.
+    /// Seconds from the first failure after the fault to the first transaction begun after it that succeeded, or to the
+    /// end of the load; the silence if that is longer, and longer than a second; else 0 if nothing failed.
     pub gap_s: f64,
-    /// The longest time without any acknowledgement, seconds.
+    /// The longest time without any acknowledgement, up to the end of the load, seconds.
     pub silence_s: f64,
     /// The longest wait of a transaction after the fault, from when it was due or, if that was before, from the fault;
     /// seconds.
@@ -130,6 +130,9 @@ pub struct Round {
     /// next round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
+    /// Why what was acknowledged could not be looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unaudited: Option<String>,
     /// Conditions 1 to 12 at the end.
     pub consistency: Consistency,
 }
@@ -170,6 +173,8 @@ impl Round {
         }
         found.extend(self.consistency.complaint());
         found.extend(self.not_ready.clone());
+        let unaudited = self.unaudited.as_ref();
+        found.extend(unaudited.map(|why| format!("what it holds could not be looked at: {why}")));
         (!found.is_empty()).then(|| found.join("; "))
     }
 
@@ -339,6 +344,7 @@ impl FaultsResult {
                 cell.topology, cell.fault, limit.gap_s
             ));
         }
+        found.extend(self.head.failed_checks());
         (!found.is_empty()).then(|| found.join("\n"))
     }
 
@@ -424,7 +430,10 @@ mod tests {
     fn each_kind_of_harm_is_a_complaint() {
         assert_eq!(good().complaint(), None);
         type Harm = fn(&mut Round);
-        let harm: [(&str, Harm); 6] = [
+        let harm: [(&str, Harm); 7] = [
+            ("could not be looked at: invalid page", |round| {
+                round.unaudited = Some("invalid page".into())
+            }),
             ("not ready", |round| {
                 round.not_ready = Some("it is not ready".into())
             }),

@@ -11,10 +11,10 @@ use super::result::Round;
 use super::system::System;
 use super::watch::{Watch, Watched};
 use super::{Due, FaultsPlan, open};
-use crate::check::check;
+use crate::check::{Consistency, check};
 use crate::database::Database;
 use crate::inputs::Mix;
-use crate::ledger::Count;
+use crate::ledger::{Audit, Count};
 use crate::random::Rng;
 use crate::schema::State;
 use crate::server::DATABASE;
@@ -75,11 +75,12 @@ pub(super) fn round(
             });
         }
         let done = under_load(plan, system, fault, (&clients, progress));
+        let ended = Instant::now();
         clients.end();
         watch.end();
-        done
+        done.map(|done| (done, ended))
     });
-    let done = done?;
+    let (done, ended) = done?;
     let not_ready = match system.await_ready(progress) {
         Ok(()) => None,
         // What was acknowledged is looked for all the same.
@@ -91,22 +92,20 @@ pub(super) fn round(
     let whole_after = not_ready.is_none().then(|| done.mended_at.elapsed());
     let resynced = system.resynced_bytes().zip(done.resynced_before);
     let resynced = resynced.map(|(now, before)| now.saturating_sub(before));
-    let database = open(&url, plan.logic, progress)?;
-    let mut watcher = database.watcher()?;
-    let audit = clients.ledger.audit(watcher.as_mut())?;
-    let (probes, probes_missing) = watch.audit(watcher.as_mut())?;
+    let asked = Asked {
+        plan,
+        url: &url,
+        clients: &clients,
+        watch: &watch,
+    };
+    let looked = asked.audited(progress)?;
     let Count {
         acknowledged,
         missing,
-    } = audit.total();
-    let seen = clients.trace.seen(done.at);
+    } = looked.audit.total();
+    let seen = clients.trace.seen(done.at, ended);
     let (acks, written) = (clients.trace.acks(), watch.probes());
     let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
-    // What hangs does not fail: clients that were not served until the end have seen nothing but silence.
-    let gap = match done.outlasted {
-        true => seen.gap.max(Some(seen.silence)),
-        false => seen.gap,
-    };
     Ok(Round {
         round: number,
         moved: done.to.as_ref().is_some_and(|to| *to != done.from),
@@ -114,25 +113,76 @@ pub(super) fn round(
         to: done.to,
         served_again: done.served_again,
         outlasted: done.outlasted,
-        gap_s: gap.map_or(0.0, seconds),
+        gap_s: seen.gap.map_or(0.0, seconds),
         silence_s: seconds(seen.silence),
         longest_wait_s: seconds(seen.longest_wait),
         failures: seen.failures,
         texts: seen.texts,
         acknowledged,
         missing,
-        kinds: audit.kinds,
-        examples: audit.examples.iter().map(ToString::to_string).collect(),
+        kinds: looked.audit.kinds,
+        examples: looked
+            .audit
+            .examples
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         stale_acknowledged: stale_of(&acks, &written),
         epochs: epochs(&acks, &written),
         both_primaries_s: seconds(watch.both()),
-        probes,
-        probes_missing,
+        probes: written.len(),
+        probes_missing: looked.probes_missing,
         resynced_bytes: resynced,
         whole_after_s: whole_after.map(seconds),
         not_ready,
-        consistency: check(watcher.as_mut(), &plan.shape, progress)?,
+        unaudited: looked.unaudited,
+        consistency: looked.consistency,
     })
+}
+
+/// What the database holds in the end.
+#[derive(Default)]
+pub(super) struct Looked {
+    pub(super) audit: Audit,
+    probes_missing: usize,
+    consistency: Consistency,
+    /// Why that is not known.
+    pub(super) unaudited: Option<String>,
+}
+
+/// A database that is asked for all that it has acknowledged.
+pub(super) struct Asked<'a> {
+    pub(super) plan: &'a FaultsPlan,
+    pub(super) url: &'a str,
+    pub(super) clients: &'a Clients,
+    pub(super) watch: &'a Watch,
+}
+
+impl Asked<'_> {
+    /// What it holds, or why it does not say: that may be what the fault has done, and so is kept.
+    pub(super) fn audited(&self, progress: &Progress) -> Result<Looked, LabError> {
+        self.look(progress).or_else(|error| {
+            progress.go_on()?;
+            Ok(Looked {
+                audit: self.clients.ledger.unaudited(),
+                unaudited: Some(error.to_string()),
+                ..Looked::default()
+            })
+        })
+    }
+
+    fn look(&self, progress: &Progress) -> Result<Looked, LabError> {
+        let database = open(self.url, self.plan.logic, progress)?;
+        let mut watcher = database.watcher()?;
+        let audit = self.clients.ledger.audit(watcher.as_mut())?;
+        let (_, probes_missing) = self.watch.audit(watcher.as_mut())?;
+        Ok(Looked {
+            audit,
+            probes_missing,
+            consistency: check(watcher.as_mut(), &self.plan.shape, progress)?,
+            unaudited: None,
+        })
+    }
 }
 
 fn first_probe(fault: Fault, number: u32) -> i64 {

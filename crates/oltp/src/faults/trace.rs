@@ -49,12 +49,17 @@ struct Inner {
 /// Different texts of failures that are kept.
 const MOST_TEXTS: usize = 20;
 
+/// Clients that hear nothing for longer are not served, whether anything fails or not: as short a time is between two
+/// transactions that are due.
+const HANG: Duration = Duration::from_secs(1);
+
 /// What a round came to, from a fault on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Seen {
-    /// From the first failure to the first transaction that was begun after it and succeeded.
+    /// From the first failure to the first transaction that was begun after it and succeeded, or the end; the silence
+    /// if that is longer, and a hang.
     pub(super) gap: Option<Duration>,
-    /// The longest time without any acknowledgement.
+    /// The longest time without any acknowledgement, up to the end of the load.
     pub(super) silence: Duration,
     /// Of a transaction, from when it was due or, if that was before the fault, from the fault.
     pub(super) longest_wait: Duration,
@@ -105,8 +110,8 @@ impl Trace {
         self.lock().failures.last().copied()
     }
 
-    /// What it came to, with a fault at this time.
-    pub(super) fn seen(&self, fault: Instant) -> Seen {
+    /// What it came to, with a fault at this time, for clients that were told to end at `end`.
+    pub(super) fn seen(&self, fault: Instant, end: Instant) -> Seen {
         let inner = self.lock();
         let failures: Vec<Instant> = inner
             .failures
@@ -116,19 +121,25 @@ impl Trace {
             .collect();
         let first_failure = failures.iter().min().copied();
         let mut ends: Vec<Instant> = inner.acks.iter().map(|ack| ack.at).collect();
+        if ends.iter().all(|at| *at > fault) {
+            ends.push(fault);
+        }
+        ends.push(end);
         ends.sort_unstable();
-        let gap = first_failure.and_then(|first| {
+        let gap = first_failure.map(|first| {
             let later = inner.acks.iter().filter(|ack| ack.begun >= first);
-            later.map(|ack| ack.at - first).min()
+            let served = later.map(|ack| ack.at).min().unwrap_or(end);
+            served.saturating_duration_since(first)
         });
         let silence = ends
             .windows(2)
             .filter(|pair| pair[1] >= fault)
             .map(|pair| pair[1] - pair[0])
-            .max();
+            .max()
+            .unwrap_or_default();
         Seen {
-            gap,
-            silence: silence.unwrap_or_default(),
+            gap: gap.max(Some(silence).filter(|silence| *silence > HANG)),
+            silence,
             longest_wait: longest(&inner.waits, fault),
             failures: failures.len(),
             texts: since(&inner.texts, fault),
@@ -251,7 +262,7 @@ mod tests {
             };
             inner.waits = vec![wait(0, 420), wait(300, 800), wait(600, 850)];
         }
-        let seen = trace.seen(at(505));
+        let seen = trace.seen(at(505), at(1200));
         assert_eq!(seen.failures, 2, "one was before the fault");
         assert_eq!(seen.texts, BTreeMap::from([("both".to_owned(), 1)]));
         // What was due before has waited since the fault because of it; a stall that ended before counts nothing.
@@ -260,6 +271,31 @@ mod tests {
         assert_eq!(seen.silence, Duration::from_millis(580));
         assert_eq!(stale(&trace.acks()), 0);
         assert_eq!(trace.begun_since(at(550)), 2);
-        assert_eq!(trace.seen(at(2000)).gap, None);
+        assert_eq!(trace.seen(at(2000), at(2100)).gap, None);
+    }
+
+    #[test]
+    fn clients_that_hang_or_are_never_served_have_a_gap() {
+        let base = Instant::now();
+        let at = |ms| base + Duration::from_millis(ms);
+        let of = |acks: &[u64], failures: &[u64]| {
+            let trace = Trace::default();
+            let mut inner = trace.lock();
+            inner.acks = acks.iter().map(|&ms| ack(1, base, ms, ms)).collect();
+            inner.failures = failures.iter().map(|&ms| at(ms)).collect();
+            drop(inner);
+            let Seen { gap, silence, .. } = trace.seen(at(505), at(12_600));
+            [gap.unwrap_or_default(), silence].map(|time| time.as_millis())
+        };
+        assert_eq!(of(&[400, 500], &[600]), [12_100, 12_100], "never served");
+        assert_eq!(of(&[], &[600]), [12_095, 12_095], "nor before");
+        assert_eq!(of(&[500, 12_500], &[]), [12_000, 12_000], "nothing fails");
+        assert_eq!(
+            of(&[500, 12_500], &[11_000]),
+            [12_000, 12_000],
+            "cut off late"
+        );
+        let steady: Vec<u64> = (0..126).map(|n| n * 100).collect();
+        assert_eq!(of(&steady, &[]), [0, 100], "as it should be");
     }
 }

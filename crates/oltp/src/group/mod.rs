@@ -33,7 +33,7 @@ pub use needed::Needed;
 use needed::needed;
 pub use network::Network;
 pub use node::{Member, NodeName};
-pub use start::check_lengths;
+pub use start::{check_lengths, check_place};
 
 /// The directory of a group in a run's own folder.
 pub const OWN: &str = "g";
@@ -347,8 +347,7 @@ impl Group {
         if let Some(adopted) = self.adopted.get(at) {
             return adopted.clone();
         }
-        let base = place.as_ref().unwrap_or(&self.dir);
-        base.join(format!("node-{node}"))
+        home_in(place.as_ref().unwrap_or(&self.dir), node)
     }
 
     /// `namespaces` or `loopback`.
@@ -367,6 +366,10 @@ impl Group {
         let text = text.map_err(|error| LabError::caused(mark.display(), error))?;
         ashlar_lab::write_whole(&mark, &text)
     }
+}
+
+fn home_in(place: &Path, node: NodeName) -> PathBuf {
+    place.join(format!("node-{node}"))
 }
 
 /// The number that a query gives, if it is answered.

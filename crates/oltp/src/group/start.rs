@@ -9,7 +9,7 @@ use ashlar_lab::{LabError, Progress, check_length};
 use super::config::etcd_words;
 use super::network::{Network, Program};
 use super::node::{Member, NodeName};
-use super::{Group, GroupPlan, LONGEST_DIR, LONGEST_PLACE, PLACES, needed};
+use super::{Group, GroupPlan, LONGEST_DIR, LONGEST_PLACE, PLACES, home_in, needed};
 use crate::namespaces::Namespaces;
 use crate::processes::{self, Sign};
 use crate::server::{DATABASE, Programs};
@@ -24,6 +24,11 @@ impl Group {
         check_lengths(dir, [&plan.place_a, &plan.place_b])?;
         needed()?;
         let dir = claim(dir)?;
+        for (place, node) in [(&plan.place_a, NodeName::A), (&plan.place_b, NodeName::B)] {
+            place
+                .as_deref()
+                .map_or(Ok(()), |place| check_place(place, node))?;
+        }
         let mut plan = plan.clone();
         let mut folders = vec![dir.clone()];
         for place in [&mut plan.place_a, &mut plan.place_b].into_iter().flatten() {
@@ -45,9 +50,30 @@ impl Group {
         };
         folders.extend([NodeName::A, NodeName::B].map(|node| group.home(node)));
         group.folders = folders;
-        // First, so that what is made from here on is found again.
+        if group.adopted.is_empty() {
+            if let Err(error) = group.make_homes() {
+                group.network.remove()?;
+                return Err(error);
+            }
+        }
+        // So that what is made from here on is found again; what is named in it is ours to remove.
         group.keep()?;
         Ok(group)
+    }
+
+    /// All or none of them.
+    fn make_homes(&self) -> Result<(), LabError> {
+        let homes = [NodeName::A, NodeName::B].map(|node| self.home(node));
+        for (at, home) in homes.iter().enumerate() {
+            if let Err(error) = std::fs::create_dir(home) {
+                for made in &homes[..at] {
+                    // It is empty.
+                    let _ = std::fs::remove_dir(made);
+                }
+                return Err(LabError::caused(home.display(), error));
+            }
+        }
+        Ok(())
     }
 
     /// A new group, and the database of the load in it.
@@ -249,6 +275,19 @@ pub fn check_lengths(dir: &Path, places: [&Option<PathBuf>; 2]) -> Result<(), La
     places.try_for_each(|place| check_length(place, LONGEST_PLACE))
 }
 
+/// # Errors
+/// A usage error: something is where a node's database would be made, and would be gone when its group ends.
+pub fn check_place(place: &Path, node: NodeName) -> Result<(), LabError> {
+    let home = home_in(place, node);
+    match home.symlink_metadata() {
+        Ok(_) => Err(LabError::usage(format!(
+            "{}: is there already; a group makes this folder for its database, and removes it in the end",
+            home.display()
+        ))),
+        Err(_) => Ok(()),
+    }
+}
+
 /// An empty directory becomes a group's; what a group has left there whose programs are all gone is cleared away first.
 fn claim(dir: &Path) -> Result<PathBuf, LabError> {
     let caused = |error| LabError::caused(dir.display(), error);
@@ -276,4 +315,51 @@ fn claim(dir: &Path) -> Result<PathBuf, LabError> {
         )));
     }
     Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_a_group_did_not_make_is_not_taken() {
+        let base = ashlar_lab::OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let place = base.path().join("p");
+        let file = place.join("node-b/file");
+        std::fs::create_dir_all(place.join("node-b")).expect("made");
+        std::fs::write(&file, "a user's").expect("written");
+        let why = check_place(&place, NodeName::B).expect_err("refused");
+        assert!(why.exit_code() == 2 && why.to_string().contains("p/node-b"));
+        assert_eq!(check_place(&place, NodeName::A), Ok(()));
+        let plan = GroupPlan {
+            place_a: None,
+            place_b: Some(place.clone()),
+            tuning: super::super::Tuning::Fast,
+            set: Vec::new(),
+            loopback: true,
+        };
+        // Where there are no programs, that is said first.
+        let dir = base.path().join("g");
+        let refused = Group::start(&dir, &plan, &Progress::silent()).expect_err("refused");
+        assert!(needed().is_err() || refused.exit_code() == 2, "{refused}");
+        assert!(file.exists() && !place.join("node-a").exists());
+    }
+
+    #[test]
+    fn homes_are_made_anew_or_not_at_all() {
+        let base = ashlar_lab::OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+        let mark = serde_json::json!({
+            "dir": base.path(), "folders": [],
+            "plan": {"place_a": null, "place_b": null, "tuning": "fast", "set": [], "loopback": true},
+            "network": Network::loopback().expect("ports"),
+        });
+        let group: Group = serde_json::from_value(mark).expect("a group");
+        let [a, b] = [NodeName::A, NodeName::B].map(|node| group.home(node));
+        std::fs::create_dir(&b).expect("made");
+        group.make_homes().expect_err("one is there");
+        assert!(!a.exists() && b.exists());
+        std::fs::remove_dir(&b).expect("empty");
+        group.make_homes().expect("made");
+        assert!(a.exists() && b.exists());
+    }
 }

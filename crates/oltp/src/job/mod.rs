@@ -214,6 +214,7 @@ impl Run<'_> {
             restore: self.saved.is_some().then_some(restore),
             keep: Some(&mut keep),
             ledger: None,
+            repeats_before: self.earlier.as_ref().map_or(0, OltpResult::repeats),
             log: match self.out() {
                 Some(dir) => LatencyLog::of(dir, self.earlier.is_some())?,
                 None => LatencyLog::none(),

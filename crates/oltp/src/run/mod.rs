@@ -162,6 +162,8 @@ pub struct Around<'a> {
     pub ledger: Option<Arc<Ledger>>,
     /// Where latencies go.
     pub log: LatencyLog,
+    /// Repeats of the run that this one is added to, whose latencies are there already.
+    pub repeats_before: u32,
 }
 
 impl Around<'_> {
@@ -289,8 +291,8 @@ impl Steps<'_, '_> {
             ledger: self.around.ledger.clone(),
         };
         let mut step = drive(database, (self.plan, &marker), place, progress)?;
-        step.log(&self.around.log, None)?;
         examine(database, &marker, &mut step, progress);
+        step.log_after(&self.around.log, self.around.repeats_before)?;
         Ok(step)
     }
 }

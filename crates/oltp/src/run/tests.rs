@@ -479,3 +479,30 @@ fn users_that_another_process_looks_at_go_on_when_their_time_is_over() {
         worked.elapsed
     );
 }
+
+#[test]
+fn latencies_of_runs_that_are_added_have_the_numbers_of_their_steps() {
+    let fake = Faked::new(|_| {});
+    let (database, plan) = (fake.database(), plan(&[1], Mode::Timed, 50));
+    let dir = ashlar_lab::OwnFolder::make(&std::env::temp_dir()).expect("a folder");
+    let mut all: Option<OltpResult> = None;
+    for _ in 0..3 {
+        let mut result = begin(database.as_ref(), &plan).expect("begins");
+        let around = Around {
+            log: LatencyLog::of(dir.path(), all.is_some()).expect("there"),
+            repeats_before: all.as_ref().map_or(0, OltpResult::repeats),
+            ..Around::default()
+        };
+        run_with(&database, &plan, &mut result, &Progress::silent(), around).expect("ran");
+        match &mut all {
+            Some(all) => all.append(result).expect("alike"),
+            empty => *empty = Some(result),
+        }
+    }
+    let log = std::fs::read_to_string(dir.path().join("latency.hlog")).expect("written");
+    let tagged = |repeat: u32| {
+        let tag = format!("Tag=1u.r{repeat}.new_order,");
+        log.lines().filter(|line| line.starts_with(&tag)).count()
+    };
+    assert_eq!([1, 2, 3, 4].map(tagged), [1, 1, 1, 0], "{log}");
+}

@@ -138,10 +138,12 @@ impl Load<'_> {
             ledger: None,
         };
         let mut step = self.drive(&database, (of, &marker), place)?;
-        step.log(&stage.log, Some(turn.configuration))?;
         // The check is no part of what is measured, and its sorts and hashes need memory of their own.
         pair.lift_limit()?;
         examine(&database, &marker, &mut step, stage.progress);
+        if !step.partial {
+            step.log(&stage.log, Some(turn.configuration))?;
+        }
         run.steps.push(step);
         Ok(run)
     }

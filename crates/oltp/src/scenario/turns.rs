@@ -336,6 +336,8 @@ impl Turns<'_> {
         result: &mut ScenarioResult,
     ) -> Result<bool, LabError> {
         let steps = turn(self.stage, self.turns, (places, self.all), order)?;
+        let is_kept = |step: &Option<StepResult>| step.as_ref().is_some_and(|step| !step.partial);
+        let is_kept = steps.len() == self.all.len() && steps.iter().all(is_kept);
         let mut runs = Vec::new();
         for (index, (of, step)) in result.configurations.iter_mut().zip(steps).enumerate() {
             let (Some(mut step), Some(run)) = (step, &of.oltp) else {
@@ -343,7 +345,10 @@ impl Turns<'_> {
             };
             step.users = self.users;
             step.repeat = block;
-            step.log(&self.stage.log, Some(index))?;
+            // A block that is not is measured again.
+            if is_kept {
+                step.log(&self.stage.log, Some(index))?;
+            }
             let own = OltpResult {
                 steps: vec![step],
                 ..OltpResult {

@@ -25,6 +25,11 @@ pub trait Ground {
     /// # Errors
     /// It is gone.
     fn sources(&self) -> Result<Vec<Source>, LabError>;
+
+    /// How the instance's volume is not what it is called, or was not all the time since this was asked last.
+    fn unlike(&self) -> Option<String> {
+        None
+    }
 }
 
 /// How the parts are run.
@@ -115,7 +120,10 @@ impl VersusRun<'_> {
         let ran = run_scenario(&run, self.progress, &mut turns);
         // Whatever came of it, nothing looks at storage that may go.
         let seen = meters.end();
-        let ran = ran?;
+        let mut ran = ran?;
+        let unlike = ground.unlike();
+        let told = |why| format!("the instance's figures are not all of two copies: {why}");
+        ran.head.flags.extend(unlike.map(told));
         let done = Done {
             part: Part::of(&ran, &seen)?,
             complaint: ran.complaint(),
