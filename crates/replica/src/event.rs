@@ -146,6 +146,8 @@ pub struct Limits {
     pub copies: usize,
     /// Records that a learner may be behind before its session ends.
     pub learner_records: usize,
+    /// The same in granules, beside those of changes that hosts or the base wait for: the learner's memory holds them.
+    pub learner_granules: u64,
     /// How long a new owner that has heard of none waits for the other copies in sync, before it leaves them out: all
     /// may have lost power together, and come back one by one.
     pub power_loss_wait: Duration,
@@ -166,6 +168,7 @@ impl Default for Limits {
             base_pieces: 8,
             copies: 4,
             learner_records: 4096,
+            learner_granules: 16_384,
             power_loss_wait: POWER_LOSS_WAIT,
             resync_free: 16_384,
             prove_every: Duration::from_secs(3600),

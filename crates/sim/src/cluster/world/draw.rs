@@ -78,6 +78,7 @@ impl<'a> World<'a> {
                     base_pieces: chance.between(1, 4) as usize,
                     copies: chance.between(1, 3) as usize,
                     learner_records: 64,
+                    learner_granules: 16_384,
                     power_loss_wait,
                     resync_free: 100,
                     prove_every,
