@@ -419,6 +419,14 @@ pub enum Alarm {
         /// Where hosts have it; none if it is the register.
         hosts: Option<Extent>,
     },
+    /// What is uncertain cannot be read here, and no other copy has it: hosts' reads of it fail, and no copy is added,
+    /// before it was written or can be read. There may be more of it.
+    Lost {
+        /// This copy.
+        position: Position,
+        /// Where hosts have it; none if it is the register.
+        hosts: Option<Extent>,
+    },
     /// The local store cannot read or write what it should, or does not answer: this node stops serving.
     LocalFailed,
     /// This copy is an old image: it takes no part until it was copied in full.

@@ -34,6 +34,7 @@ mod giving;
 mod heads;
 mod heal;
 mod leaving;
+mod lost;
 mod pacing;
 mod runs;
 mod unreadable;

@@ -70,7 +70,10 @@ impl Owner {
             }
             Work::Base => {
                 self.uncertain.remove(extent);
-                let token = turn.token();
+                let token = match self.lost.tries(extent) {
+                    true => turn.patient_token(),
+                    false => turn.token(),
+                };
                 self.jobs.insert(token, Job::Base(range));
                 turn.local.read(token, extent);
             }
@@ -271,6 +274,7 @@ impl Owner {
                 break;
             };
             self.line.leave(op.place);
+            self.no_more_lost(turn, op.extent);
             let known = Known {
                 epoch: self.epoch,
                 low: self.low(),

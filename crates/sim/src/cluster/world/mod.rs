@@ -524,8 +524,9 @@ impl World<'_> {
                     Alarm::Differs { .. } if self.flip().is_some() => {}
                     Alarm::Differs { position, .. } if self.nodes[position.index()].is_young => {}
                     Alarm::Lags(position) => self.lags(position)?,
-                    Alarm::Unreadable { .. } if self.summary.spoilt > 0 => {}
+                    Alarm::Unreadable { .. } | Alarm::Lost { .. } if self.summary.spoilt > 0 => {}
                     Alarm::Unreadable { .. }
+                    | Alarm::Lost { .. }
                     | Alarm::Differs { .. }
                     | Alarm::StoreIsOld { .. }
                     | Alarm::StoreWentBack { .. }
