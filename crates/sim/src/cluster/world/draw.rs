@@ -154,6 +154,7 @@ impl<'a> World<'a> {
             has_healed: false,
             dark_until: Moment::ORIGIN,
             fails_until: Moment::ORIGIN,
+            spoils_all: profile.spoils_all,
             stage: Stage::Lives,
             steady: None,
             left: None,
