@@ -1,6 +1,7 @@
 //! What is uncertain when an owner begins, and can be read at no copy.
 
 use super::*;
+use crate::ids::Low;
 
 fn extent(first: u64, count: u32) -> Extent {
     Extent::new(first, count).expect("an extent")
@@ -149,4 +150,23 @@ fn a_copy_that_is_long_in_finding_a_piece_of_the_base_stays_in_sync() {
     }
     assert!(rig.hands_over(), "it may do better");
     assert_eq!(rig.in_sync(), Positions::first(2));
+}
+
+/// So the next owner overwrites it, too: no record says that what was uncertain is committed.
+#[test]
+fn the_base_stays_open_until_what_is_lost_of_it_was_written() {
+    let mut rig = begin(2, extent(0, 16), &[5]);
+    rig.obey_with(LONG, &[5]);
+    let mut says = |granule| {
+        rig.write(granule);
+        let low = rig.said.iter().find_map(|said| match &said.message {
+            Message::Record(record) if record.extent.first() == granule => Some(record.low),
+            _ => None,
+        });
+        rig.obey_with(TICK * 4, &[5]);
+        low.expect("it is sent")
+    };
+    assert_eq!(says(40), Low::BASE_OPEN);
+    assert_eq!(says(5), Low::BASE_OPEN);
+    assert_ne!(says(41), Low::BASE_OPEN);
 }
