@@ -51,7 +51,7 @@ mod proof;
 
 pub use copy::Copy;
 pub use direct::DirectlyRead;
-pub use local::{EngineLocal, matches, plane, uncertain, unwritten};
+pub use local::{EngineLocal, matches, missed, plane, uncertain, unwritten};
 pub use names::{NameCount, volume_of};
 
 /// Granules of a leaf of an engine's map: what a proof is about.

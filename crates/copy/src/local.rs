@@ -251,6 +251,12 @@ pub fn plane(engine: &Engine, volume: u32, position: Position) -> ExtentSet {
     extents(&engine.replicas().plane(volume, position.index() as u8))
 }
 
+/// How many granules an absent position misses of a pool's volume.
+pub fn missed(engine: &Engine, volume: u32, position: Position) -> u64 {
+    let position = position.index() as u8;
+    engine.replicas().missed(volume, position)
+}
+
 fn committed(known: Known) -> Committed {
     Committed {
         epoch: known.epoch.0,

@@ -146,6 +146,8 @@ pub struct Limits {
     pub copies: usize,
     /// Records that a learner may be behind before its session ends.
     pub learner_records: usize,
+    /// The same in granules, beside those of changes that hosts or the base wait for: the learner's memory holds them.
+    pub learner_granules: u64,
     /// How long a new owner that has heard of none waits for the other copies in sync, before it leaves them out: all
     /// may have lost power together, and come back one by one.
     pub power_loss_wait: Duration,
@@ -166,6 +168,7 @@ impl Default for Limits {
             base_pieces: 8,
             copies: 4,
             learner_records: 4096,
+            learner_granules: 16_384,
             power_loss_wait: POWER_LOSS_WAIT,
             resync_free: 16_384,
             prove_every: Duration::from_secs(3600),
@@ -412,6 +415,14 @@ pub enum Alarm {
     /// written. There may be more of it.
     Unreadable {
         /// Which copy.
+        position: Position,
+        /// Where hosts have it; none if it is the register.
+        hosts: Option<Extent>,
+    },
+    /// What is uncertain cannot be read here, and no other copy has it: hosts' reads of it fail, and no copy is added,
+    /// before it was written or can be read. There may be more of it.
+    Lost {
+        /// This copy.
         position: Position,
         /// Where hosts have it; none if it is the register.
         hosts: Option<Extent>,

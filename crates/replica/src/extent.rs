@@ -1,6 +1,6 @@
 //! Ranges of granules, and sets of them.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A run of granules (4 KiB each), at least one.
@@ -82,22 +82,33 @@ impl fmt::Display for Extent {
     }
 }
 
-/// A set of granules, as runs in order that neither touch nor overlap.
+/// A set of granules, as runs in order that neither touch nor overlap. What an absent copy misses may be millions of runs,
+/// and changes anywhere: no change moves what is behind it.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct ExtentSet {
-    runs: VecDeque<Run>,
+    /// By its first granule, where each run ends.
+    runs: BTreeMap<u64, u64>,
+    granules: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 struct Run {
     first: u64,
     end: u64,
 }
 
+impl Run {
+    const fn of(entry: (&u64, &u64)) -> Self {
+        let (&first, &end) = entry;
+        Self { first, end }
+    }
+}
+
 impl ExtentSet {
     pub const fn new() -> Self {
         Self {
-            runs: VecDeque::new(),
+            runs: BTreeMap::new(),
+            granules: 0,
         }
     }
 
@@ -112,78 +123,101 @@ impl ExtentSet {
     }
 
     /// How many granules.
-    pub fn granules(&self) -> u64 {
-        self.runs.iter().map(|run| run.end - run.first).sum()
+    pub const fn granules(&self) -> u64 {
+        self.granules
+    }
+
+    fn each(&self) -> impl Iterator<Item = Run> {
+        self.runs.iter().map(Run::of)
+    }
+
+    /// The last run that begins before this.
+    fn before(&self, granule: u64) -> Option<Run> {
+        self.runs.range(..granule).next_back().map(Run::of)
+    }
+
+    /// The first run that ends behind this.
+    fn ends_after(&self, granule: u64) -> Option<Run> {
+        let before = self.before(granule).filter(|run| run.end > granule);
+        before.or_else(|| self.runs.range(granule..).next().map(Run::of))
+    }
+
+    fn put(&mut self, run: Run) {
+        self.granules += run.end - run.first;
+        self.runs.insert(run.first, run.end);
+    }
+
+    fn take(&mut self, run: Run) {
+        self.granules -= run.end - run.first;
+        self.runs.remove(&run.first);
     }
 
     /// Each run, in order, in pieces that an [`Extent`] can say.
     pub fn iter(&self) -> impl Iterator<Item = Extent> {
-        self.runs.iter().flat_map(|run| {
+        self.each().flat_map(|run| {
             let starts = (run.first..run.end).step_by(u32::MAX as usize);
-            starts.filter_map(|first| Extent::between(first, run.end))
+            starts.filter_map(move |first| Extent::between(first, run.end))
         })
     }
 
     /// Whether a granule is in it.
     pub fn has(&self, granule: u64) -> bool {
-        let at = self.runs.partition_point(|run| run.end <= granule);
-        self.runs.get(at).is_some_and(|run| run.first <= granule)
+        self.ends_after(granule)
+            .is_some_and(|run| run.first <= granule)
     }
 
     /// Whether it shares a granule with `extent`.
     pub fn overlaps(&self, extent: Extent) -> bool {
-        let at = self.runs.partition_point(|run| run.end <= extent.first());
-        let run = self.runs.get(at);
+        let run = self.ends_after(extent.first());
         run.is_some_and(|run| run.first < extent.end())
     }
 
     /// Adds a run.
     pub fn insert(&mut self, extent: Extent) {
-        let from = self.runs.partition_point(|run| run.end < extent.first());
-        let to = self.runs.partition_point(|run| run.first <= extent.end());
         let mut run = Run {
             first: extent.first(),
             end: extent.end(),
         };
-        for old in self.runs.range(from..to) {
+        // One that touches it becomes one with it.
+        while let Some(old) = self.before(extent.end().saturating_add(1)) {
+            if old.end < extent.first() {
+                break;
+            }
             run.first = run.first.min(old.first);
             run.end = run.end.max(old.end);
+            self.take(old);
         }
-        match from < to {
-            true => {
-                self.runs[from] = run;
-                self.runs.drain(from + 1..to);
-            }
-            false => self.runs.insert(from, run),
-        }
+        self.put(run);
     }
 
     /// Takes a run out.
     pub fn remove(&mut self, extent: Extent) {
-        let from = self.runs.partition_point(|run| run.end <= extent.first());
-        let to = self.runs.partition_point(|run| run.first < extent.end());
-        let mut rest = Vec::new();
-        for old in self.runs.drain(from..to) {
-            if old.first < extent.first() {
-                let end = extent.first();
-                rest.push(Run { end, ..old });
+        let mut behind = None;
+        while let Some(old) = self.before(extent.end()) {
+            if old.end <= extent.first() {
+                break;
             }
+            self.take(old);
             if old.end > extent.end() {
                 let first = extent.end();
-                rest.push(Run { first, ..old });
+                behind = Some(Run { first, ..old });
+            }
+            if old.first < extent.first() {
+                let end = extent.first();
+                self.put(Run { end, ..old });
             }
         }
-        for (n, run) in rest.into_iter().enumerate() {
-            self.runs.insert(from + n, run);
-        }
+        behind.into_iter().for_each(|run| self.put(run));
     }
 
     /// Takes out everything from `end` on.
     pub fn clip(&mut self, end: u64) {
-        let stays = self.runs.partition_point(|run| run.first < end);
-        self.runs.truncate(stays);
-        if let Some(last) = self.runs.back_mut() {
-            last.end = last.end.min(end);
+        let gone = self.runs.split_off(&end);
+        let gone: u64 = gone.iter().map(|(first, end)| end - first).sum();
+        self.granules -= gone;
+        if let Some(last) = self.before(end).filter(|last| last.end > end) {
+            self.take(last);
+            self.put(Run { end, ..last });
         }
     }
 
@@ -194,16 +228,14 @@ impl ExtentSet {
 
     /// The first piece of at most `most` granules that are not before `from`.
     pub fn front_from(&self, from: u64, most: u32) -> Option<Extent> {
-        let at = self.runs.partition_point(|run| run.end <= from);
-        let run = self.runs.get(at)?;
+        let run = self.ends_after(from)?;
         let first = run.first.max(from);
         Extent::between(first, run.end.min(first + u64::from(most.max(1))))
     }
 
     /// What `extent` begins with that is not in it. An error is where what it begins with ends, that is in it.
     pub(crate) fn apart_from(&self, extent: Extent) -> Result<Extent, u64> {
-        let at = self.runs.partition_point(|run| run.end <= extent.first());
-        let Some(run) = self.runs.get(at) else {
+        let Some(run) = self.ends_after(extent.first()) else {
             return Ok(extent);
         };
         Extent::between(extent.first(), run.first.min(extent.end())).ok_or(run.end)
@@ -217,18 +249,22 @@ impl ExtentSet {
         if self.runs.len() <= most {
             return self.clone();
         }
-        let pairs = self.runs.iter().zip(self.runs.iter().skip(1));
+        let pairs = self.each().zip(self.each().skip(1));
         let mut gaps: Vec<u64> = pairs.map(|(one, next)| next.first - one.end).collect();
         let spare = self.runs.len() - most;
         let (_, &mut largest, _) = gaps.select_nth_unstable(spare - 1);
-        let mut coarse: VecDeque<Run> = VecDeque::with_capacity(most);
-        for run in &self.runs {
-            match coarse.back_mut() {
+        let (mut coarse, mut last) = (Self::new(), None::<Run>);
+        for run in self.each() {
+            match &mut last {
                 Some(last) if run.first - last.end <= largest => last.end = run.end,
-                _ => coarse.push_back(*run),
+                last => last
+                    .replace(run)
+                    .into_iter()
+                    .for_each(|run| coarse.put(run)),
             }
         }
-        Self { runs: coarse }
+        last.into_iter().for_each(|run| coarse.put(run));
+        coarse
     }
 }
 
@@ -282,13 +318,15 @@ mod tests {
                 prop_assert!((0..80).all(|granule| set.has(granule) == model.contains(&granule)));
                 let touches = extent.granules().any(|granule| model.contains(&granule));
                 prop_assert_eq!(set.overlaps(extent), touches);
-                prop_assert!(set.runs.iter().zip(set.runs.iter().skip(1)).all(|(one, next)| one.end < next.first));
+                prop_assert!(set.each().zip(set.each().skip(1)).all(|(one, next)| one.end < next.first));
             }
             let mut clipped = set.clone();
             clipped.clip(30);
+            prop_assert_eq!(clipped.granules(), model.range(..30).count() as u64);
             prop_assert!((0..80).all(|granule| clipped.has(granule) == (granule < 30 && model.contains(&granule))));
             let coarse = set.coarsened(most);
             prop_assert!(coarse.runs() <= most.max(1));
+            prop_assert_eq!(coarse.granules(), coarse.iter().map(|one| u64::from(one.count())).sum::<u64>());
             prop_assert!(model.iter().all(|&granule| coarse.has(granule)));
             for from in 0..70 {
                 let next = model.range(from..).next();

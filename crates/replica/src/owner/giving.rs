@@ -64,7 +64,8 @@ impl Owner {
 
     fn may_give(&self, turn: &Turn<'_>, to: Position) -> bool {
         let is_member = self.stored.key.in_sync.has(to) && to != turn.config.position;
-        let may = is_member && !self.is_no_heir(to) && !self.is_unproven();
+        // Hosts would wait for a base that is not committed.
+        let may = is_member && !self.is_no_heir(to) && !self.is_unproven() && self.lost.is_empty();
         self.is_serving() && may && self.moving.is_none()
     }
 

@@ -78,8 +78,8 @@ impl Heal {
         matches!(self.of, HealOf::Base(_))
     }
 
-    const fn is_read(&self) -> bool {
-        matches!(self.of, HealOf::Read(_))
+    const fn is_copy(&self) -> bool {
+        matches!(self.of, HealOf::Copy(_))
     }
 }
 
@@ -246,10 +246,13 @@ impl Owner {
         }
     }
 
-    /// The read is tried again, whatever has come of it; without its base an owner cannot serve.
+    /// The read is tried again, whatever has come of it.
     fn heal_ends(&mut self, turn: &mut Turn<'_>, fetch: FetchId, heal: &Heal, is_done: bool) {
         match heal.of {
-            HealOf::Base(_) => self.local_failed(turn),
+            HealOf::Base(place) => {
+                let extent = heal.extent;
+                self.base_unhealed(turn, Locked { place, extent }, heal.lost);
+            }
             HealOf::Read(place) => {
                 place.into_iter().for_each(|place| self.line.leave(place));
                 self.read_again(turn, fetch, heal.lost);
@@ -278,16 +281,15 @@ impl Owner {
     pub(super) fn look_at_heals(&mut self, turn: &mut Turn<'_>) {
         let now = turn.now;
         self.ask_others(turn, |heal| {
-            let is_copy = matches!(heal.of, HealOf::Copy(_));
-            is_copy && !heal.is_written && heal.is_late(now)
+            heal.is_copy() && !heal.is_written && heal.is_late(now)
         });
     }
 
-    /// The same, of what hosts read, and of a copy that answers nothing.
-    pub(super) fn reads_late(&mut self, turn: &mut Turn<'_>, position: Position) {
+    /// The same, of the base and of what hosts read, and of a copy that answers nothing.
+    pub(super) fn fetches_late(&mut self, turn: &mut Turn<'_>, position: Position) {
         let now = turn.now;
         self.ask_others(turn, |heal| {
-            heal.is_read() && heal.waits_for(position) && heal.is_late(now)
+            !heal.is_copy() && heal.waits_for(position) && heal.is_late(now)
         });
     }
 
@@ -299,19 +301,10 @@ impl Owner {
         }
     }
 
-    /// Since when a copy has not answered what it was asked for of the base.
-    pub(super) fn base_waits_since(&self, position: Position) -> Option<Moment> {
-        self.waits_since(position, Heal::is_base)
-    }
-
-    /// The same, of what hosts read.
-    pub(super) fn read_waits_since(&self, position: Position) -> Option<Moment> {
-        self.waits_since(position, Heal::is_read)
-    }
-
-    fn waits_since(&self, position: Position, of: impl Fn(&Heal) -> bool) -> Option<Moment> {
+    /// Since when a copy has not answered what it was asked for of the base, or of what hosts read.
+    pub(super) fn fetch_waits_since(&self, position: Position) -> Option<Moment> {
         let heals = self.heals.values();
-        let heals = heals.filter(|heal| heal.waits_for(position) && of(heal));
+        let heals = heals.filter(|heal| heal.waits_for(position) && !heal.is_copy());
         heals.map(|heal| heal.since).min()
     }
 

@@ -15,6 +15,7 @@ mod heal;
 mod isolated;
 mod learner;
 mod line;
+mod lost;
 mod ops;
 mod pacing;
 mod patience;
@@ -57,8 +58,9 @@ use direct::DirectRead;
 use forwarded::Forwarded;
 pub use forwarded::is_forwarded;
 use giving::{Giving, Moving};
-use heal::{Heal, HealOf};
+use heal::Heal;
 use line::{Line, Locked};
+use lost::Lost;
 use ops::Ops;
 use pacing::Pacing;
 use peer::{Peer, Session};
@@ -146,6 +148,8 @@ pub(crate) struct Owner {
     /// What is uncertain and not yet on its way to be overwritten.
     uncertain: ExtentSet,
     base_pieces: usize,
+    /// What of it can be read nowhere.
+    lost: Lost,
     peers: [Option<Peer>; MAX_MEMBERS],
     sessions: u32,
     joined: Positions,
@@ -256,7 +260,8 @@ impl Owner {
 
     /// The lowest sequence not committed.
     fn low(&self) -> Low {
-        if !self.uncertain.is_empty() || self.base_pieces > 0 || self.ops.has_base() {
+        let is_known = self.uncertain.is_empty() && self.lost.is_empty();
+        if !is_known || self.base_pieces > 0 || self.ops.has_base() {
             return Low::BASE_OPEN;
         }
         match self.is_serving() {
@@ -274,6 +279,7 @@ impl Owner {
     fn unreadable(&self) -> ExtentSet {
         let mut set = self.ops.extents();
         set.add(&self.uncertain);
+        set.add(self.lost.granules());
         for job in self.jobs.values() {
             if let Job::Base(range) = job {
                 set.insert(range.extent);
@@ -304,7 +310,8 @@ impl Owner {
         }
         let reads_base = |job: &Job| matches!(job, Job::Base(base) if base.extent.overlaps(extent));
         let is_fetched = self.fetched_bases().any(|base| base.overlaps(extent));
-        !self.uncertain.overlaps(extent) && !self.jobs.values().any(reads_base) && !is_fetched
+        let is_uncertain = self.uncertain.overlaps(extent) || self.lost.granules().overlaps(extent);
+        !is_uncertain && !self.jobs.values().any(reads_base) && !is_fetched
     }
 
     /// Whether all whose promise reads need have given it until after now.
@@ -447,8 +454,16 @@ impl Owner {
                     let token = turn.token();
                     read.stage = reads::Stage::Reading(token);
                     turn.local.read(token, read.extent);
+                    return false;
                 }
-                false
+                let is_lost = self.is_lost_here(read.extent);
+                if is_lost {
+                    match read.whose {
+                        Whose::Command(command) => turn.answer(command, Outcome::Failed),
+                        Whose::Own => self.local_failed(turn),
+                    }
+                }
+                is_lost
             }
             reads::Stage::Reading(_) | reads::Stage::Heals(_) => false,
             reads::Stage::Arrived(arrived) => {
@@ -486,10 +501,7 @@ impl Owner {
         if let Some(job) = self.jobs.remove(&token) {
             match (result, job) {
                 (Ok(data), job) => self.content_read(turn, job, data),
-                (Err(error), Job::Base(Locked { place, extent }))
-                    if self
-                        .fetch(turn, &error, extent, HealOf::Base(place))
-                        .is_some() => {}
+                (Err(error), Job::Base(range)) => self.base_unread(turn, range, &error),
                 (Err(error), Job::Copy { session, copy }) if is_lost(&error) => {
                     self.copy_unreadable(turn, session, copy, &error);
                 }

@@ -49,6 +49,8 @@ pub(crate) struct Ops {
     /// Those of them that began as a base.
     bases: BTreeSet<ReplicaSequence>,
     next: ReplicaSequence,
+    /// What all of them carry.
+    granules: u64,
 }
 
 impl Ops {
@@ -57,6 +59,7 @@ impl Ops {
             open: BTreeMap::new(),
             bases: BTreeSet::new(),
             next: first,
+            granules: 0,
         }
     }
 
@@ -71,6 +74,7 @@ impl Ops {
         if op.kind == RecordKind::Base {
             self.bases.insert(sequence);
         }
+        self.granules += u64::from(op.extent.count());
         let old = self.open.insert(sequence, op);
         assert!(old.is_none(), "{sequence} twice");
     }
@@ -85,7 +89,14 @@ impl Ops {
 
     pub(crate) fn remove(&mut self, sequence: ReplicaSequence) -> Option<Op> {
         self.bases.remove(&sequence);
-        self.open.remove(&sequence)
+        let op = self.open.remove(&sequence)?;
+        self.granules -= u64::from(op.extent.count());
+        Some(op)
+    }
+
+    /// Granules of all of them.
+    pub(crate) const fn granules(&self) -> u64 {
+        self.granules
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ReplicaSequence, &Op)> {

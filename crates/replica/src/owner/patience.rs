@@ -121,27 +121,19 @@ impl Owner {
         over.iter().for_each(|position| self.close(turn, position));
         for position in late.iter() {
             self.audit_late(turn, position);
-            self.reads_late(turn, position);
+            self.fetches_late(turn, position);
         }
     }
 
     /// Since when a copy has not answered what it is asked for, and does not owe.
     fn asked_since(&self, position: Position) -> Option<Moment> {
         let audit = self.audit_waits_since(position).into_iter();
-        audit.chain(self.read_waits_since(position)).min()
+        audit.chain(self.fetch_waits_since(position)).min()
     }
 
-    /// How long the oldest change waits for a copy.
+    /// How long the oldest change waits for a copy, which owes it.
     fn waits_for(&self, now: Moment, position: Position) -> Duration {
         let since = self.ops.owed_since(position);
-        since.map_or(Duration::ZERO, |since| now - since)
-    }
-
-    /// How long a copy in sync owes what it has owed longest. It may have done nothing for longer, being asked for what is
-    /// not owed.
-    fn owes_for(&self, now: Moment, position: Position) -> Duration {
-        let ops = self.ops.owed_since(position);
-        let since = ops.into_iter().chain(self.base_waits_since(position)).min();
         since.map_or(Duration::ZERO, |since| now - since)
     }
 
@@ -155,7 +147,6 @@ impl Owner {
         let learner = peer.learner.as_ref();
         learner.is_some_and(super::learner::Learner::owes)
             || self.ops.owed_since(position).is_some()
-            || self.base_waits_since(position).is_some()
     }
 
     /// Members in sync that are not to be waited for any longer.
@@ -213,8 +204,8 @@ impl Owner {
         if waits > limit {
             return Some(Why::Slow);
         }
-        let owes_for = self.owes_for(turn.now, peer.position);
-        let hangs = owes_for.min(peer.done.ago(turn.now)) > STUCK_AFTER;
+        // It may have done nothing for longer, being asked for what is not owed.
+        let hangs = waits.min(peer.done.ago(turn.now)) > STUCK_AFTER;
         hangs.then_some(Why::Hangs)
     }
 }

@@ -30,6 +30,7 @@ impl Owner {
         self.fence.tick(turn.now);
         self.look_at_peers(turn);
         self.look_at_heals(turn);
+        self.try_lost(turn);
         self.begin_sessions(turn);
         if self
             .held

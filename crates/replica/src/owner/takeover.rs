@@ -38,6 +38,7 @@ impl Owner {
             ops: Ops::new(FIRST),
             uncertain: ExtentSet::new(),
             base_pieces: 0,
+            lost: super::lost::Lost::new(),
             peers,
             sessions: 0,
             joined: Positions::NONE.with(turn.config.position),

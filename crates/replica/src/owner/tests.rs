@@ -25,6 +25,7 @@ use crate::message::{Attach, Content, Envelope, Join, Message, RecordKind, Refus
 use crate::quorum::{Asked, Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
 
+mod backlog;
 mod backup;
 mod died;
 mod direct;
@@ -33,6 +34,7 @@ mod giving;
 mod heads;
 mod heal;
 mod leaving;
+mod lost;
 mod pacing;
 mod runs;
 mod unreadable;

@@ -16,8 +16,8 @@ use crate::extent::{Extent, ExtentSet};
 use crate::ids::CopyId;
 
 /// When it is read again, at first and at the most.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_MOST: Duration = Duration::from_secs(60);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 /// What of a learner's session could not be read.
 #[derive(Debug)]

@@ -71,7 +71,10 @@ impl Owner {
             }
             Work::Base => {
                 self.uncertain.remove(extent);
-                let token = turn.token();
+                let token = match self.lost.tries(extent) {
+                    true => turn.patient_token(),
+                    false => turn.token(),
+                };
                 self.jobs.insert(token, Job::Base(range));
                 turn.local.read(token, extent);
             }
@@ -142,6 +145,8 @@ impl Owner {
             content: op.content.clone(),
         });
         let (extent, is_local, epoch) = (op.extent, op.is_local, self.epoch);
+        // What hosts wait for is bounded by them, and sent again in the next session: it alone ends none.
+        let most_granules = turn.config.limits.learner_granules + self.ops.granules();
         let Some(peer) = self.peers[to.index()]
             .as_mut()
             .filter(|peer| peer.is_open())
@@ -151,7 +156,8 @@ impl Owner {
         peer.send(turn, epoch, message);
         if let Some(learner) = peer.learner.as_mut() {
             learner.sent(record, extent, is_local);
-            if learner.behind() > turn.config.limits.learner_records {
+            let is_full = learner.behind_granules() > most_granules;
+            if is_full || learner.behind() > turn.config.limits.learner_records {
                 self.close(turn, to);
             }
         }
@@ -269,6 +275,7 @@ impl Owner {
                 break;
             };
             self.line.leave(op.place);
+            self.no_more_lost(turn, op.extent);
             let known = Known {
                 epoch: self.epoch,
                 low: self.low(),

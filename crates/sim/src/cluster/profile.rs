@@ -59,6 +59,8 @@ pub struct Profile {
     pub engines: u32,
     /// Blocks cannot be read until they are written.
     pub spoils: u32,
+    /// So are those of several copies at once, the last one's, too.
+    pub spoils_all: bool,
     /// All lose power, and a node comes back with an old image of its drives.
     pub old_images: u32,
     /// At last all lose power, and a node comes back with an image that is younger than what the quorum remembers.
@@ -105,6 +107,7 @@ impl Profile {
         old_images: 0,
         is_young: false,
         spoils: 0,
+        spoils_all: false,
         is_steady: false,
         is_away: false,
         engine_canary: None,

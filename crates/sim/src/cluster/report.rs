@@ -31,6 +31,8 @@ pub struct Summary {
     pub lags: u64,
     /// Blocks that could not be read.
     pub spoilt: u64,
+    /// Times that an owner went on without a granule of its base, which no copy gave.
+    pub unread_bases: u64,
     /// Ranges that other copies gave back.
     pub healed: u64,
     /// Drives of engines' pools that died.

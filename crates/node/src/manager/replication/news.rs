@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ashlar_nvme::log::AnaState;
-use ashlar_replica::{Alarm, Epoch, NodeId, Position, Positions};
+use ashlar_replica::{Alarm, Epoch, Extent, NodeId, Position, Positions};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
@@ -218,7 +218,7 @@ fn event_of(news: &News, names: impl Fn(Positions) -> String) -> Option<(&'stati
 
 /// Whether it is what is wrong already, as with what a copy lacks, which is tried again and again.
 fn is_told(known: &Shown, news: &News) -> bool {
-    let News::Alarm(alarm @ Alarm::Unreadable { .. }) = news else {
+    let News::Alarm(alarm @ (Alarm::Unreadable { .. } | Alarm::Lost { .. })) = news else {
         return false;
     };
     known.alarm.as_ref() == Some(&alarm_text(alarm))
@@ -294,7 +294,9 @@ fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
                 known.alarm = Some(text);
             }
             known.unreadable_for = match alarm {
-                Alarm::Unreadable { position, .. } => Some(*position),
+                Alarm::Unreadable { position, .. } | Alarm::Lost { position, .. } => {
+                    Some(*position)
+                }
                 _ => None,
             };
             None
@@ -398,15 +400,16 @@ fn alarm_text(alarm: &Alarm) -> String {
             "this pool cannot read or write what it should, or does not answer: another copy serves"
                 .into()
         }
+        Alarm::Lost { hosts, .. } => {
+            let what = unread(*hosts);
+            format!(
+                "cannot read {what}, and no copy in sync has it: hosts' reads of it fail, and no copy comes into sync, \
+                 before it was written or can be read. There may be more of it: `pool status` lists what the pool knows \
+                 to be lost"
+            )
+        }
         Alarm::Unreadable { position, hosts } => {
-            let what = match hosts {
-                Some(hosts) => format!(
-                    "{} bytes at {}",
-                    u64::from(hosts.count()) * GRANULE,
-                    hosts.first() * GRANULE
-                ),
-                None => "which hosts have reserved the volume".to_owned(),
-            };
+            let what = unread(*hosts);
             format!(
                 "cannot read {what}, which {position} lacks: it is given all else, and is not in sync before that was \
                  written or can be read. There may be more of it: `pool status` lists what the pool knows to be lost"
@@ -421,6 +424,18 @@ fn alarm_text(alarm: &Alarm) -> String {
     }
 }
 
+/// What cannot be read, as hosts know it.
+fn unread(hosts: Option<Extent>) -> String {
+    match hosts {
+        Some(hosts) => format!(
+            "{} bytes at {}",
+            u64::from(hosts.count()) * GRANULE,
+            hosts.first() * GRANULE
+        ),
+        None => "which hosts have reserved the volume".to_owned(),
+    }
+}
+
 impl PoolManager {
     pub(super) fn set_path(&self, volume: Uuid, state: AnaState) {
         // One that is being deleted has no path any more.
@@ -432,8 +447,6 @@ impl PoolManager {
 
 #[cfg(test)]
 mod tests {
-    use ashlar_replica::Extent;
-
     use super::*;
 
     fn lacks(at: Position, granule: u64) -> News {
@@ -463,6 +476,13 @@ mod tests {
         assert_eq!(hears(&News::InSync(Positions::first(2))), (true, false));
         hears(&lacks(place(1), 9));
         assert_eq!(hears(&News::Stops(Epoch(3))), (true, false));
+        let lost = News::Alarm(Alarm::Lost {
+            position: place(0),
+            hosts: Extent::new(9, 1),
+        });
+        assert_eq!(hears(&lost), (true, true));
+        assert_eq!(hears(&lost), (false, true), "tried again");
+        assert_eq!(hears(&News::InSync(first)), (true, false));
         hears(&lacks(place(1), 9));
         let differs = News::Alarm(Alarm::LocalFailed);
         hears(&differs);

@@ -1,7 +1,7 @@
 //! What is shown of a copy.
 
 use ashlar_block::Moment;
-use ashlar_copy::plane;
+use ashlar_copy::missed;
 use ashlar_replica::Position;
 use ashlar_store::Engine;
 
@@ -12,7 +12,7 @@ use crate::replica::resync::Seen;
 impl Replicated {
     /// What a copy misses, as this one knows.
     pub(super) fn missing_bytes(&self, engine: &Engine, position: Position) -> u64 {
-        let marked = plane(engine, self.copy.volume(), position).granules();
+        let marked = missed(engine, self.copy.volume(), position);
         // Of a new copy an owner that took over may have marked less.
         let left = self.replica.missing(position).unwrap_or(0);
         marked.max(left) * GRANULE_BYTES

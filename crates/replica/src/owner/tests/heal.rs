@@ -23,7 +23,7 @@ impl Rig {
         (rig, fetch)
     }
 
-    fn fetches(&self) -> Vec<Envelope> {
+    pub(super) fn fetches(&self) -> Vec<Envelope> {
         let is_fetch = |said: &&Envelope| matches!(said.message, Message::Fetch { .. });
         self.said.iter().filter(is_fetch).cloned().collect()
     }
@@ -47,7 +47,7 @@ impl Rig {
         self.hear_in(asked, fetched);
     }
 
-    fn hands_over(&self) -> bool {
+    pub(super) fn hands_over(&self) -> bool {
         self.heir().is_some()
     }
 

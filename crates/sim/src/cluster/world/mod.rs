@@ -227,6 +227,8 @@ pub(crate) struct World<'a> {
     dark_until: Moment,
     /// What has befallen it so far is over then.
     fails_until: Moment,
+    /// Blocks are lost at several copies at once.
+    spoils_all: bool,
     stage: Stage,
     /// What must stay as it is.
     steady: Option<Calm>,
@@ -514,27 +516,7 @@ impl World<'_> {
             Effect::InSync(in_sync) => {
                 self.say(|| format!("node {node}: in sync are {in_sync:?}"));
             }
-            Effect::Alarm(alarm) => {
-                self.say(|| format!("node {node} ALARM {alarm:?}"));
-                match alarm {
-                    Alarm::Diverged { position, .. } => self.diverged(position)?,
-                    Alarm::Differs { .. } if self.flip().is_some() => {}
-                    Alarm::Differs { position, .. } if self.nodes[position.index()].is_young => {}
-                    Alarm::Lags(position) => self.lags(position)?,
-                    Alarm::Unreadable { .. } if self.summary.spoilt > 0 => {}
-                    Alarm::Unreadable { .. }
-                    | Alarm::Differs { .. }
-                    | Alarm::StoreIsOld { .. }
-                    | Alarm::StoreWentBack { .. }
-                    | Alarm::StoreIsEarlier { .. }
-                    | Alarm::StoreShrinks { .. }
-                    | Alarm::StoreAdds(_)
-                    | Alarm::KeyUnreadable(_) => {
-                        return Err(format!("node {node}: {alarm:?}"));
-                    }
-                    Alarm::LocalFailed | Alarm::OldImage => {}
-                }
-            }
+            Effect::Alarm(alarm) => self.alarmed(node, &alarm)?,
             Effect::Proven(proof) => {
                 self.summary.leaves += proof.leaves;
                 self.proven(node, proof.compared);

@@ -102,6 +102,33 @@ impl World<'_> {
         }
     }
 
+    /// What a node's operator is told of must have its cause.
+    pub(super) fn alarmed(&mut self, node: usize, alarm: &Alarm) -> Result<(), String> {
+        self.say(|| format!("node {node} ALARM {alarm:?}"));
+        let is_spoilt = self.summary.spoilt > 0;
+        match *alarm {
+            Alarm::Diverged { position, .. } => self.diverged(position),
+            Alarm::Differs { .. } if self.flip().is_some() => Ok(()),
+            Alarm::Differs { position, .. } if self.nodes[position.index()].is_young => Ok(()),
+            Alarm::Lags(position) => self.lags(position),
+            Alarm::Unreadable { .. } if is_spoilt => Ok(()),
+            Alarm::Lost { .. } if is_spoilt => {
+                self.summary.unread_bases += 1;
+                Ok(())
+            }
+            Alarm::LocalFailed | Alarm::OldImage => Ok(()),
+            Alarm::Unreadable { .. }
+            | Alarm::Lost { .. }
+            | Alarm::Differs { .. }
+            | Alarm::StoreIsOld { .. }
+            | Alarm::StoreWentBack { .. }
+            | Alarm::StoreIsEarlier { .. }
+            | Alarm::StoreShrinks { .. }
+            | Alarm::StoreAdds(_)
+            | Alarm::KeyUnreadable(_) => Err(format!("node {node}: {alarm:?}")),
+        }
+    }
+
     /// A block of a store cannot be read. Another copy has what is there, if it is in sync and all of it can be read.
     pub(super) fn spoil(&mut self, node: usize) {
         let key = &self.seen.key;
@@ -109,7 +136,7 @@ impl World<'_> {
         let is_recoverable = key.in_sync.has(position(node)) && !others.is_empty();
         let mut nodes = self.nodes.iter().enumerate();
         let is_one = nodes.all(|(other, one)| other == node || !one.store.is_spoilt());
-        if !is_recoverable || !is_one {
+        if !self.spoils_all && !(is_recoverable && is_one) {
             return;
         }
         let granules = self.nodes[node].store.content().len() as u64;

@@ -223,7 +223,7 @@ impl Copy {
 
     fn empty_own(&mut self) {
         let own = self.own();
-        if !self.planes[own].pages.is_empty() {
+        if !self.planes[own].has_no_page() {
             self.renew(own);
         }
     }
@@ -248,6 +248,11 @@ impl Copy {
         self.planes
             .get(position)
             .map_or_else(Vec::new, Plane::ranges)
+    }
+
+    /// How many granules that is.
+    pub(crate) fn missed(&self, position: usize) -> u64 {
+        self.planes.get(position).map_or(0, Plane::granules)
     }
 
     pub(crate) fn mark(&mut self, position: usize, granules: &Range<u64>) {

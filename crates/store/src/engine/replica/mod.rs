@@ -175,6 +175,12 @@ impl Replicas {
         self.copy(volume).map_or_else(Vec::new, plane)
     }
 
+    /// How many granules an absent position misses of a volume: told at once, however many they are.
+    pub fn missed(&self, volume: u32, position: u8) -> u64 {
+        let missed = |copy: &Copy| copy.missed(position.into());
+        self.copy(volume).map_or(0, missed)
+    }
+
     /// All records of a volume below this are committed: the logs may let them go.
     pub fn learn(&mut self, volume: u32, committed: Committed) {
         if let Some(copy) = self.copies.get_mut(&volume) {
