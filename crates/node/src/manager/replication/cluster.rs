@@ -25,6 +25,8 @@ const MOVE_WAIT: Duration = Duration::from_secs(5);
 const DRAINED_WITHIN: Duration = Duration::from_secs(60);
 /// How long the answer may take to arrive that this node has left.
 const LAST_ANSWER: Duration = Duration::from_millis(500);
+/// How long a node may take to say that it is not drained, to be preferred for a volume.
+const HEIR_WAIT: Duration = Duration::from_millis(500);
 
 impl Replication {
     fn node(&self, node: &NodeConfig, status: &ClusterStatus) -> NodeOfCluster {
@@ -64,6 +66,24 @@ impl Replication {
     pub(super) fn asks_whether_drained(&self, node: NodeId) -> Option<bool> {
         let answer = self.order(node, &Order::IsDrained).ok()?;
         answer.as_bool()
+    }
+
+    /// Who takes a volume over at once: one that says it is not drained, if there is a choice.
+    pub(super) fn heir(&self, view: &ReplicaView) -> Option<Position> {
+        let first = heirs(view).next()?;
+        if heirs(view).nth(1).is_none() {
+            return Some(first);
+        }
+        let serves = |at: &Position| {
+            let node = view.members.get(*at);
+            node.is_some_and(|node| self.says_undrained(node))
+        };
+        heirs(view).find(serves).or(Some(first))
+    }
+
+    fn says_undrained(&self, node: NodeId) -> bool {
+        let answer = self.order_within(HEIR_WAIT, node, &Order::IsDrained);
+        answer.is_ok_and(|answer| answer.as_bool() == Some(false))
     }
 }
 
@@ -251,7 +271,8 @@ impl PoolManager {
         if seen.owns.is_none() {
             return Ok(false);
         }
-        let to = heir(&seen).ok_or_else(|| self.no_heir(&seen))?;
+        let to = self.replication()?.heir(&seen);
+        let to = to.ok_or_else(|| self.no_heir(&seen))?;
         self.asks_who_decides()?;
         place
             .pool
@@ -407,9 +428,10 @@ pub(super) fn unproven() -> ControlError {
 }
 
 /// Who can take a volume over at once.
-pub(super) fn heir(view: &ReplicaView) -> Option<Position> {
-    let can = |at: &Position| !view.is_unproven && !view.absent.has(*at) && view.connected.has(*at);
-    Position::all().find(can)
+fn heirs(view: &ReplicaView) -> impl Iterator<Item = Position> {
+    let can =
+        move |at: &Position| !view.is_unproven && !view.absent.has(*at) && view.connected.has(*at);
+    Position::all().filter(can)
 }
 
 #[cfg(test)]

@@ -92,6 +92,10 @@ impl PoolManager {
         let Some(node) = members.get(to).filter(|_| in_sync && !stays) else {
             return Ok(());
         };
+        // It is about to be switched off: hosts go on by way of it as long as it runs.
+        if replication.asks_whether_drained(node) == Some(true) {
+            return Ok(());
+        }
         self.asks_who_decides()?;
         let may = |shown: &mut Shown| shown.patience.lets_go(Instant::now());
         if !replication.shown().get_mut(&volume).is_some_and(may) {

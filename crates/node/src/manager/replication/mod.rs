@@ -53,7 +53,6 @@ use ashlar_replica::{NodeId, Position, ReadMode, ReplicaUuid, Seats, Size};
 use ashlar_store::{ReplicaIdentity, VolumeInfo};
 use uuid::Uuid;
 
-use self::cluster::heir;
 use self::hosts::Hosts;
 use self::link::Link;
 use self::news::{Item, Known, Shown};
@@ -518,14 +517,17 @@ impl PoolManager {
     /// Has other nodes take over what a pool's copies own, as far as that is quick: hosts go on there.
     /// None could without the quorum.
     pub(super) fn hand_over(&self, pool: &LivePool) {
-        if self.replication.is_none() || self.asks_who_decides().is_err() {
+        let Ok(replication) = self.replication() else {
+            return;
+        };
+        if self.asks_who_decides().is_err() {
             return;
         }
         let begun = Instant::now();
         let mut owned = self.owned(pool);
         owned.retain(|(_, view)| !view.is_unproven);
         for (number, view) in &owned {
-            if let Some(to) = heir(view) {
+            if let Some(to) = replication.heir(view) {
                 pool.link.post_to_replica(*number, ReplicaMail::Move { to });
             }
         }

@@ -1,5 +1,6 @@
 //! Nodes of one process over a quorum in memory.
 
+mod drained;
 mod grow;
 mod heads;
 mod leave;

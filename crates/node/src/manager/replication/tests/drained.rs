@@ -1,0 +1,56 @@
+//! What a drained node has given away stays away, while another can have it.
+
+use super::*;
+
+fn drain(nodes: &Nodes, node: usize) {
+    let request = DrainNode {
+        node: format!("n{}", node + 1),
+        drain: true,
+    };
+    let drained = nodes.rooms[node].manager.drain_node(&request);
+    let kept = drained.expect("heard").kept;
+    assert!(kept.is_empty(), "{kept:?}");
+}
+
+#[test]
+fn a_drained_node_gets_no_volume_by_another_drain_nor_for_its_hosts() {
+    let nodes = Nodes::new(3);
+    let name = nodes.volume(3);
+    let volume = nodes.look(0, &name).uuid;
+    drain(&nodes, 0);
+    let second = nodes.owner(&name);
+    assert_ne!(second, 0);
+    until("it knows who is in sync", || {
+        let view = nodes.look(second, &name).replication;
+        let copies = view.expect("several copies").replicas;
+        copies.iter().all(|one| one.state == ReplicaState::InSync)
+    });
+    drain(&nodes, second);
+    let third = nodes.owner(&name);
+    assert_eq!(third, 3 - second, "the first is drained");
+    let manager = &nodes.rooms[third].manager;
+    let handed = || {
+        let replication = manager.replication().expect("in a cluster");
+        replication
+            .shown()
+            .get(&volume)
+            .map_or(0, |known| known.handed)
+    };
+    let first = Position::new(0).expect("a position");
+    until("it knows who is in sync", || {
+        let replication = manager.replication().expect("in a cluster");
+        let shown = replication.shown();
+        shown
+            .get(&volume)
+            .is_some_and(|known| known.in_sync.has(first))
+    });
+    // It has long had it: only that the other is drained keeps it here.
+    let replication = manager.replication().expect("in a cluster");
+    replication.shown().entry(volume).or_default().patience = Default::default();
+    manager.followed(volume, first).expect("asked");
+    assert_eq!(handed(), 0);
+    assert_eq!(nodes.owner(&name), third);
+    // There is no other than drained ones: one of them serves.
+    drain(&nodes, third);
+    assert_ne!(nodes.owner(&name), third);
+}
