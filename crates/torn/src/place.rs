@@ -124,10 +124,17 @@ impl Place {
     }
 }
 
+/// What is told where a process was killed, or a machine is too busy: that says nothing of drives.
+const BUSY: [&str; 3] = [
+    "signal: 9",
+    "has not answered within",
+    "cannot be reached: no answer",
+];
+
 /// Drives that are there, and what a pool is not imported from: they are broken, unless the machine lacks something.
 fn refused(error: LabError) -> LabError {
     let text = error.to_string();
-    match is_lack(&text) {
+    match is_lack(&text) || BUSY.iter().any(|words| text.contains(words)) {
         true => error,
         false => LabError::check(format!("the volume cannot be served: {text}")),
     }
@@ -167,5 +174,7 @@ mod tests {
         let of = |text: &str| refused(LabError::environment(text)).exit_code();
         assert_eq!(of("pool import torn: no drive has a root"), 1);
         assert_eq!(of("pool import torn: No space left on device"), 3);
+        assert_eq!(of("`ashlar pool` ended (signal: 9 (SIGKILL))"), 3);
+        assert_eq!(of("the daemon at a has not answered within 60s"), 3);
     }
 }

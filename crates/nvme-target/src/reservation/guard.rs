@@ -117,8 +117,9 @@ impl Waits {
         self.status = self.status.or(bad.into_iter().next());
         if let Some(asks) = self.asks {
             let good = verdicts.iter().filter(|one| one.status.is_success());
-            let told = good.filter_map(|one| ReservationStatus::parse(&one.report));
-            self.told = told.map(|status| asks(&status)).last().or(self.told);
+            let mut told = good.filter_map(|one| ReservationStatus::parse(&one.report));
+            let newest = told.next_back().map(|status| asks(&status));
+            self.told = newest.or(self.told);
             if self.told.is_none() && !verdicts.is_empty() {
                 // One that is no report.
                 self.status = self.status.or(Some(Status::INTERNAL_ERROR));

@@ -527,8 +527,8 @@ impl Worker {
     fn enlarge_staging(&mut self, key: usize) {
         let socket = &mut self.sockets[key];
         // One whose Connect was refused before has had it.
-        let is_small = |frame: &&Box<RecvFrame>| frame.staging.len() < QUEUE_BYTES;
-        let Some(frame) = socket.frame.as_ref().filter(is_small) else {
+        let frame = socket.frame.as_deref();
+        let Some(frame) = frame.filter(|frame| frame.staging.len() < QUEUE_BYTES) else {
             return;
         };
         let Some(mut larger) = self.staging.get(QUEUE_BYTES) else {

@@ -103,7 +103,8 @@ pub(super) fn round(
         acknowledged,
         missing,
     } = looked.audit.total();
-    let seen = clients.trace.seen(done.at, ended);
+    let due = Duration::from_secs_f64(1.0 / plan.rate);
+    let seen = clients.trace.seen(done.at, ended, due);
     let (acks, written) = (clients.trace.acks(), watch.probes());
     let seconds = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
     Ok(Round {

@@ -49,8 +49,8 @@ struct Inner {
 /// Different texts of failures that are kept.
 const MOST_TEXTS: usize = 20;
 
-/// Clients that hear nothing for longer are not served, whether anything fails or not: as short a time is between two
-/// transactions that are due.
+/// Clients that hear nothing for longer are not served, whether anything fails or not, if two transactions are due in
+/// it.
 const HANG: Duration = Duration::from_secs(1);
 
 /// What a round came to, from a fault on.
@@ -110,8 +110,10 @@ impl Trace {
         self.lock().failures.last().copied()
     }
 
-    /// What it came to, with a fault at this time, for clients that were told to end at `end`.
-    pub(super) fn seen(&self, fault: Instant, end: Instant) -> Seen {
+    /// What it came to, with a fault at this time, for clients that were told to end at `end`, and of which one is due
+    /// in each `due`.
+    pub(super) fn seen(&self, fault: Instant, end: Instant, due: Duration) -> Seen {
+        let hang = HANG.max(due * 2);
         let inner = self.lock();
         let failures: Vec<Instant> = inner
             .failures
@@ -138,7 +140,7 @@ impl Trace {
             .max()
             .unwrap_or_default();
         Seen {
-            gap: gap.max(Some(silence).filter(|silence| *silence > HANG)),
+            gap: gap.max(Some(silence).filter(|silence| *silence > hang)),
             silence,
             longest_wait: longest(&inner.waits, fault),
             failures: failures.len(),
@@ -182,6 +184,8 @@ pub(super) fn stale(acks: &[Ack]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DUE: Duration = Duration::from_millis(100);
 
     /// Of a server that was started as the nth of its epoch.
     fn of(epoch: i64, started_us: i64) -> Server {
@@ -262,7 +266,7 @@ mod tests {
             };
             inner.waits = vec![wait(0, 420), wait(300, 800), wait(600, 850)];
         }
-        let seen = trace.seen(at(505), at(1200));
+        let seen = trace.seen(at(505), at(1200), DUE);
         assert_eq!(seen.failures, 2, "one was before the fault");
         assert_eq!(seen.texts, BTreeMap::from([("both".to_owned(), 1)]));
         // What was due before has waited since the fault because of it; a stall that ended before counts nothing.
@@ -271,22 +275,23 @@ mod tests {
         assert_eq!(seen.silence, Duration::from_millis(580));
         assert_eq!(stale(&trace.acks()), 0);
         assert_eq!(trace.begun_since(at(550)), 2);
-        assert_eq!(trace.seen(at(2000), at(2100)).gap, None);
+        assert_eq!(trace.seen(at(2000), at(2100), DUE).gap, None);
     }
 
     #[test]
     fn clients_that_hang_or_are_never_served_have_a_gap() {
         let base = Instant::now();
         let at = |ms| base + Duration::from_millis(ms);
-        let of = |acks: &[u64], failures: &[u64]| {
+        let of_rate = |due: Duration, acks: &[u64], failures: &[u64]| {
             let trace = Trace::default();
             let mut inner = trace.lock();
             inner.acks = acks.iter().map(|&ms| ack(1, base, ms, ms)).collect();
             inner.failures = failures.iter().map(|&ms| at(ms)).collect();
             drop(inner);
-            let Seen { gap, silence, .. } = trace.seen(at(505), at(12_600));
+            let Seen { gap, silence, .. } = trace.seen(at(505), at(12_600), due);
             [gap.unwrap_or_default(), silence].map(|time| time.as_millis())
         };
+        let of = |acks: &[u64], failures: &[u64]| of_rate(DUE, acks, failures);
         assert_eq!(of(&[400, 500], &[600]), [12_100, 12_100], "never served");
         assert_eq!(of(&[], &[600]), [12_095, 12_095], "nor before");
         assert_eq!(of(&[500, 12_500], &[]), [12_000, 12_000], "nothing fails");
@@ -297,5 +302,8 @@ mod tests {
         );
         let steady: Vec<u64> = (0..126).map(|n| n * 100).collect();
         assert_eq!(of(&steady, &[]), [0, 100], "as it should be");
+        let rare: Vec<u64> = (0..13).map(|n| n * 1000 + n % 2 * 5).collect();
+        let second = Duration::from_secs(1);
+        assert_eq!(of_rate(second, &rare, &[]), [0, 1005], "none is due before");
     }
 }

@@ -50,11 +50,11 @@ impl Group {
         };
         folders.extend([NodeName::A, NodeName::B].map(|node| group.home(node)));
         group.folders = folders;
-        if group.adopted.is_empty() {
-            if let Err(error) = group.make_homes() {
-                group.network.remove()?;
-                return Err(error);
-            }
+        if group.adopted.is_empty()
+            && let Err(error) = group.make_homes()
+        {
+            group.network.remove()?;
+            return Err(error);
         }
         // So that what is made from here on is found again; what is named in it is ours to remove.
         group.keep()?;

@@ -11,11 +11,14 @@ use crate::event::{Shape, Turn};
 use crate::extent::{Extent, ExtentSet};
 use crate::ids::{CopyId, ReplicaSequence};
 use crate::leaves::Leaves;
+use crate::message::Content;
 
 /// A record that the learner has not acknowledged, or that is not durable here.
 #[derive(Debug)]
 struct Sent {
     extent: Extent,
+    /// What it carries: zeroes have none.
+    granules: u64,
     is_local: bool,
     is_acknowledged: bool,
 }
@@ -117,26 +120,37 @@ impl Learner {
         self.sent.len()
     }
 
-    /// Granules of them.
+    /// Granules that they carry.
     pub(crate) const fn behind_granules(&self) -> u64 {
         self.sent_granules
     }
 
     /// A record was sent.
-    pub(crate) fn sent(&mut self, record: ReplicaSequence, extent: Extent, is_local: bool) {
+    pub(crate) fn sent(
+        &mut self,
+        record: ReplicaSequence,
+        extent: Extent,
+        content: &Content,
+        is_local: bool,
+    ) {
+        let granules = match content {
+            Content::Data(_) => extent.count().into(),
+            Content::Zeroes => 0,
+        };
         let one = Sent {
             extent,
+            granules,
             is_local,
             is_acknowledged: false,
         };
         self.take_sent(record);
         self.sent.insert(record, one);
-        self.sent_granules += u64::from(extent.count());
+        self.sent_granules += granules;
     }
 
     fn take_sent(&mut self, record: ReplicaSequence) -> Option<Sent> {
         let sent = self.sent.remove(&record)?;
-        self.sent_granules -= u64::from(sent.extent.count());
+        self.sent_granules -= sent.granules;
         Some(sent)
     }
 
@@ -361,7 +375,7 @@ mod tests {
                     Step::Differs(first, count) => learner.differs(extent(first, count)),
                     Step::Written(first, count) => {
                         let record = ReplicaSequence(n as u64);
-                        learner.sent(record, extent(first, count), true);
+                        learner.sent(record, extent(first, count), &Content::Zeroes, true);
                         learner.acknowledged(record);
                     }
                 }
@@ -401,7 +415,7 @@ mod tests {
             // Scattered, and none twice: the factor is odd, and no multiple of 5.
             let piece = n * 618_033_989 % PIECES;
             let record = ReplicaSequence(n);
-            learner.sent(record, extent(2 * piece, 1), true);
+            learner.sent(record, extent(2 * piece, 1), &Content::Zeroes, true);
             learner.acknowledged(record);
             assert_eq!(learner.missing(), PIECES - n - 1);
         }

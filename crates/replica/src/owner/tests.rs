@@ -470,6 +470,10 @@ impl Rig {
     }
 
     fn write_some(&mut self, extent: Extent) {
+        self.write_content(extent, Content::Zeroes);
+    }
+
+    fn write_content(&mut self, extent: Extent, content: Content) {
         let origin = Origin {
             host: HostId(1),
             association: AssociationId(1),
@@ -477,7 +481,7 @@ impl Rig {
         let label = self.replica.label(origin).expect("the owner's");
         let operation = HostOperation::Write {
             extent,
-            content: Content::Zeroes,
+            content,
             origin,
             label,
         };

@@ -144,7 +144,8 @@ impl Owner {
             extent: op.extent,
             content: op.content.clone(),
         });
-        let (extent, is_local, epoch) = (op.extent, op.is_local, self.epoch);
+        let (extent, content, is_local) = (op.extent, op.content.clone(), op.is_local);
+        let epoch = self.epoch;
         // What hosts wait for is bounded by them, and sent again in the next session: it alone ends none.
         let most_granules = turn.config.limits.learner_granules + self.ops.granules();
         let Some(peer) = self.peers[to.index()]
@@ -155,7 +156,7 @@ impl Owner {
         };
         peer.send(turn, epoch, message);
         if let Some(learner) = peer.learner.as_mut() {
-            learner.sent(record, extent, is_local);
+            learner.sent(record, extent, &content, is_local);
             let is_full = learner.behind_granules() > most_granules;
             if is_full || learner.behind() > turn.config.limits.learner_records {
                 self.close(turn, to);

@@ -1,4 +1,4 @@
-//! Slots that records of the ring will need: each is counted on once, by class, so that destage finds one
+//! Slots that records of the ring will need: each is counted on once, by class and by volume, so that destage finds one
 //! for every record. And slots whose homes are being given up: a write there needs another.
 
 pub(super) mod reserving;
@@ -14,6 +14,7 @@ use super::class::Class;
 pub(super) struct Reservations {
     slots: BTreeMap<SlotKey, Class>,
     of_class: BTreeMap<Class, u64>,
+    of_volume: BTreeMap<u32, u64>,
     losing_homes: BTreeSet<SlotKey>,
 }
 
@@ -23,6 +24,7 @@ impl Reservations {
         let is_new = self.slots.insert(key, class).is_none();
         if is_new {
             *self.of_class.entry(class).or_default() += 1;
+            *self.of_volume.entry(key.volume).or_default() += 1;
         }
         is_new
     }
@@ -33,6 +35,7 @@ impl Reservations {
             return false;
         };
         take_one(&mut self.of_class, &class);
+        take_one(&mut self.of_volume, &key.volume);
         true
     }
 
@@ -52,6 +55,11 @@ impl Reservations {
     /// Free slots of a class that are counted on.
     pub(super) fn of_class(&self, class: Class) -> u64 {
         self.of_class.get(&class).copied().unwrap_or(0)
+    }
+
+    /// The same, for a volume.
+    pub(super) fn of_volume(&self, volume: u32) -> u64 {
+        self.of_volume.get(&volume).copied().unwrap_or(0)
     }
 
     /// Slots of a volume for which a free one is counted on.
@@ -98,9 +106,8 @@ mod tests {
         let mut reservations = Reservations::default();
         assert!(reservations.add(key(3), class) && !reservations.add(key(3), class));
         assert!(reservations.add(key(8), class));
-        let of_volume = |reservations: &Reservations| reservations.slots_of(17).count();
         assert_eq!(
-            (reservations.of_class(class), of_volume(&reservations)),
+            (reservations.of_class(class), reservations.of_volume(17)),
             (2, 2)
         );
         assert_eq!(reservations.last_of(17), Some(key(8)));
@@ -109,7 +116,7 @@ mod tests {
         );
         assert!(reservations.remove(key(8)) && !reservations.remove(key(8)));
         assert_eq!(
-            (reservations.of_class(class), of_volume(&reservations)),
+            (reservations.of_class(class), reservations.of_volume(17)),
             (1, 1)
         );
         assert_eq!(reservations.last_of(16), None);

@@ -504,8 +504,13 @@ impl Engine {
         if self.volumes.is_raw(volume) {
             return self.raw.bytes(volume, self.identity.sizes());
         }
-        let waiting = self.space.without_homes(&self.map, volume);
+        let waiting = self.space.reservations.of_volume(volume);
         (self.map.mapped(volume) + waiting) * self.map.grain(volume).bytes()
+    }
+
+    /// How much of a volume's used bytes is counted twice just now. Takes as long as slots wait for homes: for checks.
+    pub fn bytes_counted_twice(&self, volume: u32) -> u64 {
+        self.space.counted_twice(&self.map, volume) * self.map.grain(volume).bytes()
     }
 
     /// Checksums of granules as they are visible now, seeded with the pool's salt, 0 for what reads as zeroes; none while

@@ -29,8 +29,14 @@ fn begin(copies: u8, in_sync: usize) -> Rig {
 }
 
 fn write_all(rig: &mut Rig) {
+    let data = Bytes::from(vec![1; EACH as usize * 4096]);
+    write_all_of(rig, &Content::Data(data));
+}
+
+fn write_all_of(rig: &mut Rig, content: &Content) {
     for n in 0..WRITES {
-        rig.write_some(Extent::new(64 + n * u64::from(EACH), EACH).expect("an extent"));
+        let extent = Extent::new(64 + n * u64::from(EACH), EACH).expect("an extent");
+        rig.write_content(extent, content.clone());
     }
 }
 
@@ -66,4 +72,13 @@ fn what_is_not_committed_ends_no_learners_session() {
     write_all(&mut rig);
     assert_eq!(rig.answers, [], "the other copy in sync is waited for");
     assert_eq!(sent(&rig, at(2)), WRITES * u64::from(EACH));
+}
+
+/// A host that clears a whole device has a copy begin anew as seldom as any other.
+#[test]
+fn zeroes_take_no_memory_and_end_no_learners_session() {
+    let mut rig = begin(2, 1);
+    write_all_of(&mut rig, &Content::Zeroes);
+    assert_eq!(rig.answers, vec![Outcome::Written; WRITES as usize]);
+    assert_eq!(sent(&rig, at(1)), WRITES * u64::from(EACH));
 }

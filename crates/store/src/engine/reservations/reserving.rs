@@ -18,12 +18,12 @@ impl Space {
         Some(home == 0 || self.is_lost_home(home))
     }
 
-    /// Slots of a volume that have no home yet, and will: one that destage has just given its first home is counted on
-    /// until the round is over, if it was written meanwhile.
-    pub(in crate::engine) fn without_homes(&self, map: &Map, volume: u32) -> u64 {
+    /// Slots of a volume that have a home and are counted on, too: destage has just given one its first home, and it was
+    /// written meanwhile, or a clear is giving it up. Goes through all that are counted on.
+    pub(in crate::engine) fn counted_twice(&self, map: &Map, volume: u32) -> u64 {
         let slots = self.reservations.slots_of(volume);
-        let homeless = slots.filter(|&key| map.location(key.volume, key.slot).unwrap_or(0) == 0);
-        homeless.count() as u64
+        let homed = slots.filter(|&key| map.location(key.volume, key.slot).unwrap_or(0) != 0);
+        homed.count() as u64
     }
 
     /// Whether a slot has no home, or will soon have none. Its leaf is here.
