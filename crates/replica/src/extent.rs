@@ -98,8 +98,7 @@ struct Run {
 }
 
 impl Run {
-    const fn of(entry: (&u64, &u64)) -> Self {
-        let (&first, &end) = entry;
+    const fn of(first: u64, end: u64) -> Self {
         Self { first, end }
     }
 }
@@ -128,18 +127,26 @@ impl ExtentSet {
     }
 
     fn each(&self) -> impl Iterator<Item = Run> {
-        self.runs.iter().map(Run::of)
+        self.runs.iter().map(|(&first, &end)| Run::of(first, end))
     }
 
     /// The last run that begins before this.
     fn before(&self, granule: u64) -> Option<Run> {
-        self.runs.range(..granule).next_back().map(Run::of)
+        self.runs
+            .range(..granule)
+            .next_back()
+            .map(|(&first, &end)| Run::of(first, end))
     }
 
     /// The first run that ends behind this.
     fn ends_after(&self, granule: u64) -> Option<Run> {
         let before = self.before(granule).filter(|run| run.end > granule);
-        before.or_else(|| self.runs.range(granule..).next().map(Run::of))
+        before.or_else(|| {
+            self.runs
+                .range(granule..)
+                .next()
+                .map(|(&first, &end)| Run::of(first, end))
+        })
     }
 
     fn put(&mut self, run: Run) {

@@ -271,7 +271,7 @@ impl Subject for Engine {
             number: v.number,
             name: v.name,
             granules: Some(v.granules),
-            used: Some(v.used_bytes),
+            used: Some(v.used_bytes - self.bytes_counted_twice(v.number)),
             deleting: v.deleting,
             stops: v.stops,
             stopped: v.stopped.is_some(),

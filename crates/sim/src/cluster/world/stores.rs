@@ -136,7 +136,8 @@ impl World<'_> {
         let is_recoverable = key.in_sync.has(position(node)) && !others.is_empty();
         let mut nodes = self.nodes.iter().enumerate();
         let is_one = nodes.all(|(other, one)| other == node || !one.store.is_spoilt());
-        if !self.spoils_all && !(is_recoverable && is_one) {
+        let is_safe = is_recoverable && is_one;
+        if !(self.spoils_all || is_safe) {
             return;
         }
         let granules = self.nodes[node].store.content().len() as u64;

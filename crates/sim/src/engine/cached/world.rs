@@ -260,9 +260,6 @@ impl<S: Subject> World<'_, S> {
                 continue;
             };
             let is_still = one.is_at_rest() && life.cache.is_open() && !known.deleting;
-            let node = self.node.as_ref();
-            let twice = node.map_or(0, |node| node.engine().bytes_counted_twice(known.number));
-            let used = used - twice;
             let has = life.cache.held_blocks() + OF_ITSELF;
             if is_still && used / SLOT_BYTES > has {
                 return Err(format!(

@@ -157,13 +157,14 @@ impl Map {
         if self.clock.is_pinned(id) {
             return false;
         }
-        let gone = self.pages.remove(&id).map(|page| page.content);
-        let Some(Content::Leaf(leaf)) = gone else {
-            return false;
-        };
-        self.clock.order.retain(|&one| one != id);
-        self.clock.left(leaf.grain());
-        true
+        match self.pages.remove(&id).map(|page| page.content) {
+            Some(Content::Leaf(leaf)) => {
+                self.clock.order.retain(|&one| one != id);
+                self.clock.left(leaf.grain());
+                true
+            }
+            _ => false,
+        }
     }
 
     /// A leaf is here no more, though it may be needed.

@@ -252,7 +252,8 @@ impl Copy {
 
     /// How many granules that is.
     pub(crate) fn missed(&self, position: usize) -> u64 {
-        self.planes.get(position).map_or(0, Plane::granules)
+        let plane = self.planes.get(position).into_iter();
+        plane.map(Plane::granules).sum()
     }
 
     pub(crate) fn mark(&mut self, position: usize, granules: &Range<u64>) {

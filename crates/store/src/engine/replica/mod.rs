@@ -178,7 +178,7 @@ impl Replicas {
     /// How many granules an absent position misses of a volume: told at once, however many they are.
     pub fn missed(&self, volume: u32, position: u8) -> u64 {
         let missed = |copy: &Copy| copy.missed(position.into());
-        self.copy(volume).map_or(0, missed)
+        self.copy(volume).into_iter().map(missed).sum()
     }
 
     /// All records of a volume below this are committed: the logs may let them go.

@@ -79,7 +79,7 @@ impl Plane {
         let bits = Bits { words, unsaved };
         self.set += bits.count();
         let before = self.pages.insert(page, bits);
-        self.set -= before.map_or(0, |before| before.count());
+        self.set -= before.iter().map(Bits::count).sum::<u64>();
     }
 
     /// Sets the bits of these granules, as an order says.
