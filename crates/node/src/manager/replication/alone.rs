@@ -43,6 +43,15 @@ impl PoolManager {
         let view = view.ok_or_else(|| {
             ControlError::environment(format!("the copy of {name} here is not in service"))
         })?;
+        if view.owns.is_some()
+            && replication
+                .cluster
+                .is_in_doubt(place.volume)
+                .map_err(told)?
+        {
+            replication.serves_on(&place, request)?;
+            return self.one_volume(name);
+        }
         let newest = replication.may_run_alone(&place, &view)?;
         if !request.force {
             replication.none_has_more(&place, &view, &newest.key)?;
@@ -147,6 +156,23 @@ fn own_part(status: &ReplicationStatus, name: &str) -> Option<String> {
 }
 
 impl Replication {
+    /// A node that has served the volume since before it was in doubt, or without having heard of that, goes on.
+    fn serves_on(&self, place: &CopyPlace, request: &RunAlone) -> Result<(), ControlError> {
+        let name = &place.name;
+        if !request.accept_data_loss {
+            return Err(ControlError::refused(format!(
+                "this node serves volume {name}, which is in doubt: what other copies may have, and this one has not, \
+                 is lost for good if it goes on. --accept-data-loss says that this is meant"
+            )));
+        }
+        self.cluster.end_doubt(place.volume).map_err(told)?;
+        let text = "this node serves the volume, and goes on: it is in doubt no more";
+        warn!(volume = name, "volume {name}: {text}");
+        let events = &self.events;
+        events.add("run_alone", Some(name.clone()), text.to_owned());
+        Ok(())
+    }
+
     /// Refused where this copy may not, whatever other nodes have. What the quorum says of the volume.
     fn may_run_alone(&self, place: &CopyPlace, view: &ReplicaView) -> Result<Read, ControlError> {
         let conflict = |why: String| Err(ControlError::conflict(why));
