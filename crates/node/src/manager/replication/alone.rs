@@ -204,44 +204,53 @@ impl Replication {
     }
 
     /// Refused while another node that answers serves the volume, or has a copy in sync. That this copy has no connection
-    /// to it says little: one that lives would serve on.
+    /// to it says little: one that lives would serve on. Of a volume in doubt each copy counts: which are in sync is
+    /// just what is not known.
     pub(super) fn none_has_more(
         &self,
         place: &CopyPlace,
         view: &ReplicaView,
         key: &Key,
     ) -> Result<(), ControlError> {
-        let in_sync = key.in_sync.without(view.position).iter();
-        let in_sync = in_sync.filter_map(|at| Some((at, key.members.get(at)?.node)));
-        for (at, node) in in_sync {
+        let is_in_doubt = self.cluster.is_in_doubt(place.volume).map_err(told)?;
+        let asked = match is_in_doubt {
+            true => key.members.positions(),
+            false => key.in_sync,
+        };
+        for at in asked.without(view.position).iter() {
+            let Some(member) = key.members.get(at) else {
+                continue;
+            };
             let has = match view.connected.has(at) {
                 true => Some("has a copy of it that is in sync".to_owned()),
-                false => self.has_more(node, place.volume),
+                false => self.has_more(member.node, place.volume, is_in_doubt),
             };
-            if let Some(has) = has {
-                let name = self.node_name(node);
-                if self.cluster.is_in_doubt(place.volume).map_err(told)? {
-                    return Err(ControlError::conflict(format!(
-                        "volume {}: node {name} is there, and has a copy of it, too; nothing says which is newer. Give \
-                         the order where contact with the lost machines was last; --force says that it was here",
-                        place.name
-                    )));
-                }
-                return Err(ControlError::conflict(format!(
+            let Some(has) = has else {
+                continue;
+            };
+            let name = self.node_name(member.node);
+            return Err(ControlError::conflict(match is_in_doubt {
+                true => format!(
+                    "volume {}: node {name} is there, and has a copy of it, too; nothing says which is newer. Give the \
+                     order where contact with the lost machines was last; --force says that it was here",
+                    place.name
+                ),
+                false => format!(
                     "volume {}: node {name} is there, and {has}. Look there, with `pool status` and `volume show`. If it \
                      cannot serve any more, end its daemon, or cut it from its hosts and say --force",
                     place.name
-                )));
-            }
+                ),
+            }));
         }
         Ok(())
     }
 
     /// What a node that answers has of a volume and this one has not. One whose copy is not in service has nothing.
-    fn has_more(&self, node: NodeId, volume: Uuid) -> Option<String> {
+    fn has_more(&self, node: NodeId, volume: Uuid, is_in_doubt: bool) -> Option<String> {
         let words = serde_json::to_value(Order::Show { volume }).ok()?;
         match self.cluster.order(node, &words, ASK_WAIT) {
             Ok(answer) => match serde_json::from_value::<ShowReply>(answer) {
+                Ok(_) if is_in_doubt => Some("has a copy of it".to_owned()),
                 Ok(ShowReply { status }) => own_part(&status, &self.node_name(node)),
                 Err(error) => Some(format!("what it has of it is not understood: {error}")),
             },

@@ -238,6 +238,18 @@ fn a_volume_in_doubt_is_served_by_none_until_an_operator_says_where() {
         error.message.contains("nothing says which is newer"),
         "{error}"
     );
+    // Which copies are in sync is just what an old key does not know.
+    let here = ReplicaView {
+        connected: Positions::NONE,
+        ..nodes.view(1)
+    };
+    let older = ashlar_replica::Key {
+        in_sync: Positions::NONE.with(here.position),
+        ..held().key
+    };
+    let asked = replication.none_has_more(&nodes.place(1), &here, &older);
+    let error = asked.expect_err("the other has a copy");
+    assert!(error.message.contains("node n1 is there"), "{error}");
     alone(true).expect("an operator has decided");
     assert_eq!(nodes.owner(&name), 1);
     nodes.await_all(&name, 2);
