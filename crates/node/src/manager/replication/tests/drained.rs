@@ -1,5 +1,7 @@
 //! What a drained node has given away stays away, while another can have it.
 
+use std::sync::mpsc::channel;
+
 use super::*;
 
 fn drain(nodes: &Nodes, node: usize) {
@@ -53,4 +55,43 @@ fn a_drained_node_gets_no_volume_by_another_drain_nor_for_its_hosts() {
     // There is no other than drained ones: one of them serves.
     drain(&nodes, third);
     assert_ne!(nodes.owner(&name), third);
+}
+
+/// Nodes that do not answer cost their time once, not once a volume.
+#[test]
+fn each_node_is_asked_once_for_all_volumes_that_are_handed_over() {
+    let nodes = Nodes::new(3);
+    let name = nodes.volume(3);
+    let place = nodes.rooms[0].manager.copies().remove(0);
+    let look = |reply| ReplicaMail::Look { reply };
+    let view = place.pool.ask_replica(place.number, look).expect("asked");
+    let view = view.expect("a copy");
+    let replication = nodes.rooms[0].manager.replication().expect("in a cluster");
+    let (begun, volumes) = (Instant::now(), vec![&view; 100]);
+    let heirs = std::thread::scope(|scope| {
+        let lets_go = [1, 2].map(|node| {
+            let ((let_go, waits), (has, is_held)) = (channel::<()>(), channel());
+            let state = &nodes.rooms[node].manager.state;
+            scope.spawn(move || {
+                // Whether it is drained is read under this lock.
+                let hold = |_: &mut _| {
+                    has.send(()).expect("awaited");
+                    let _ = waits.recv();
+                };
+                state.update(hold).expect("held");
+            });
+            is_held.recv().expect("held");
+            let_go
+        });
+        let heirs = replication.heirs_of(&volumes);
+        drop(lets_go);
+        heirs
+    });
+    assert!(
+        heirs.iter().all(|heir| *heir == Position::new(1)),
+        "{heirs:?}"
+    );
+    // A hundred times half a second, and again that for the second node.
+    assert!(begun.elapsed() < Duration::from_secs(25));
+    assert_eq!(nodes.owner(&name), 0);
 }
