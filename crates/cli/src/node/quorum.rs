@@ -33,7 +33,9 @@ const AGAIN_MOST: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_secs(60);
 /// Has a member of etcd forget all others, and keep what it knows.
 const ALONE: &str = "--force-new-cluster";
-/// How long that may take.
+/// How long a member may take to answer as it is, if it needs no other.
+const BY_ITSELF: Duration = Duration::from_secs(10);
+/// How long it may take to forget the others.
 const RECOVERY: Duration = Duration::from_secs(30);
 /// Characters of etcd's last line that are shown.
 const LONGEST_LINE: usize = 400;
@@ -157,6 +159,11 @@ impl Member {
             .spawn()
     }
 
+    fn cannot(&self, why: &str) -> Failure {
+        let log = self.log.display();
+        Failure::environment(format!("etcd {why}; {log} says more. Does the node run?"))
+    }
+
     /// What it said last: a port that is taken, an address that is none of this machine.
     fn last_line(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
@@ -254,30 +261,76 @@ pub(super) fn recover(home: &Home, member: &EtcdMember, dir: &Path) -> Result<()
         ));
     }
     let wish = Wish::listen()?;
-    // First: a daemon that starts after a recovery of which only a part was done must doubt its volumes, too.
-    expect_recovery(dir).map_err(failure)?;
-    let alone = Member {
-        arguments: [member.arguments(), &[ALONE.to_owned()]].concat(),
+    let as_it_is = Member {
+        arguments: member.arguments().to_vec(),
         log: dir.join("etcd.log"),
         stop: wish.comes.clone(),
     };
-    let cannot = |why: &str| {
-        let log = alone.log.display();
-        Failure::environment(format!("etcd {why}; {log} says more. Does the node run?"))
-    };
-    let mut child = alone.spawn().map_err(|error| cannot(&error.to_string()))?;
-    let end = Instant::now() + RECOVERY;
-    let mut has_answered = false;
-    while !has_answered && Instant::now() < end && matches!(child.try_wait(), Ok(None)) {
-        if wish.within(LOOK_EVERY) {
-            break;
+    let trial = Trial { home, wish: &wish };
+    // One that has the only vote has lost nothing, and one that runs is not to be taken for lost.
+    match trial.run(&as_it_is, BY_ITSELF)? {
+        Tried::Answers => {
+            return Err(Failure::environment(
+                "the quorum answers as soon as the etcd of this machine runs: its majority is there, and nothing was \
+                 changed. Start the node",
+            ));
         }
-        has_answered = answers(home).is_ok();
+        Tried::Ended(how) => {
+            let why = format!("{how}{}; nothing was changed", as_it_is.last_line());
+            return Err(as_it_is.cannot(&why));
+        }
+        Tried::IsSilent if wish.has_come() => {
+            return Err(Failure::environment("interrupted: nothing was changed"));
+        }
+        Tried::IsSilent => {}
     }
-    finish(&mut child);
-    match has_answered {
-        true => Ok(()),
-        false => Err(cannot("does not answer by itself")),
+    // First: a daemon that starts after a recovery of which only a part was done must doubt its volumes, too.
+    expect_recovery(dir).map_err(failure)?;
+    let mut alone = as_it_is;
+    alone.arguments.push(ALONE.to_owned());
+    match trial.run(&alone, RECOVERY)? {
+        Tried::Answers => Ok(()),
+        _ => Err(alone.cannot("does not answer by itself")),
+    }
+}
+
+/// What became of a member that was started to see whether it answers.
+enum Tried {
+    Answers,
+    /// By itself, and how.
+    Ended(String),
+    IsSilent,
+}
+
+/// Members are started to see whether the quorum answers then.
+struct Trial<'a> {
+    home: &'a Home,
+    wish: &'a Wish,
+}
+
+impl Trial<'_> {
+    /// It has ended afterwards, whatever it is.
+    fn run(&self, member: &Member, within: Duration) -> Result<Tried, Failure> {
+        let started = member.spawn();
+        let mut child = started.map_err(|error| member.cannot(&error.to_string()))?;
+        let tried = self.await_answer(&mut child, within);
+        finish(&mut child);
+        Ok(tried)
+    }
+
+    fn await_answer(&self, child: &mut Child, within: Duration) -> Tried {
+        let end = Instant::now() + within;
+        while Instant::now() < end && !self.wish.within(LOOK_EVERY) {
+            match child.try_wait() {
+                Ok(None) => {}
+                Ok(Some(status)) => return Tried::Ended(format!("has ended ({status})")),
+                Err(error) => return Tried::Ended(format!("cannot be watched: {error}")),
+            }
+            if answers(self.home).is_ok() {
+                return Tried::Answers;
+            }
+        }
+        Tried::IsSilent
     }
 }
 

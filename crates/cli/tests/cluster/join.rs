@@ -258,6 +258,45 @@ fn a_node_or_witness_that_has_lost_its_directory_comes_back() {
     drop(b);
 }
 
+/// Of two nodes the first has the only vote: it has lost nothing, and a recovery that is refused leaves nothing behind.
+#[test]
+fn a_quorum_of_one_vote_is_not_recovered_and_nothing_is_in_doubt() {
+    if !can_join() {
+        return;
+    }
+    let machines = Machines::new(125);
+    ok(&mut machines.place(&["cluster", "init", "prod"], "a"));
+    let a = machines.node("a");
+    ok(&mut machines.place(&["cluster", "join", &machines.token()], "b"));
+    let b = machines.node("b");
+    machines.volume();
+    eventually("all copies are in sync", || machines.owner("a").is_some());
+    let mut recover = ashlar(["cluster", "recover", "--others-are-lost", "--dir"]);
+    recover.arg(machines.dir("a"));
+    let is_expected = || machines.dir("a").join("recovered").exists();
+    // Its etcd runs, and does not answer.
+    let stopped = working_in(&machines.dir("a"));
+    for pid in &stopped {
+        send(*pid, Signal::STOP);
+    }
+    refuses(
+        &mut recover,
+        3,
+        &["nothing was changed", "Does the node run?"],
+    );
+    assert!(!is_expected(), "as it runs");
+    for pid in stopped {
+        send(pid, Signal::CONT);
+        send(pid, Signal::KILL);
+    }
+    drop(a);
+    refuses(&mut recover, 3, &["nothing was changed. Start the node"]);
+    assert!(!is_expected(), "it has the only vote");
+    let _a = machines.node("a");
+    eventually("it is served", || machines.owner("a").is_some());
+    drop(b);
+}
+
 #[test]
 fn a_node_goes_on_when_all_others_of_the_quorum_are_lost() {
     if !can_join() {

@@ -21,11 +21,19 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// That of a service of the daemon with this directory; made if it is not there.
-    pub(super) fn make(daemon: &Path, service: &str) -> Result<Self, ControlError> {
+    /// That of a service of the daemon with this directory, which can be made. It is there from before the service's
+    /// first mount until after its last: so it says whether a daemon that is gone has mounted what is there.
+    pub(super) fn of_service(daemon: &Path, service: &str) -> Result<Self, ControlError> {
         let group = Self::of(daemon, service)?;
-        group.ensure().map_err(ControlError::environment)?;
+        if !group.is_there() {
+            group.ensure().map_err(ControlError::environment)?;
+            group.remove();
+        }
         Ok(group)
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.dir.exists()
     }
 
     fn of(daemon: &Path, service: &str) -> Result<Self, ControlError> {
@@ -243,13 +251,20 @@ mod tests {
 
     const ENTER: &str = "echo $$ > \"$0\" &&";
 
+    fn made(daemon: &Path, service: &str) -> Group {
+        let group = Group::of_service(daemon, service).expect("a cgroup");
+        assert!(!group.is_there(), "nothing is mounted");
+        group.ensure().expect("made");
+        group
+    }
+
     #[test]
     fn all_that_a_command_has_started_is_killed_with_it() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
         let dir = tempfile::tempdir().expect("a folder");
-        let group = Group::make(dir.path(), "test").expect("a cgroup");
+        let group = made(dir.path(), "test");
         assert!(!group.is_alive());
         let line = format!(
             "echo $$ > {}; sleep 100 & sleep 101 & wait",
@@ -284,7 +299,7 @@ mod tests {
             file.display()
         );
         for round in 0..20 {
-            let group = Group::make(dir.path(), "late").expect("a cgroup");
+            let group = made(dir.path(), "late");
             let mut early = Command::new("sleep").arg("60").spawn().expect("sleep");
             group.enter(early.id()).expect("it is there");
             let begin = || {

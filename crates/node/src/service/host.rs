@@ -81,7 +81,7 @@ impl Host {
         let program = program
             .map_err(|error| ControlError::environment(format!("/proc/self/exe: {error}")))?;
         Ok(Self {
-            group: Group::make(dir, &service.name)?,
+            group: Group::of_service(dir, &service.name)?,
             address: service
                 .address
                 .clone()
@@ -101,7 +101,7 @@ impl Host {
         // A fence that comes before finds the order void, one that comes after waits until this is over.
         self.fences.obey(order, || {
             self.is_mounting.store(true, Ordering::SeqCst);
-            Ok(())
+            self.group.ensure()
         })?;
         let _over = Over(&self.is_mounting);
         self.mount_all(order)
@@ -251,12 +251,16 @@ impl Host {
         match self.group.is_alive() {
             true if mounted.len() == all.len() => Left::Whole,
             true => Left::Parts,
-            false if self.is_one_attached(&mounted) => Left::Parts,
-            false => Left::Nothing,
+            // Of one that was stopped in order, nothing was left: what is mounted there is not its own.
+            false if self.group.is_there() && self.is_one_attached(&mounted) => Left::Parts,
+            false => {
+                self.group.remove();
+                Left::Nothing
+            }
         }
     }
 
-    /// Whether one of them is mounted by `attach`: while it was stopped, something else may have been mounted there. If
+    /// Whether one of them is mounted by `attach`: since it was killed, something else may have been mounted there. If
     /// that cannot be told, it is.
     fn is_one_attached(&self, mounted: &[&PathBuf]) -> bool {
         #[derive(Deserialize)]

@@ -39,6 +39,8 @@ const STAGING_LIMIT: usize = 256 << 20;
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
+/// What a host has not acknowledged for so long ends the connection: while something is under way, the kernel asks nothing.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
 
 /// How often a core looks whether what it waits for has ended.
 const DRAIN_CHECK: Duration = Duration::from_millis(10);
@@ -609,6 +611,7 @@ fn watch_for_end(socket: &impl AsFd) -> io::Result<()> {
     sockopt::set_tcp_keepidle(socket, PROBE_AFTER)?;
     sockopt::set_tcp_keepintvl(socket, PROBE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    sockopt::set_tcp_user_timeout(socket, ACKNOWLEDGED_WITHIN.as_millis() as u32)?;
     sockopt::set_socket_keepalive(socket, true)?;
     Ok(())
 }
@@ -621,4 +624,24 @@ fn ends(socket: &impl AsFd) -> io::Result<Ends> {
         local: SocketAddr::try_from(rustix::net::getsockname(socket)?)?,
         remote: remote.ip().to_canonical(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A host whose machine is gone with an answer under way is asked nothing.
+    #[test]
+    fn a_host_that_acknowledges_nothing_is_given_up_as_one_that_says_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let _host = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (socket, _) = listener.accept().expect("accepted");
+        watch_for_end(&socket).expect("set");
+        assert_eq!(sockopt::socket_keepalive(&socket), Ok(true));
+        let silent = PROBE_AFTER + PROBE_INTERVAL * PROBES;
+        let given_up = sockopt::tcp_user_timeout(&socket).expect("read");
+        assert_eq!(Duration::from_millis(given_up.into()), silent);
+    }
 }

@@ -43,6 +43,15 @@ impl PoolManager {
         let view = view.ok_or_else(|| {
             ControlError::environment(format!("the copy of {name} here is not in service"))
         })?;
+        if view.owns.is_some()
+            && replication
+                .cluster
+                .is_in_doubt(place.volume)
+                .map_err(told)?
+        {
+            replication.serves_on(&place, request)?;
+            return self.one_volume(name);
+        }
         let newest = replication.may_run_alone(&place, &view)?;
         if !request.force {
             replication.none_has_more(&place, &view, &newest.key)?;
@@ -147,6 +156,23 @@ fn own_part(status: &ReplicationStatus, name: &str) -> Option<String> {
 }
 
 impl Replication {
+    /// A node that has served the volume since before it was in doubt, or without having heard of that, goes on.
+    fn serves_on(&self, place: &CopyPlace, request: &RunAlone) -> Result<(), ControlError> {
+        let name = &place.name;
+        if !request.accept_data_loss {
+            return Err(ControlError::refused(format!(
+                "this node serves volume {name}, which is in doubt: what other copies may have, and this one has not, \
+                 is lost for good if it goes on. --accept-data-loss says that this is meant"
+            )));
+        }
+        self.cluster.end_doubt(place.volume).map_err(told)?;
+        let text = "this node serves the volume, and goes on: it is in doubt no more";
+        warn!(volume = name, "volume {name}: {text}");
+        let events = &self.events;
+        events.add("run_alone", Some(name.clone()), text.to_owned());
+        Ok(())
+    }
+
     /// Refused where this copy may not, whatever other nodes have. What the quorum says of the volume.
     fn may_run_alone(&self, place: &CopyPlace, view: &ReplicaView) -> Result<Read, ControlError> {
         let conflict = |why: String| Err(ControlError::conflict(why));
@@ -178,44 +204,53 @@ impl Replication {
     }
 
     /// Refused while another node that answers serves the volume, or has a copy in sync. That this copy has no connection
-    /// to it says little: one that lives would serve on.
+    /// to it says little: one that lives would serve on. Of a volume in doubt each copy counts: which are in sync is
+    /// just what is not known.
     pub(super) fn none_has_more(
         &self,
         place: &CopyPlace,
         view: &ReplicaView,
         key: &Key,
     ) -> Result<(), ControlError> {
-        let in_sync = key.in_sync.without(view.position).iter();
-        let in_sync = in_sync.filter_map(|at| Some((at, key.members.get(at)?.node)));
-        for (at, node) in in_sync {
+        let is_in_doubt = self.cluster.is_in_doubt(place.volume).map_err(told)?;
+        let asked = match is_in_doubt {
+            true => key.members.positions(),
+            false => key.in_sync,
+        };
+        for at in asked.without(view.position).iter() {
+            let Some(member) = key.members.get(at) else {
+                continue;
+            };
             let has = match view.connected.has(at) {
                 true => Some("has a copy of it that is in sync".to_owned()),
-                false => self.has_more(node, place.volume),
+                false => self.has_more(member.node, place.volume, is_in_doubt),
             };
-            if let Some(has) = has {
-                let name = self.node_name(node);
-                if self.cluster.is_in_doubt(place.volume).map_err(told)? {
-                    return Err(ControlError::conflict(format!(
-                        "volume {}: node {name} is there, and has a copy of it, too; nothing says which is newer. Give \
-                         the order where contact with the lost machines was last; --force says that it was here",
-                        place.name
-                    )));
-                }
-                return Err(ControlError::conflict(format!(
+            let Some(has) = has else {
+                continue;
+            };
+            let name = self.node_name(member.node);
+            return Err(ControlError::conflict(match is_in_doubt {
+                true => format!(
+                    "volume {}: node {name} is there, and has a copy of it, too; nothing says which is newer. Give the \
+                     order where contact with the lost machines was last; --force says that it was here",
+                    place.name
+                ),
+                false => format!(
                     "volume {}: node {name} is there, and {has}. Look there, with `pool status` and `volume show`. If it \
                      cannot serve any more, end its daemon, or cut it from its hosts and say --force",
                     place.name
-                )));
-            }
+                ),
+            }));
         }
         Ok(())
     }
 
     /// What a node that answers has of a volume and this one has not. One whose copy is not in service has nothing.
-    fn has_more(&self, node: NodeId, volume: Uuid) -> Option<String> {
+    fn has_more(&self, node: NodeId, volume: Uuid, is_in_doubt: bool) -> Option<String> {
         let words = serde_json::to_value(Order::Show { volume }).ok()?;
         match self.cluster.order(node, &words, ASK_WAIT) {
             Ok(answer) => match serde_json::from_value::<ShowReply>(answer) {
+                Ok(_) if is_in_doubt => Some("has a copy of it".to_owned()),
                 Ok(ShowReply { status }) => own_part(&status, &self.node_name(node)),
                 Err(error) => Some(format!("what it has of it is not understood: {error}")),
             },

@@ -1,5 +1,6 @@
 //! The cluster as this node sees it, and nodes that are drained.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ashlar_cluster::{ClusterStatus, NodeConfig, QuorumStatus};
@@ -68,17 +69,35 @@ impl Replication {
         answer.as_bool()
     }
 
-    /// Who takes a volume over at once: one that says it is not drained, if there is a choice.
-    pub(super) fn heir(&self, view: &ReplicaView) -> Option<Position> {
-        let first = heirs(view).next()?;
-        if heirs(view).nth(1).is_none() {
-            return Some(first);
-        }
-        let serves = |at: &Position| {
-            let node = view.members.get(*at);
-            node.is_some_and(|node| self.says_undrained(node))
+    /// Who takes each of these volumes over at once: one that says it is not drained, if there is a choice. Each node
+    /// is asked once, and all at the same time.
+    pub(super) fn heirs_of(&self, views: &[&ReplicaView]) -> Vec<Option<Position>> {
+        let undrained = self.undrained(choices(views));
+        let heir = |view: &&ReplicaView| {
+            let serves = |at: &Position| {
+                let node = view.members.get(*at);
+                node.is_some_and(|node| undrained.contains(&node))
+            };
+            heirs(view).find(serves).or_else(|| heirs(view).next())
         };
-        heirs(view).find(serves).or(Some(first))
+        views.iter().map(heir).collect()
+    }
+
+    /// Those that say in time that they are not drained.
+    fn undrained(&self, asked: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        std::thread::scope(|scope| {
+            let ask = |node| {
+                let thread = std::thread::Builder::new().name("heir".into());
+                let asking = thread.spawn_scoped(scope, move || self.says_undrained(node));
+                // One that cannot be asked has not said it.
+                asking.ok().map(|asking| (node, asking))
+            };
+            let asking: Vec<_> = asked.into_iter().filter_map(ask).collect();
+            let says = asking
+                .into_iter()
+                .filter_map(|(node, asking)| asking.join().ok()?.then_some(node));
+            says.collect()
+        })
     }
 
     fn says_undrained(&self, node: NodeId) -> bool {
@@ -271,7 +290,7 @@ impl PoolManager {
         if seen.owns.is_none() {
             return Ok(false);
         }
-        let to = self.replication()?.heir(&seen);
+        let to = self.replication()?.heirs_of(&[&seen]).pop().flatten();
         let to = to.ok_or_else(|| self.no_heir(&seen))?;
         self.asks_who_decides()?;
         place
@@ -432,6 +451,13 @@ fn heirs(view: &ReplicaView) -> impl Iterator<Item = Position> {
     let can =
         move |at: &Position| !view.is_unproven && !view.absent.has(*at) && view.connected.has(*at);
     Position::all().filter(can)
+}
+
+/// The nodes among which there is a choice.
+fn choices(views: &[&ReplicaView]) -> BTreeSet<NodeId> {
+    let several = views.iter().filter(|view| heirs(view).nth(1).is_some());
+    let nodes = several.flat_map(|view| heirs(view).filter_map(|at| view.members.get(at)));
+    nodes.collect()
 }
 
 #[cfg(test)]

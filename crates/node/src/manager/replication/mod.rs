@@ -523,14 +523,17 @@ impl PoolManager {
         if self.asks_who_decides().is_err() {
             return;
         }
-        let begun = Instant::now();
         let mut owned = self.owned(pool);
         owned.retain(|(_, view)| !view.is_unproven);
-        for (number, view) in &owned {
-            if let Some(to) = replication.heir(view) {
+        let views: Vec<&ReplicaView> = owned.iter().map(|(_, view)| view).collect();
+        let heirs = replication.heirs_of(&views);
+        for ((number, _), to) in owned.iter().zip(heirs) {
+            if let Some(to) = to {
                 pool.link.post_to_replica(*number, ReplicaMail::Move { to });
             }
         }
+        // What was asked before takes none of their time.
+        let begun = Instant::now();
         while !owned.is_empty() && begun.elapsed() < HAND_OVER_WAIT {
             std::thread::sleep(LOOK_EVERY);
             owned = self.owned(pool);

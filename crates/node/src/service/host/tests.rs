@@ -300,6 +300,7 @@ fn what_a_daemon_has_left_is_told_from_what_is_mounted_by_others() {
         let script = format!("#!/bin/sh\necho '{text}'\n");
         std::fs::write(&host.program, script).expect("written");
     };
+    host.group.ensure().expect("a cgroup");
     assert_eq!(
         host.left(),
         Left::Parts,
@@ -307,6 +308,7 @@ fn what_a_daemon_has_left_is_told_from_what_is_mounted_by_others() {
     );
     lists("[]");
     assert_eq!(host.left(), Left::Nothing);
+    host.group.ensure().expect("a cgroup");
     lists(&format!(
         "[{{\"mount\":\"{}\",\"bytes\":1}}]",
         host.service.mounts[0].display()
@@ -318,4 +320,31 @@ fn what_a_daemon_has_left_is_told_from_what_is_mounted_by_others() {
     assert_eq!(host.left(), Left::Parts);
     host.kill(host.fences.order()).expect("killed");
     assert_eq!(host.left(), Left::Nothing);
+}
+
+/// As for a restore, or a check: a restart of the daemon leaves it there.
+#[test]
+fn what_is_attached_by_hand_at_a_stopped_service_s_mount_point_is_none_of_its_parts() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(None);
+    let host = &world.host;
+    let restarted = || {
+        let again = Host::new(host.service.clone(), world.dir.path(), false).expect("a cgroup");
+        let program = host.program.clone();
+        Host { program, ..again }.left()
+    };
+    host.unmount(host.fences.order()).expect("stopped");
+    let list = format!("[{{\"mount\":\"{}\"}}]", host.service.mounts[0].display());
+    std::fs::write(&host.program, format!("#!/bin/sh\necho '{list}'\n")).expect("written");
+    world.mount();
+    for _ in 0..2 {
+        assert_eq!(restarted(), Left::Nothing, "it is an operator's");
+    }
+    // Its own: a daemon has died while it mounted.
+    unmount(&host.service.mounts[0], UnmountFlags::DETACH).expect("unmounted");
+    host.mount(host.fences.order()).expect("mounted");
+    world.mount();
+    assert_eq!(restarted(), Left::Parts);
 }

@@ -238,8 +238,52 @@ fn a_volume_in_doubt_is_served_by_none_until_an_operator_says_where() {
         error.message.contains("nothing says which is newer"),
         "{error}"
     );
+    // Which copies are in sync is just what an old key does not know.
+    let here = ReplicaView {
+        connected: Positions::NONE,
+        ..nodes.view(1)
+    };
+    let older = ashlar_replica::Key {
+        in_sync: Positions::NONE.with(here.position),
+        ..held().key
+    };
+    let asked = replication.none_has_more(&nodes.place(1), &here, &older);
+    let error = asked.expect_err("the other has a copy");
+    assert!(error.message.contains("node n1 is there"), "{error}");
     alone(true).expect("an operator has decided");
     assert_eq!(nodes.owner(&name), 1);
     nodes.await_all(&name, 2);
     assert_eq!(cluster.is_in_doubt(volume), Ok(false));
+}
+
+/// It was served through the recovery: an order ends the doubt, which would strike at the next start of a daemon.
+#[test]
+fn a_node_that_serves_a_volume_in_doubt_goes_on_when_it_is_told_to() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let volume = nodes.place(0).volume;
+    let replication = nodes.node(0).replication().expect("in a cluster");
+    let cluster = &replication.cluster;
+    assert_eq!(cluster.doubt_volumes(), Ok(vec![volume]));
+    let alone = |accept_data_loss| {
+        let request = RunAlone {
+            accept_data_loss,
+            force: false,
+        };
+        nodes.node(0).run_alone(&name, &request)
+    };
+    let error = alone(false).expect_err("an operator is to know what it says");
+    assert!(error.message.contains("which is in doubt"), "{error}");
+    assert_eq!(cluster.is_in_doubt(volume), Ok(true));
+    let shown = alone(true).expect("told to");
+    assert_eq!(
+        shown.replication.and_then(|known| known.owner),
+        Some("n1".into())
+    );
+    assert_eq!(cluster.is_in_doubt(volume), Ok(false));
+    let events = replication.events.after(0).into_iter();
+    let said = events.filter(|event| event.text.contains("in doubt no more"));
+    assert_eq!(said.count(), 1);
+    let error = alone(true).expect_err("there is nothing to decide");
+    assert!(error.message.contains("this node serves"), "{error}");
 }
