@@ -384,6 +384,12 @@ impl StateFile {
         Ok(result)
     }
 
+    /// All that reads it waits.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> std::sync::MutexGuard<'_, State> {
+        self.lock()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         // It is replaced in one assignment, so a panic elsewhere cannot have left half of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
