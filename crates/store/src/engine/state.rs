@@ -469,7 +469,13 @@ impl Engine {
                 name: entry.name.clone(),
                 uuid: entry.uuid,
                 granules: entry.granules,
-                used_bytes: self.used_bytes(number),
+                used_bytes: match self.volumes.is_raw(number) {
+                    true => self.raw.bytes(number, self.identity.sizes()),
+                    false => {
+                        let waiting = self.space.reservations.of_volume(number);
+                        (self.map.mapped(number) + waiting) * self.map.grain(number).bytes()
+                    }
+                },
                 layout: entry.layout,
                 grain: Class::of_volume(entry).map(|class| class.grain),
                 trouble: self.raw.trouble(number, &self.space.drives),
@@ -498,14 +504,6 @@ impl Engine {
                 stopped: self.volumes.stop_reason(number),
             })
             .collect()
-    }
-
-    fn used_bytes(&self, volume: u32) -> u64 {
-        if self.volumes.is_raw(volume) {
-            return self.raw.bytes(volume, self.identity.sizes());
-        }
-        let waiting = self.space.reservations.of_volume(volume);
-        (self.map.mapped(volume) + waiting) * self.map.grain(volume).bytes()
     }
 
     /// How much of a volume's used bytes is counted twice just now. Takes as long as slots wait for homes: for checks.

@@ -22,7 +22,8 @@ impl Space {
     /// written meanwhile, or a clear is giving it up. Goes through all that are counted on.
     pub(in crate::engine) fn counted_twice(&self, map: &Map, volume: u32) -> u64 {
         let slots = self.reservations.slots_of(volume);
-        let homed = slots.filter(|&key| map.location(key.volume, key.slot).unwrap_or(0) != 0);
+        let home = |key: &SlotKey| map.location(key.volume, key.slot);
+        let homed = slots.filter(|key| home(key).is_some_and(|home| home != 0));
         homed.count() as u64
     }
 
