@@ -33,7 +33,7 @@ tests() {
 }
 
 export RUSTDOCFLAGS="-D warnings"
-# From nothing, an incremental build takes longer and makes slower programs.
+# From nothing, an incremental build takes longer.
 if [ "${CI:-}" ]; then export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}; fi
 # Many tests wait for processes and drives rather than compute.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
