@@ -170,7 +170,7 @@ fn a_target_that_ends_and_comes_back_is_a_pause() {
     let b = serve(any_port(), &device, 500, AnaState::NonOptimized);
     let (at_a, at_b) = (a.address(), b.address());
     // Short, since the other target cannot tell what the first had in hand.
-    let mut load = Load::start(&connect(at_a, at_b, "?kato=300ms"));
+    let mut load = Load::start(&connect(at_a, at_b, "?kato=1s"));
     load.run(Duration::from_millis(100));
     stop(a);
     load.run(Duration::from_millis(500));
@@ -227,14 +227,14 @@ fn portals_that_come_are_used_and_those_that_go_are_let_go() {
     let [at_a, at_b, at_c] = [&a, &b, &c].map(Server::address);
     tell(&a, &b);
     tell(&b, &a);
-    let remote = connect(at_a, at_b, "?discover=on&kato=300ms");
+    let remote = connect(at_a, at_b, "?discover=on&kato=1s");
     let (board, mut load) = (remote.board(), Load::start(&remote));
     let become_ = |load: &mut Load, expected: &[SocketAddr]| {
         let expected: BTreeSet<SocketAddr> = expected.iter().copied().collect();
         let begun = Instant::now();
         while portals(&board) != expected {
             let so_far = portals(&board);
-            assert!(begun.elapsed() < Duration::from_secs(90), "{so_far:?}");
+            assert!(begun.elapsed() < Duration::from_secs(90), "{so_far:?} of {expected:?}");
             load.run(Duration::from_millis(20));
         }
     };
