@@ -178,7 +178,11 @@ impl Shared {
     pub(crate) async fn ask_with_group(&self, volume: Uuid, question: Question) -> Reply {
         match self.swap_of(volume, question) {
             None => self.read(volume).await,
-            Some(change) => self.together.swap(&self.store, change).await,
+            Some(change) => {
+                let unless = Some(self.doubt_key(volume));
+                let change = Change { unless, ..change };
+                self.together.swap(&self.store, change).await
+            }
         }
     }
 
@@ -191,6 +195,7 @@ impl Shared {
                 key: self.volume_key(volume),
                 revision,
                 value,
+                unless: None,
             }),
         }
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ashlar_replica::quorum::{Held, Reply};
 use ashlar_replica::{Epoch, Key, OwnerId, Revision};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::store::{KeySwap, Store, SwapAll};
@@ -24,6 +24,8 @@ use crate::store::{KeySwap, Store, SwapAll};
 const WAIT: Duration = Duration::from_millis(400);
 /// A group that no node has named for so long is none any more.
 const KNOWN_FOR: Duration = Duration::from_secs(3);
+/// A volume in doubt is asked for no more often than this.
+const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 /// A volume that was taken so lately is not waited for, whatever is said of it.
 const JUST_TAKEN: Duration = Duration::from_secs(1);
 
@@ -35,6 +37,8 @@ pub(crate) struct Change {
     pub(crate) key: String,
     pub(crate) revision: Revision,
     pub(crate) value: Vec<u8>,
+    /// While the store has this key, the volume is in doubt, and the swap does not take it.
+    pub(crate) unless: Option<String>,
 }
 
 /// Groups of volumes, and swaps that wait for each other.
@@ -143,7 +147,7 @@ impl Together {
         told.await.unwrap_or(Reply::Unknown)
     }
 
-    fn come(&self, coming: Coming) -> Step {
+    fn come(&self, mut coming: Coming) -> Step {
         let volume = coming.change.volume;
         let mut inner = self.lock();
         let takes = Key::decode(&coming.change.value).is_ok_and(|key| {
@@ -151,6 +155,8 @@ impl Together {
             key.owner == self.me && known != Some(key.epoch)
         });
         if !takes {
+            // What an owner changes of its own volume is no news to those that it serves with.
+            coming.change.unless = None;
             return Step::Go(vec![coming]);
         }
         let is_due = |party: &Party| {
@@ -192,6 +198,7 @@ impl Together {
             key: &change.key,
             revision: change.revision,
             value: &change.value,
+            unless: change.unless.as_deref(),
         });
         let swaps: Vec<KeySwap<'_>> = swaps.collect();
         if swaps.is_empty() {
@@ -208,6 +215,10 @@ impl Together {
         let mut held = Vec::new();
         if let SwapAll::NotMade(found) = &made {
             held.clone_from(found);
+            if is_barred(&swaps, found) {
+                tracing::debug!("a volume in doubt is not taken");
+                sleep(DOUBT_PAUSE).await;
+            }
         }
         for (at, Coming { change, tell }) in all.into_iter().enumerate() {
             let reply = match &made {
@@ -224,6 +235,13 @@ impl Together {
             let _ = tell.send(reply);
         }
     }
+}
+
+/// Whether swaps that were not made are all of the revision that the store has.
+fn is_barred(swaps: &[KeySwap<'_>], found: &[Option<Held>]) -> bool {
+    let revision = |held: &Option<Held>| held.as_ref().map_or(Revision(0), |held| held.revision);
+    let same = |(swap, held): (&KeySwap<'_>, &Option<Held>)| swap.revision == revision(held);
+    swaps.iter().zip(found).all(same)
 }
 
 impl Inner {

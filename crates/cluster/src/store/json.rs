@@ -38,11 +38,15 @@ pub(crate) struct KeySwap<'a> {
     pub(crate) key: &'a str,
     pub(crate) revision: Revision,
     pub(crate) value: &'a [u8],
+    /// It is not made while there is this key.
+    pub(crate) unless: Option<&'a str>,
 }
 
 impl KeySwap<'_> {
-    fn is_due(&self) -> Value {
-        is_still(&STANDARD.encode(self.key), self.revision)
+    fn conditions(&self) -> impl Iterator<Item = Value> {
+        let absent = self.unless.map(|key| (key, Revision(0)));
+        let all = std::iter::once((self.key, self.revision)).chain(absent);
+        all.map(|(key, revision)| is_still(&STANDARD.encode(key), revision))
     }
 
     fn put(&self) -> Value {
@@ -71,7 +75,7 @@ pub(super) fn transaction(key: &str, wish: Wish<'_>, identity: Option<&Identity>
             Vec::new(),
         ),
         Wish::SwapAll(swaps) => {
-            compare.extend(swaps.iter().map(KeySwap::is_due));
+            compare.extend(swaps.iter().flat_map(KeySwap::conditions));
             let puts = swaps.iter().map(KeySwap::put).collect();
             (puts, swaps.iter().map(KeySwap::range).collect())
         }
@@ -329,12 +333,16 @@ mod tests {
             key,
             revision: Revision(revision),
             value: b"v",
+            unless: (key == "b").then_some("c"),
         });
         let all = Wish::SwapAll(&swaps);
         let asked = transaction("a", all, None);
-        for part in ["compare", "success", "failure"] {
-            assert_eq!(asked[part].as_array().map(Vec::len), Some(2), "{asked}");
+        for (part, count) in [("compare", 3), ("success", 2), ("failure", 2)] {
+            assert_eq!(asked[part].as_array().map(Vec::len), Some(count), "{asked}");
         }
+        // There is no key of revision 0.
+        assert_eq!(asked["compare"][2]["key"], STANDARD.encode("c"));
+        assert_eq!(asked["compare"][2]["mod_revision"], "0");
         let made = br#"{"header":{"revision":"7"},"succeeded":true,"responses":[{"response_put":{}},{"response_put":{}}]}"#;
         let swap = Outcome::SwapAll(SwapAll::Made(Revision(7)));
         assert_eq!(outcome(made, all, None), Ok(swap));

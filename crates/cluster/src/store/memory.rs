@@ -117,7 +117,9 @@ impl Inner {
         let is_same = |(swap, held): (&KeySwap<'_>, &Option<Held>)| {
             held.as_ref().map_or(Revision(0), |held| held.revision) == swap.revision
         };
-        if !swaps.iter().zip(&found).all(is_same) {
+        let is_barred =
+            |swap: &KeySwap<'_>| swap.unless.is_some_and(|key| self.keys.contains_key(key));
+        if swaps.iter().any(is_barred) || !swaps.iter().zip(&found).all(is_same) {
             return SwapAll::NotMade(found);
         }
         self.revision += 1;

@@ -37,7 +37,12 @@ fn change(volume: Uuid, revision: u64, epoch: u32) -> Change {
         key: volume.to_string(),
         revision: Revision(revision),
         value: taken(epoch),
+        unless: Some(doubt(volume)),
     }
+}
+
+fn doubt(volume: Uuid) -> String {
+    format!("doubt/{volume}")
 }
 
 struct Rig {
@@ -165,5 +170,29 @@ fn an_outcome_that_is_unknown_is_unknown_of_all() {
         let (a, b) = (rig.holds(A).await, rig.holds(B).await);
         assert_eq!(a.map(|held| held.revision), Some(Revision(1)));
         assert_eq!(b.map(|held| held.revision), Some(Revision(1)));
+    });
+}
+
+#[test]
+fn a_volume_in_doubt_is_taken_by_order_only() {
+    let rig = Rig::new();
+    run(async {
+        rig.together.keep(&[], &[]);
+        let doubt = doubt(A);
+        rig.store.swap(&doubt, Revision(0), b"{}").await;
+        let (reply, took) = rig.swap(AT_ONCE, change(A, 0, 5)).await;
+        assert_eq!(reply, Reply::Holds(None), "it is as it was");
+        assert!(took >= DOUBT_PAUSE, "{took:?}");
+        let ordered = Change {
+            unless: None,
+            ..change(A, 0, 5)
+        };
+        let reply = rig.together.swap_alone(&rig.store, ordered).await;
+        assert_eq!(reply, Reply::Swapped(Revision(2)));
+        // Its owner changes it.
+        let (reply, _) = rig.swap(AT_ONCE, change(A, 2, 5)).await;
+        assert_eq!(reply, Reply::Swapped(Revision(3)));
+        let (reply, _) = rig.swap(AT_ONCE, change(A, 3, 6)).await;
+        assert!(matches!(reply, Reply::Holds(Some(_))), "{reply:?}");
     });
 }

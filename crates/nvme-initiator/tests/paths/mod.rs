@@ -234,7 +234,10 @@ fn portals_that_come_are_used_and_those_that_go_are_let_go() {
         let begun = Instant::now();
         while portals(&board) != expected {
             let so_far = portals(&board);
-            assert!(begun.elapsed() < Duration::from_secs(90), "{so_far:?} of {expected:?}");
+            assert!(
+                begun.elapsed() < Duration::from_secs(90),
+                "{so_far:?} of {expected:?}"
+            );
             load.run(Duration::from_millis(20));
         }
     };
