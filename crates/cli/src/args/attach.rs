@@ -84,14 +84,15 @@ pub(crate) struct AttachArguments {
     /// Take a volume with copies on several nodes over from the host that has reserved it: that host can write no more
     #[arg(long, conflicts_with_all = ["shared", "here"])]
     pub(crate) preempt: bool,
-    /// Reach a replicated volume through this node only: where its owner changes, I/O fails instead of following it
+    /// Reach a replicated volume through this node only: while another node owns it, I/O waits, at most --timeout, and
+    /// does not follow it
     #[arg(long)]
     pub(crate) here: bool,
     /// Write every request down: its number, kind, offset and length
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// When to spin before sleeping: auto (where a sleep would cost more, as measured), off, or for so many microseconds
-    /// after every event
+    /// When to spin before sleeping: auto (where a sleep would cost more, as measured), off, or for so many
+    /// microseconds after every event
     #[arg(long, default_value_t = Spin::Auto, value_name = "auto|off|USEC")]
     pub(crate) spin: Spin,
     /// Who we are to the volume (default: an NQN that follows from this machine's identifier)

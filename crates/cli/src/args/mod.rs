@@ -293,8 +293,8 @@ pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) shared: SharedArguments,
 
-    /// When to spin before sleeping: auto (where a sleep would cost more, as measured), off, or for so many microseconds
-    /// after every event, on cores that have nothing else to do; an idle target sleeps whatever this says
+    /// When to spin before sleeping: auto (where a sleep would cost more, as measured), off, or for so many
+    /// microseconds after every event, on cores that have nothing else to do; an idle target sleeps whatever this says
     #[arg(long, default_value_t = Spin::Auto, value_name = "auto|off|USEC")]
     pub(crate) spin: Spin,
 

@@ -77,8 +77,8 @@ pub(crate) enum PoolCommand {
         /// The name it has from now on, if another pool has this one
         #[arg(long = "as", alias = "new-name", value_name = "NAME")]
         new_name: Option<String>,
-        /// Even if half of its drives or more are missing, or one that is named cannot be recognised: they are left out for good. Only if you
-        /// know that they were not in service later than those that are here
+        /// Even if half of its drives or more are missing, or one that is named cannot be recognised: they are left out
+        /// for good. Only if you know that they were not in service later than those that are here
         #[arg(long)]
         degraded: bool,
         /// Even if of some blocks no copy is good on the drives that are here (without this the import is refused, and
@@ -221,8 +221,8 @@ pub(crate) struct CreateVolumeArguments {
     /// Its size: 100GiB, 1.5TiB
     #[arg(long, required_unless_present = "backing")]
     pub(crate) size: Option<String>,
-    /// mirror:1 to mirror:4, parity:K+1 or parity:K+2 (K+M at most 8), stripe or stripe:N. Of a cache: mirror:2, if the pool has
-    /// two drives
+    /// mirror:1 to mirror:4, parity:K+1 or parity:K+2 (K+M at most 8), stripe or stripe:N. Of a cache: mirror:2, if the
+    /// pool has two drives
     #[arg(
         long,
         value_name = "mirror:N|parity:K+M|stripe[:N]",
@@ -339,7 +339,7 @@ pub(crate) enum VolumeCommand {
     Move {
         /// POOL/VOLUME
         volume: VolumeName,
-        /// The node, by its name in the cluster's configuration
+        /// The node, by its name in the cluster
         #[arg(long, value_name = "NODE")]
         to: String,
         #[command(flatten)]
@@ -410,12 +410,13 @@ pub(crate) enum VolumeCommand {
         /// How the device that it caches is called now (default: as before)
         #[arg(long, value_name = "DEVICE")]
         backing: Option<String>,
-        /// It may be another device than the one that is cached, or have changed: what is cached is forgotten then. While
-        /// the device has the mark of a write-back cache, it has to be a whole copy of it, and nothing is forgotten
+        /// It may be another device than the one that is cached, or have changed: what is cached is forgotten then.
+        /// While the device has the mark of a write-back cache, it has to be a whole copy of it, and nothing is
+        /// forgotten
         #[arg(long)]
         other_device: bool,
-        /// A device with the mark, of which no name says whether it is the one that is cached, is taken for that though it
-        /// has other data somewhere: what is cached goes there again, and what it lacks besides is lost
+        /// A device with the mark, of which no name says whether it is the one that is cached, is taken for that though
+        /// it has other data somewhere: what is cached goes there again, and what it lacks besides is lost
         #[arg(long, requires = "other_device")]
         accept_data_loss: bool,
         #[command(flatten)]

@@ -45,7 +45,8 @@ pub(crate) struct WitnessArguments {
     /// Where its member of etcd listens for clients; for other members a port higher [default: ADDR:2379]
     #[arg(long, value_name = "ADDR:PORT", requires = "join")]
     pub(crate) etcd: Option<SocketAddr>,
-    /// It is the witness of this name, which comes back: its directory was lost or is damaged, or it has another address
+    /// It is the witness of this name, which comes back: its directory was lost or is damaged, or it has another
+    /// address
     #[arg(long, requires = "join")]
     pub(crate) rejoin: bool,
 }
@@ -119,10 +120,10 @@ pub(crate) enum ClusterCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
-    /// Have others serve a node's volumes: before an upgrade, or to take it away. Refused for volumes of which no
-    /// other copy is in sync; those stay, and are named
+    /// Have others serve a node's volumes: before an upgrade, or to take it away. Volumes that no other node can serve
+    /// now, or that have one copy and are in use, stay and are named: then the node is not drained (exit code 3)
     Drain {
-        /// The node, by its name in the cluster's configuration
+        /// The node, by its name in the cluster
         node: String,
         #[command(flatten)]
         api: ApiOptions,

@@ -115,15 +115,15 @@ pub(crate) struct CreateServiceArguments {
     /// Stops it in order [default: SIGTERM to its processes]
     #[arg(long, value_name = "CMD")]
     pub(crate) stop: Option<String>,
-    /// Given while it still serves, before it is stopped in order or moved: what makes the stop short [default: nothing; with
-    /// --postgres: a checkpoint]
+    /// Given while it still serves, before it is stopped in order or moved: what makes the stop short [default:
+    /// nothing; with --postgres: two checkpoints]
     #[arg(long, value_name = "CMD")]
     pub(crate) drain: Option<String>,
-    /// Ends with 0 when it is ready [default: it is when it has been started]
+    /// Ends with 0 when it is ready; run every second [default: ready when it has lived for 0.2 s]
     #[arg(long, value_name = "CMD")]
     pub(crate) ready: Option<String>,
-    /// A PostgreSQL: its cluster is in `db` on the first volume, made if it is not there; its log (pg_wal) on the second,
-    /// if there is one. What is said besides counts more
+    /// A PostgreSQL: its data directory is `db` on the first volume, made if it is not there; its log (pg_wal) is on
+    /// the second, if there is one. What is said besides counts more
     #[arg(long)]
     pub(crate) postgres: bool,
     /// Port of --postgres, on all addresses
