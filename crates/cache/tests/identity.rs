@@ -121,6 +121,35 @@ fn a_crash_while_what_is_cached_is_forgotten_leaves_nothing_of_the_other_device(
     }
 }
 
+#[test]
+fn a_head_that_was_kept_just_before_a_crash_is_not_owed_to_another_device() {
+    let mut found = 0;
+    for seed in 0..120 {
+        let mut world = warm(1000 + seed, Mode::WriteBack);
+        world.submit(WRITE, 300, 4);
+        for _ in 0..seed % 40 {
+            world.turn(1);
+        }
+        world.cut(None);
+        world.exchange();
+        (world.found, world.other) = (named("WWN 2"), Other::TakenUp);
+        world.start();
+        world.turns(200);
+        let status = world.cache().status();
+        if status.failure.is_some() {
+            // The mark was on its way.
+            continue;
+        }
+        found += 1;
+        assert_eq!(status.dirty_bytes, 0, "seed {seed}");
+        world.flush();
+        world.submit(WRITE, 400, 4);
+        world.quiet();
+        world.read_all();
+    }
+    assert!(found > 20, "{found}");
+}
+
 /// Of a remote namespace programs before have known the size alone.
 #[test]
 fn a_device_that_had_no_name_before_gets_one_and_keeps_it() {

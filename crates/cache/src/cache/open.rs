@@ -443,7 +443,8 @@ impl Cache {
 
     fn forget_next(&mut self) -> Result<(), IoError> {
         let Some((&page, _)) = self.pages.first_key_value() else {
-            self.cached = 0;
+            // Of a head that was to be kept for a mark, too, which the other device has no part in.
+            (self.cached, self.dirty) = (0, 0);
             self.know_head();
             return self.take_up(Vec::new());
         };
