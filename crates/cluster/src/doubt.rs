@@ -2,23 +2,27 @@
 //! says what the lost ones have decided after that. A copy that they have left out, or made owner, may be the one that
 //! is here.
 //!
-//! `cluster recover` leaves a file in the node's directory before it touches etcd. The first daemon after it marks each
-//! volume of which this node's copy is not certainly current, in the quorum, before it serves any; then the file goes.
+//! `cluster recover` marks each volume of which this node's copy is not certainly current, in the quorum, before another
+//! node can reach it. It leaves a file in the node's directory before it touches etcd: if it is broken off, the first
+//! daemon after it marks them, before it serves any; then the file goes.
 
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ashlar_replica::{Key, NodeId, Positions, Revision};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::cluster::{ANSWER_TIMEOUT, Cluster};
+use crate::members::{Home, ask};
 use crate::problem::Problem;
-use crate::shared::volumes_prefix;
-use crate::store::Swap;
+use crate::shared::{doubt_key, volumes_prefix};
+use crate::store::{Store, Swap};
 
 /// How long it may take to mark all volumes.
-const MARK_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
+const MARK_WITHIN: Duration = Duration::from_secs(60);
 /// What a mark holds: that it is there says all.
 const MARK: &[u8] = b"{}";
 
@@ -88,23 +92,7 @@ impl Cluster {
     /// Environment: the quorum does not answer.
     pub fn doubt_volumes(&self) -> Result<Vec<Uuid>, Problem> {
         let (shared, me) = (self.shared(), self.me());
-        let mark_all = async move {
-            let prefix = volumes_prefix(&shared.name);
-            let mut marked = Vec::new();
-            for (key, value) in shared.store.list(&prefix).await? {
-                let volume = Uuid::parse_str(key.trim_start_matches(&prefix));
-                let Some(volume) = volume.ok().filter(|_| !is_certain(&value, me)) else {
-                    continue;
-                };
-                let mark = shared.doubt_key(volume);
-                match shared.store.swap(&mark, Revision(0), MARK).await {
-                    Swap::Made(_) | Swap::NotMade(Some(_)) => marked.push(volume),
-                    Swap::NotMade(None) => return Err("it has not taken a mark".to_owned()),
-                    Swap::Unknown(why) => return Err(why),
-                }
-            }
-            Ok(marked)
-        };
+        let mark_all = async move { mark_all(&shared.store, &shared.name, me).await };
         let marked = self.wait(MARK_WITHIN, mark_all).and_then(|marked| marked);
         marked.map_err(|why| unknown("which volumes are in doubt", &why))
     }
@@ -137,6 +125,42 @@ impl Cluster {
         let deleted = self.wait(ANSWER_TIMEOUT, delete).and_then(|done| done);
         deleted.map_err(|why| unknown("that a volume is in doubt no more", &why))
     }
+}
+
+/// Marks all volumes of which this node's copy is not certainly current, by a quorum that no other node reaches yet.
+///
+/// # Errors
+/// Environment: the quorum does not answer.
+pub fn doubt_volumes_at(home: &Home) -> Result<Vec<Uuid>, Problem> {
+    let me = home.node().map(|node| node.id);
+    let me = me.ok_or_else(|| Problem::environment("this is no node"))?;
+    let marked = ask(home, async |store| {
+        let marking = mark_all(store, &home.config.name, me);
+        let late = |_| format!("no answer within {MARK_WITHIN:?}");
+        timeout(MARK_WITHIN, marking).await.map_err(late)?
+    });
+    marked.map_err(|why| unknown("which volumes are in doubt", &why))
+}
+
+/// Marks them in the cluster of this name.
+async fn mark_all(store: &Store, name: &str, me: NodeId) -> Result<Vec<Uuid>, String> {
+    let prefix = volumes_prefix(name);
+    let mut marked = Vec::new();
+    for (key, value) in store.list(&prefix).await? {
+        let volume = Uuid::parse_str(key.trim_start_matches(&prefix));
+        let Some(volume) = volume.ok().filter(|_| !is_certain(&value, me)) else {
+            continue;
+        };
+        match store
+            .swap(&doubt_key(name, volume), Revision(0), MARK)
+            .await
+        {
+            Swap::Made(_) | Swap::NotMade(Some(_)) => marked.push(volume),
+            Swap::NotMade(None) => return Err("it has not taken a mark".to_owned()),
+            Swap::Unknown(why) => return Err(why),
+        }
+    }
+    Ok(marked)
 }
 
 fn unknown(what: &str, why: &str) -> Problem {

@@ -240,7 +240,7 @@ impl Shared {
 
     /// Of a volume that is in doubt.
     pub(crate) fn doubt_key(&self, volume: Uuid) -> String {
-        format!("/ashlar/{}/doubt/{}", self.name, volume.hyphenated())
+        doubt_key(&self.name, volume)
     }
 
     pub(crate) fn volume_key(&self, volume: Uuid) -> String {
@@ -264,6 +264,11 @@ pub(crate) fn node_key(cluster: &str, node: NodeId) -> String {
 
 pub(crate) fn volumes_prefix(cluster: &str) -> String {
     format!("/ashlar/{cluster}/volume/")
+}
+
+/// Of a volume that is in doubt.
+pub(crate) fn doubt_key(cluster: &str, volume: Uuid) -> String {
+    format!("/ashlar/{cluster}/doubt/{}", volume.hyphenated())
 }
 
 /// Whether another process that has the name of node `me` answers at `address`.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ashlar_cluster::{EtcdMember, Home, LIES_IN, answers, expect_recovery};
+use ashlar_cluster::{EtcdMember, Home, LIES_IN, answers, doubt_volumes_at, expect_recovery};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -268,7 +268,7 @@ pub(super) fn recover(home: &Home, member: &EtcdMember, dir: &Path) -> Result<()
     };
     let trial = Trial { home, wish: &wish };
     // One that has the only vote has lost nothing, and one that runs is not to be taken for lost.
-    match trial.run(&as_it_is, BY_ITSELF)? {
+    match trial.run(&as_it_is, BY_ITSELF, |_| Ok(()))? {
         Tried::Answers => {
             return Err(Failure::environment(
                 "the quorum answers as soon as the etcd of this machine runs: its majority is there, and nothing was \
@@ -286,9 +286,16 @@ pub(super) fn recover(home: &Home, member: &EtcdMember, dir: &Path) -> Result<()
     }
     // First: a daemon that starts after a recovery of which only a part was done must doubt its volumes, too.
     expect_recovery(dir).map_err(failure)?;
+    // Nodes whose daemons run must not read keys of volumes that are not marked yet.
+    let apart = home.apart().map_err(failure)?;
+    let etcd = apart.etcd.as_ref().map(EtcdMember::arguments);
     let mut alone = as_it_is;
+    alone.arguments = etcd.unwrap_or_default().to_vec();
     alone.arguments.push(ALONE.to_owned());
-    match trial.run(&alone, RECOVERY)? {
+    let home = &apart;
+    let trial = Trial { home, wish: &wish };
+    let mark = |home: &Home| doubt_volumes_at(home).map(drop).map_err(failure);
+    match trial.run(&alone, RECOVERY, mark)? {
         Tried::Answers => Ok(()),
         _ => Err(alone.cannot("does not answer by itself")),
     }
@@ -309,13 +316,22 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// It has ended afterwards, whatever it is.
-    fn run(&self, member: &Member, within: Duration) -> Result<Tried, Failure> {
+    /// It has ended afterwards, whatever it is. `then` is done while it answers.
+    fn run(
+        &self,
+        member: &Member,
+        within: Duration,
+        then: impl FnOnce(&Home) -> Result<(), Failure>,
+    ) -> Result<Tried, Failure> {
         let started = member.spawn();
         let mut child = started.map_err(|error| member.cannot(&error.to_string()))?;
         let tried = self.await_answer(&mut child, within);
+        let done = match tried {
+            Tried::Answers => then(self.home),
+            _ => Ok(()),
+        };
         finish(&mut child);
-        Ok(tried)
+        done.map(|()| tried)
     }
 
     fn await_answer(&self, child: &mut Child, within: Duration) -> Tried {

@@ -1,6 +1,6 @@
 //! What a node that has joined finds in its directory: `DIR/cluster/`.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ use crate::versions::Versions;
 /// The folder in a node's directory.
 pub const LIES_IN: &str = "cluster";
 const FILE: &str = "cluster.toml";
+/// Where etcd serves clients.
+const LISTENS: &str = "--listen-client-urls";
 const HEAD: &str = "# Written by `ashlar`, and replaced as a whole when nodes join or leave.\n\n";
 
 /// A member of etcd that this machine runs.
@@ -32,6 +34,13 @@ impl EtcdMember {
     /// What etcd is started with.
     pub fn arguments(&self) -> &[String] {
         &self.arguments
+    }
+
+    /// The URL at which it serves clients.
+    fn listens(&mut self) -> Option<&mut String> {
+        let mut words = self.arguments.iter_mut();
+        words.find(|word| *word == LISTENS)?;
+        words.next()
     }
 }
 
@@ -126,7 +135,7 @@ impl File {
         let words = [
             ("--name", self.this.clone()),
             ("--data-dir", data),
-            ("--listen-client-urls", url(etcd.clients)),
+            (LISTENS, url(etcd.clients)),
             ("--advertise-client-urls", url(etcd.clients)),
             ("--listen-peer-urls", url(etcd.peers)),
             ("--initial-advertise-peer-urls", url(etcd.peers)),
@@ -200,6 +209,25 @@ impl Home {
         }))
     }
 
+    /// The same, with an etcd that listens where no other node looks for it.
+    ///
+    /// # Errors
+    /// Environment: this node has no etcd, or there is no free port.
+    pub fn apart(&self) -> Result<Self, Problem> {
+        let mut home = self.clone();
+        let listens = home.etcd.as_mut().and_then(EtcdMember::listens);
+        let url = listens.ok_or_else(|| Problem::environment("this node has no etcd"))?;
+        let cannot = |why: String| Problem::environment(format!("a port for etcd alone: {why}"));
+        let usual = url.trim_start_matches("https://").parse::<SocketAddr>();
+        let usual = usual.map_err(|error| cannot(error.to_string()))?;
+        let free = TcpListener::bind((usual.ip(), 0)).and_then(|free| free.local_addr());
+        let free = free.map_err(|error| cannot(error.to_string()))?;
+        *url = format!("https://{free}");
+        let endpoint = url.parse().map_err(cannot)?;
+        home.config.quorum = QuorumConfig::Etcd(vec![endpoint]);
+        Ok(home)
+    }
+
     /// This node, if it is one.
     pub fn node(&self) -> Option<&NodeConfig> {
         self.config.node(&self.name)
@@ -211,10 +239,18 @@ impl Home {
 /// # Errors
 /// Why not.
 pub fn answers(home: &Home) -> Result<(), String> {
+    let key = id_key(&home.config.name);
+    ask(home, async |store| store.read(&key).await).map(drop)
+}
+
+/// Asks the quorum, for as long as that takes.
+pub(crate) fn ask<T>(
+    home: &Home,
+    question: impl AsyncFnOnce(&Store) -> Result<T, String>,
+) -> Result<T, String> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let me = home.node().ok_or("this is no node")?;
     let store = Store::new(&home.config, me);
-    let key = id_key(&home.config.name);
-    runtime.block_on(store.read(&key)).map(drop)
+    runtime.block_on(question(&store))
 }

@@ -18,6 +18,7 @@ pub(crate) mod tests;
 pub use etcd::{QuorumMember, QuorumRole};
 pub use follow::MembersView;
 pub use founding::{Founding, found};
+pub(crate) use home::ask;
 pub use home::{EtcdMember, Home, LIES_IN, answers};
 pub use joining::{Joined, Newcomer, Role, join};
 

@@ -5,9 +5,7 @@ mod memory;
 
 pub use memory::{Asked, MemoryQuorum, Weather};
 
-use ashlar_block::Moment;
-
-use crate::ids::{Ask, Revision, VolumeId};
+use crate::ids::{Ask, Revision};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
@@ -39,18 +37,6 @@ pub enum Reply {
     Swapped(Revision),
     /// It is not known whether the swap was, or will be, made; or a read had no answer.
     Unknown,
-}
-
-/// A store of keys on several machines, of which a majority decides.
-pub trait Quorum {
-    /// Asks. Each question is answered once, in the end: with [`Reply::Unknown`] if nothing else is known.
-    fn ask(&mut self, now: Moment, ask: Ask, volume: VolumeId, question: Question);
-
-    /// Answers that have come, in any order.
-    fn poll(&mut self, now: Moment, answers: &mut Vec<Answer>);
-
-    /// When to poll next, if nothing wakes its user before.
-    fn next_deadline(&self) -> Option<Moment>;
 }
 
 /// An answer, and to what.

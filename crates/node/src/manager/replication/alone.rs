@@ -193,7 +193,8 @@ impl Replication {
                 place.name
             ));
         }
-        if key.in_sync.has(view.position) && !view.is_old_image {
+        let is_in_doubt = self.cluster.is_in_doubt(place.volume).map_err(told)?;
+        if key.in_sync.has(view.position) && !(view.is_old_image || is_in_doubt) {
             return conflict(format!(
                 "the copy of volume {} here is in sync: it serves by itself as soon as the other copies in sync are \
                  known to be away",

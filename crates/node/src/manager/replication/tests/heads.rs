@@ -287,3 +287,29 @@ fn a_node_that_serves_a_volume_in_doubt_goes_on_when_it_is_told_to() {
     let error = alone(true).expect_err("there is nothing to decide");
     assert!(error.message.contains("this node serves"), "{error}");
 }
+
+/// A node whose daemon runs through the recovery does not know that its copy is in doubt; the quorum does.
+#[test]
+fn a_copy_that_was_in_service_before_the_doubt_takes_nothing_over() {
+    let nodes = Nodes::new(2);
+    let name = nodes.volume(2);
+    let volume = nodes.place(0).volume;
+    let replication = nodes.node(1).replication().expect("in a cluster");
+    assert_eq!(replication.cluster.doubt_volumes(), Ok(vec![volume]));
+    let owner = nodes.place(0);
+    let stop = |reply| ReplicaMail::Stop { reply };
+    owner.pool.ask_replica(owner.number, stop).expect("stopped");
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        assert_eq!(nodes.view(1).owns, None);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let request = RunAlone {
+        accept_data_loss: true,
+        force: true,
+    };
+    let decided = nodes.node(1).run_alone(&name, &request);
+    decided.expect("an operator has decided");
+    assert!(nodes.view(1).owns.is_some());
+    assert_eq!(replication.cluster.is_in_doubt(volume), Ok(false));
+}
