@@ -55,6 +55,15 @@ impl ClusterNodes {
         Some(epoch.0.into())
     }
 
+    /// Whether another node may have a copy by now, though this one has not heard so.
+    fn is_isolated(&self, copy: &CopyPlace) -> bool {
+        let replication = self.replication().ok();
+        replication.is_some_and(|known| {
+            let shown = known.shown();
+            shown.get(&copy.volume).is_some_and(|one| one.is_isolated)
+        })
+    }
+
     /// The node that takes one of them takes all, in one step.
     fn keep_together(&self, volumes: &[VolumeName]) {
         let copies = self.all_copies(volumes).filter(|all| all.len() > 1);
@@ -114,6 +123,13 @@ impl Ownership for ClusterNodes {
                 };
             };
             match self.serves(&copy) {
+                Some(_) if self.is_isolated(&copy) => {
+                    return Owner::Unusable {
+                        why: format!(
+                            "no word of the other copies of volume {name}: another node may serve it by now"
+                        ),
+                    };
+                }
                 Some(epoch) => epochs += epoch,
                 None => {
                     return Owner::Unusable {

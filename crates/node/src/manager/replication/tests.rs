@@ -5,6 +5,7 @@ mod grow;
 mod heads;
 mod leave;
 mod life;
+mod services;
 mod shown;
 
 use std::net::TcpListener;
