@@ -186,6 +186,12 @@ impl Running {
         Arc::as_ptr(&self.0).cast()
     }
 
+    /// Whether it is to go to another node.
+    #[cfg(test)]
+    pub(super) fn is_moving(&self) -> bool {
+        self.0.lock().orders.move_to.is_some()
+    }
+
     /// As if it ran.
     #[cfg(test)]
     pub(super) fn pretend_to_run(&self) {
@@ -304,6 +310,10 @@ struct Errands {
     address: Option<Errand<Done>>,
     asked: Option<Instant>,
     bad: Option<String>,
+    /// Whether its volumes can be given away.
+    may_give: Option<Errand<bool>>,
+    may_give_asked: Option<Instant>,
+    may_give_said: bool,
     gather: Option<Errand<()>>,
     gathered: Option<Instant>,
     follow: Option<Errand<Vec<String>>>,
@@ -342,7 +352,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     }
     // Asked without the lock: it may take a while.
     let owner = shared.owner();
-    let can_move = !shared.takers().is_empty();
+    let takers = shared.takers();
     let silence = shared.ownership.silence(&shared.volumes);
     let alive = shared.host.group.is_alive();
     let ready = ask(shared, errands);
@@ -355,6 +365,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     // One that has died has failed.
     let done = done.map(|done| done.and_then(|done| done));
     let dark = shared.host.address.as_ref().and_then(Holder::dark);
+    let may_give = may_give(shared, errands, takers.first().filter(|_| dark.is_some()));
     let mut inner = shared.lock();
     let has_changed = inner.saw(shared, &owner);
     inner.orders.saw(&owner);
@@ -362,7 +373,8 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         now: shared.begun.elapsed(),
         owner,
         wanted: inner.orders.seen(),
-        can_move,
+        can_move: !takers.is_empty(),
+        may_give,
         silence,
         bad: errands.bad.clone(),
         dark: dark.clone(),
@@ -487,6 +499,22 @@ fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
     }));
 }
 
+/// Whether its volumes could be given to a node, asked anew each second for as long as there is one.
+fn may_give(shared: &Arc<Shared>, errands: &mut Errands, to: Option<&String>) -> bool {
+    let said = over(shared, &mut errands.may_give);
+    errands.may_give_said = said.unwrap_or(errands.may_give_said) && to.is_some();
+    let is_due = errands
+        .may_give_asked
+        .is_none_or(|asked| asked.elapsed() >= ASK_EVERY);
+    if let Some(to) = to.filter(|_| is_due && errands.may_give.is_none()) {
+        errands.may_give_asked = Some(Instant::now());
+        let (asking, to) = (shared.clone(), to.clone());
+        let ask = move || asking.ownership.may_give(&asking.volumes, &to).is_ok();
+        errands.may_give = Some(Errand::begin(&shared.wake, "svc-may-give", ask));
+    }
+    errands.may_give_said
+}
+
 /// The nodes that have copies of its volumes are to know it: the one that has it sees to that; where none has it, all do.
 fn follow(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
     if let Some(strangers) = over(shared, &mut errands.follow) {
@@ -546,6 +574,9 @@ fn give(shared: &Shared, details: &Details) -> Done {
     let to = details.move_to.clone();
     let to = to.or_else(|| shared.takers().into_iter().next());
     let to = to.ok_or("no other node has a copy in sync")?;
+    let may_give = shared.ownership.may_give(&shared.volumes, &to);
+    may_give.map_err(|error| error.message)?;
+    // It has failed here where another node gets it, and not where it stays.
     if details.move_to.is_none()
         && let Some(services) = shared.services.upgrade()
     {

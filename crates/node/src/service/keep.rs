@@ -426,6 +426,13 @@ impl Services {
                 volumes[0]
             )));
         };
+        // Before anything of it is stopped: where the volumes must stay, it serves on.
+        self.ownership
+            .may_give(&volumes, to)
+            .map_err(|error| ControlError {
+                message: format!("service {name}: {}", error.message),
+                ..error
+            })?;
         self.with(name, |_, running| {
             running.move_to(to.clone());
             Ok(())
@@ -510,8 +517,8 @@ impl Services {
                 .filter(|(_, one)| one.entry.is_replicated() && here(one));
             moving.map(|(name, _)| name.clone()).collect()
         };
-        // What does not move is left to the look at its volumes.
-        let mut moving = names.clone();
+        // What does not move is left to the look at its volumes, and not waited for.
+        let mut moving = names;
         moving.retain(|name| {
             let moved = self.move_to(name, &MoveService::default());
             if let Err(error) = &moved {
@@ -521,7 +528,7 @@ impl Services {
         });
         let begun = Instant::now();
         let is_left = |name: &String| self.lock().get(name).is_some_and(here);
-        while names.iter().any(is_left) && begun.elapsed() < patience {
+        while moving.iter().any(is_left) && begun.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(50));
         }
         let all = self.lock();

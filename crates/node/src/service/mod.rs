@@ -83,6 +83,13 @@ pub trait Ownership: Send + Sync + 'static {
     /// One is not here, or cannot be changed.
     fn let_in(&self, volumes: &[VolumeName]) -> Result<(), ControlError>;
 
+    /// Whether all of them could be given to another node now.
+    ///
+    /// # Errors
+    /// Conflict: there is no such node, it has no copy of all of them, or one is kept here. Environment: the quorum
+    /// does not answer.
+    fn may_give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError>;
+
     /// Gives all of them to another node.
     ///
     /// # Errors
@@ -175,8 +182,12 @@ impl Ownership for OneNode {
         Ok(())
     }
 
-    fn give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {
+    fn may_give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {
         Err(one_copy(volumes))
+    }
+
+    fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
+        self.may_give(volumes, to)
     }
 
     fn gather(&self, _: &[VolumeName]) -> Result<(), ControlError> {

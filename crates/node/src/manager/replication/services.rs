@@ -259,14 +259,18 @@ impl Ownership for ClusterNodes {
         Ok(())
     }
 
-    fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
-        let replication = self.replication()?;
-        let node = replication.node_named(to)?;
+    fn may_give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
+        let node = self.replication()?.node_named(to)?;
         let copies = self.all_copies(volumes).ok_or_else(|| one_copy(volumes))?;
+        let may_give = |copy: &CopyPlace| self.manager.may_give(copy.volume, node).map(drop);
+        copies.iter().try_for_each(may_give)
+    }
+
+    fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
         // All at once: what has moved is of no use without the others.
-        for copy in &copies {
-            self.manager.may_give(copy.volume, node)?;
-        }
+        self.may_give(volumes, to)?;
+        let node = self.replication()?.node_named(to)?;
+        let copies = self.all_copies(volumes).ok_or_else(|| one_copy(volumes))?;
         for copy in &copies {
             self.manager.give_copy(copy.volume, node)?;
         }

@@ -6,6 +6,10 @@ use crate::model::VolumeName;
 
 /// The node that has the volumes.
 const OWNER: &str = "owner";
+/// It has the volumes, and they must stay there.
+const KEEPER: &str = "keeper";
+/// Why.
+const NO_QUORUM: &str = "the quorum does not answer";
 
 /// The volumes are another node's, but for that one: there is nothing to be done here.
 struct Elsewhere {
@@ -40,7 +44,7 @@ impl Ownership for Elsewhere {
     }
 
     fn owner(&self, _: &[VolumeName]) -> Owner {
-        if self.me == OWNER {
+        if [OWNER, KEEPER].contains(&self.me) {
             return Owner::Here { epoch: 1 };
         }
         Owner::Elsewhere {
@@ -63,6 +67,13 @@ impl Ownership for Elsewhere {
 
     fn let_in(&self, _: &[VolumeName]) -> Result<(), ControlError> {
         Ok(())
+    }
+
+    fn may_give(&self, _: &[VolumeName], _: &str) -> Result<(), ControlError> {
+        match self.me {
+            KEEPER => Err(ControlError::environment(NO_QUORUM)),
+            _ => Ok(()),
+        }
     }
 
     fn give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {
@@ -274,6 +285,38 @@ fn volumes_of_a_service_that_is_still_being_stopped_are_not_taken_from_it() {
     let left = left();
     assert_eq!((left.len(), left[0].volume.as_str()), (1, "tank/s"));
     assert!(left[0].reason.contains("service s is still being stopped"));
+    if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
+        running.end();
+    }
+}
+
+/// It would be stopped, and started again where it was.
+#[test]
+fn a_service_whose_volumes_must_stay_is_not_moved_and_a_drain_does_not_wait_for_it() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open_as(KEEPER, None, &dir);
+    let nodes = vec![KEEPER.into(), "b".into()];
+    let entry = Entry::new(service("s", Vec::new()), nodes, 1);
+    services.begin(entry).expect("begun");
+    let is_moving = || {
+        let all = services.lock();
+        let running = all.get("s").and_then(|one| one.running.as_ref());
+        running.expect("it is watched").is_moving()
+    };
+    let refused = services.move_to("s", &MoveService::default());
+    let refused = refused.expect_err("its volumes stay");
+    assert_eq!(refused.kind, crate::model::ErrorKind::Environment);
+    assert!(
+        refused.message == format!("service s: {NO_QUORUM}"),
+        "{refused}"
+    );
+    assert!(!is_moving());
+    let begun = Instant::now();
+    assert_eq!(services.drain_within(Duration::from_secs(60)), []);
+    assert!(begun.elapsed() < Duration::from_secs(30) && !is_moving());
     if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
         running.end();
     }
