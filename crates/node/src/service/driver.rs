@@ -14,7 +14,7 @@ use super::orders::Orders;
 use super::tell::{Now, Teller};
 use super::wake::Wake;
 use super::{Ownership, Services};
-use crate::model::{ControlError, ServiceStatus, VolumeName};
+use crate::model::{ControlError, CreateService, ServiceStatus, VolumeName};
 
 /// It is looked at so often, and at once when something under way has ended or something new is wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -152,6 +152,15 @@ impl Running {
     pub(super) fn come_down(&self) {
         self.0.lock().orders.ends = true;
         self.look();
+    }
+
+    pub(super) fn service(&self) -> &CreateService {
+        &self.0.host.service
+    }
+
+    /// Whether another node could have it.
+    pub(super) fn is_replicated(&self) -> bool {
+        self.0.host.is_replicated()
     }
 
     /// Whether nothing of it is left here.

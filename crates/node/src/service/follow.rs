@@ -106,7 +106,7 @@ impl Services {
         } else {
             // It reaches its volumes in another way, and has a guard.
             if let Some(running) = one.running.take() {
-                running.retire();
+                self.retire(running);
             }
             drop(all);
             self.begin(next)?;

@@ -57,6 +57,8 @@ pub struct Services {
     dir: PathBuf,
     pub(super) ownership: Arc<dyn Ownership>,
     pub(super) all: Mutex<BTreeMap<String, One>>,
+    /// Of services that are no more here: they are watched until they are down.
+    leaving: Mutex<Vec<Running>>,
     /// Held while one is begun.
     beginning: Mutex<()>,
     /// What other nodes have told.
@@ -111,6 +113,7 @@ impl Services {
             dir: dir.to_owned(),
             ownership,
             all: Mutex::default(),
+            leaving: Mutex::default(),
             beginning: Mutex::default(),
             heard: Heard::new(),
         });
@@ -162,9 +165,23 @@ impl Services {
         };
         let before = self.lock().insert(name, One { entry, running });
         if let Some(before) = before.and_then(|one| one.running) {
-            before.retire();
+            self.retire(before);
         }
         Ok(())
+    }
+
+    /// It is none of this node's any more, and is still to come down.
+    pub(super) fn retire(&self, running: Running) {
+        running.retire();
+        self.leaving().push(running);
+    }
+
+    /// What is still coming down, though it is none of this node's services any more.
+    fn leaving(&self) -> MutexGuard<'_, Vec<Running>> {
+        // Each change is a single one.
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|running| !running.is_down());
+        leaving
     }
 
     /// All of them, by name.
@@ -250,12 +267,15 @@ impl Services {
         address.map_or(Ok(()), address::check)
     }
 
-    /// The service that a volume is of, whether it runs or not.
+    /// The service that a volume is of, whether it runs or not; one that is no more, while it is not down yet.
     pub(crate) fn user_of(&self, volume: &VolumeName) -> Option<String> {
         let (all, volume) = (self.lock(), volume.to_string());
-        let mut known = all.values().filter(|one| !one.entry.deleted);
-        let is_its = |one: &&One| one.entry.service.volumes.contains(&volume);
-        known.find(is_its).map(|one| one.entry.service.name.clone())
+        let known = all.values().filter(|one| !one.entry.deleted);
+        let known = known.map(|one| &one.entry.service);
+        let leaving = self.leaving();
+        let mut all = known.chain(leaving.iter().map(Running::service));
+        let its = all.find(|service| service.volumes.contains(&volume));
+        its.map(|service| service.name.clone())
     }
 
     /// The first revision of a service: newer than all that is remembered of others of its name.
@@ -495,7 +515,7 @@ impl Services {
             };
             self.remember(&all)?;
             if let Some(running) = running {
-                running.retire();
+                self.retire(running);
             }
         }
         self.tell_now();
@@ -528,15 +548,19 @@ impl Services {
         });
         let begun = Instant::now();
         let is_left = |name: &String| self.lock().get(name).is_some_and(here);
-        while moving.iter().any(is_left) && begun.elapsed() < patience {
+        let is_leaving = || self.leaving().iter().any(Running::is_here);
+        while (moving.iter().any(is_left) || is_leaving()) && begun.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(50));
         }
         let all = self.lock();
+        let leaving = self.leaving();
+        let gone = leaving.iter().filter(|running| running.is_here());
+        let gone = gone.map(Running::service);
         let is_up = |one: &&One| one.running.as_ref().is_some_and(|one| !one.is_down());
         let left = moving.iter().filter_map(|name| all.get(name));
         let left = left.filter(|one| here(one)).filter(is_up);
-        left.flat_map(|one| still_stopping(&one.entry.service))
-            .collect()
+        let left = left.map(|one| &one.entry.service);
+        left.chain(gone).flat_map(still_stopping).collect()
     }
 
     /// Who has volumes may have changed.
@@ -552,29 +576,26 @@ impl Services {
     /// runs on replicated ones comes down in order, for another node to have it.
     pub fn leave(&self) {
         let begun = Instant::now();
-        loop {
-            let all = self.lock();
-            let running = all.values().filter_map(|one| {
-                let running = one.running.as_ref()?;
-                Some((one.entry.is_replicated(), running))
-            });
-            let mut is_down = true;
-            for (is_replicated, running) in running {
-                if is_replicated && !running.is_down() && begun.elapsed() < DOWN_WITHIN {
-                    running.come_down();
-                    is_down = false;
-                }
-            }
-            if is_down {
-                for running in all.values().filter_map(|one| one.running.as_ref()) {
-                    running.end();
-                }
-                break;
-            }
-            drop(all);
+        while !self.has_left(begun.elapsed() >= DOWN_WITHIN) {
             std::thread::sleep(Duration::from_millis(50));
         }
         self.heard.end();
+    }
+
+    /// Has come down what is to, unless it is `late` for that; then nothing is watched any more.
+    fn has_left(&self, late: bool) -> bool {
+        let all = self.lock();
+        let leaving = self.leaving();
+        let running = all.values().filter_map(|one| one.running.as_ref());
+        let running: Vec<&Running> = running.chain(leaving.iter()).collect();
+        let is_up = |one: &&&Running| one.is_replicated() && !one.is_down();
+        let up: Vec<&Running> = running.iter().filter(is_up).copied().collect();
+        if late || up.is_empty() {
+            running.iter().for_each(|running| running.end());
+            return true;
+        }
+        up.iter().for_each(|running| running.come_down());
+        false
     }
 }
 

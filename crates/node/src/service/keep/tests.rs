@@ -3,6 +3,7 @@ use std::os::unix::net::UnixListener;
 use super::*;
 use crate::Events;
 use crate::model::VolumeName;
+use crate::service::entry::Told;
 
 /// The node that has the volumes.
 const OWNER: &str = "owner";
@@ -320,4 +321,60 @@ fn a_service_whose_volumes_must_stay_is_not_moved_and_a_drain_does_not_wait_for_
     if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
         running.end();
     }
+}
+
+/// It would be killed there, and what is mounted there be mounted here.
+#[test]
+fn a_service_is_not_stopped_nor_deleted_while_another_node_still_stops_it() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open(&dir);
+    let entry = Entry::new(service("s", Vec::new()), vec!["a".into(), "b".into()], 1);
+    services.begin(entry).expect("begun");
+    let hears = |state: ServiceState| {
+        let mut there = services.show("s").expect("it is known");
+        (there.state, there.reason) = (state, None);
+        let told = Told {
+            node: "b".into(),
+            here: vec![there],
+            ..Told::default()
+        };
+        services.answer(Words::Tell { told }).expect("heard");
+    };
+    hears(ServiceState::Running);
+    let stopped = services.stop("s").expect("heard");
+    assert_eq!(stopped.state, ServiceState::Stopping);
+    let refused = services.delete("s").expect_err("it runs on b");
+    assert!(refused.message.contains("is being stopped"), "{refused}");
+    hears(ServiceState::Stopped);
+    let state = services.show("s").map(|status| status.state);
+    assert_eq!(state, Ok(ServiceState::Stopped));
+    services.delete("s").expect("it is stopped");
+}
+
+#[test]
+fn a_service_that_is_no_more_has_its_volumes_until_it_is_down() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open_as(OWNER, None, &dir);
+    let nodes = vec![OWNER.into(), "b".into()];
+    let entry = Entry::new(service("s", Vec::new()), nodes, 1);
+    services.begin(entry.clone()).expect("begun");
+    let pretend = |one: &One| one.running.as_ref().map(Running::pretend_to_run);
+    services.lock().get("s").and_then(pretend).expect("watched");
+    let told = Entry {
+        revision: 2,
+        deleted: true,
+        ..entry
+    };
+    services.take(vec![told]);
+    let volume = VolumeName::new("tank", "s").expect("a name");
+    assert_eq!(services.user_of(&volume).as_deref(), Some("s"));
+    let left = services.drain_within(Duration::ZERO);
+    assert_eq!((left.len(), left[0].volume.as_str()), (1, "tank/s"));
+    services.leaving().iter().for_each(Running::end);
 }
