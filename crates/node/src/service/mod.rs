@@ -96,7 +96,7 @@ pub trait Ownership: Send + Sync + 'static {
     /// Conflict: there is no such node, or it has no copy of all of them. Environment: it has not taken over.
     fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError>;
 
-    /// Where this node has the first, asks for the others.
+    /// Where this node has the first, asks for the others; where it cannot have them all, a node gets them that can.
     ///
     /// # Errors
     /// One does not come.

@@ -36,3 +36,53 @@ fn an_owner_that_is_cut_off_has_no_service_until_it_is_not() {
     until("its service may come back", || epoch().is_some());
     assert_eq!(epoch(), Some(before), "none has had it meanwhile");
 }
+
+/// Volumes tank/db and fast/wal, with copies on two nodes.
+fn two_pools(nodes: &Nodes) -> [VolumeName; 2] {
+    for room in &nodes.rooms {
+        let request = CreatePool {
+            name: "fast".into(),
+            drives: vec![room.drive("f0"), room.drive("f1")],
+            ..CreatePool::default()
+        };
+        room.manager.create_pool(request).expect("made");
+    }
+    let data = nodes.volume(2);
+    let wal = VolumeName::new("fast", "wal").expect("a name");
+    let request = CreateVolume {
+        replicas: 2,
+        ..CreateVolume::new(&wal, SIZE, LayoutSpec::Mirror { copies: 2 })
+    };
+    let made = nodes.rooms[0].manager.create_volume(request);
+    made.expect("made");
+    nodes.await_all(&wal, 2);
+    [data, wal]
+}
+
+#[test]
+fn volumes_of_two_pools_are_brought_together_where_all_of_them_are_in_sync() {
+    let nodes = Nodes::new(2);
+    let volumes = two_pools(&nodes);
+    let [_, wal] = &volumes;
+    let [first, second] = [0, 1].map(|node| nodes.ownership(node));
+    until("the first has them", || {
+        epoch_of(first.owner(&volumes)).is_some()
+    });
+    let manager = &nodes.rooms[0].manager;
+    let moved = manager.move_volume(wal, MoveVolume { to: "n2".into() });
+    moved.expect("moved");
+    until("it asks for the other", || {
+        second.gather(&volumes).expect("it has not the first");
+        // It may not be known yet which copies are in sync.
+        let _ = first.gather(&volumes);
+        epoch_of(first.owner(&volumes)).is_some()
+    });
+    nodes.await_all(wal, 2);
+    let exported = manager.export_pool("fast", ExportPool { force: true });
+    exported.expect("exported");
+    until("the second has both", || {
+        // Until the second has it, there is none that has all.
+        let _ = first.gather(&volumes);
+        epoch_of(second.owner(&volumes)).is_some()
+    });
+}
