@@ -319,26 +319,16 @@ impl Services {
         let revision = self.first_revision(&service, &nodes)?;
         let entry = Entry::new(service, nodes, revision);
         // Others first: one that refuses it has nothing to undo here.
-        let offered = self
+        let made = self
             .offer(&entry)
             .and_then(|()| match entry.is_replicated() {
                 true => self.ownership.let_in(&volumes),
                 false => Ok(()),
-            });
-        if let Err(error) = offered {
+            })
+            .and_then(|()| self.begin(entry.clone()))
+            .and_then(|()| self.remember(&self.lock()));
+        if let Err(error) = made {
             self.withdraw(entry);
-            return Err(error);
-        }
-        self.begin(entry)?;
-        let remembered = self.remember(&self.lock());
-        if let Err(error) = remembered {
-            if let Some(One {
-                running: Some(running),
-                ..
-            }) = self.lock().remove(&name)
-            {
-                running.end();
-            }
             return Err(error);
         }
         self.show(&name)
@@ -353,7 +343,7 @@ impl Services {
         Ok(())
     }
 
-    /// Takes back what one of the nodes has refused.
+    /// Takes back what one of the nodes has refused, this one or another.
     fn withdraw(&self, entry: Entry) {
         let gone = Entry {
             revision: entry.revision + 1,

@@ -378,3 +378,30 @@ fn a_service_that_is_no_more_has_its_volumes_until_it_is_down() {
     assert_eq!((left.len(), left[0].volume.as_str()), (1, "tank/s"));
     services.leaving().iter().for_each(Running::end);
 }
+
+#[test]
+fn a_service_that_cannot_be_made_here_is_taken_back_from_the_others() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let (dir, dir_b) = (tempfile::tempdir(), tempfile::tempdir());
+    let (dir, dir_b) = (dir.expect("a folder"), dir_b.expect("a folder"));
+    let b = Elsewhere::open_as("b", None, &dir_b);
+    let a = Elsewhere::open_as("a", Some(b.clone()), &dir);
+    std::fs::create_dir(dir.path().join("services.json")).expect("made");
+    let refused = a.create(service("s", Vec::new()));
+    refused.expect_err("it cannot be remembered");
+    let is_gone = |services: &Services| {
+        let all = services.lock();
+        all.get("s").is_none_or(|one| one.entry.deleted)
+    };
+    assert!(is_gone(&a));
+    let begun = Instant::now();
+    while !is_gone(&b) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "b keeps it");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for services in [a, b] {
+        services.leaving().iter().for_each(Running::end);
+    }
+}
