@@ -195,10 +195,10 @@ impl Running {
         Arc::as_ptr(&self.0).cast()
     }
 
-    /// Whether it is to go to another node.
+    /// Where it is to go.
     #[cfg(test)]
-    pub(super) fn is_moving(&self) -> bool {
-        self.0.lock().orders.move_to.is_some()
+    pub(super) fn moves_to(&self) -> Option<String> {
+        self.0.lock().orders.move_to.clone()
     }
 
     /// As if it ran.
@@ -581,7 +581,8 @@ fn act(shared: &Shared, action: Action, details: &Details) -> Done {
 
 fn give(shared: &Shared, details: &Details) -> Done {
     let to = details.move_to.clone();
-    let to = to.or_else(|| shared.takers().into_iter().next());
+    let preferred = || shared.ownership.preferred(shared.takers());
+    let to = to.or_else(|| preferred().into_iter().next());
     let to = to.ok_or("no other node has a copy in sync")?;
     let may_give = shared.ownership.may_give(&shared.volumes, &to);
     may_give.map_err(|error| error.message)?;

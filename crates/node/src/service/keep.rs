@@ -424,8 +424,11 @@ impl Services {
         }
         let mut takers = self.ownership.takers(&volumes);
         takers.retain(|node| entry.nodes.contains(node));
-        let wished = |node: &&String| request.to.as_ref().is_none_or(|to| to == *node);
-        let Some(to) = takers.iter().find(wished) else {
+        match &request.to {
+            Some(to) => takers.retain(|node| node == to),
+            None => takers = self.ownership.preferred(takers),
+        }
+        let Some(to) = takers.first() else {
             let who = match &request.to {
                 Some(to) => format!("the copies on node {to} are"),
                 None => "no copies on another node are".into(),

@@ -77,6 +77,10 @@ pub trait Ownership: Send + Sync + 'static {
     /// The other nodes that could have all of them now, as far as this one knows, which has them.
     fn takers(&self, volumes: &[VolumeName]) -> Vec<String>;
 
+    /// The same nodes, those first that are to have it where there is a choice: not one that is about to end. May wait
+    /// for their answers.
+    fn preferred(&self, nodes: Vec<String>) -> Vec<String>;
+
     /// Lets this machine connect to all of them, on all their nodes that are reached.
     ///
     /// # Errors
@@ -175,6 +179,10 @@ impl Ownership for OneNode {
 
     fn takers(&self, _: &[VolumeName]) -> Vec<String> {
         Vec::new()
+    }
+
+    fn preferred(&self, nodes: Vec<String>) -> Vec<String> {
+        nodes
     }
 
     /// Attaching does it.

@@ -251,6 +251,18 @@ impl Ownership for ClusterNodes {
         self.names(&able)
     }
 
+    fn preferred(&self, mut nodes: Vec<String>) -> Vec<String> {
+        let (Ok(replication), 2..) = (self.replication(), nodes.len()) else {
+            return nodes;
+        };
+        let ids = nodes
+            .iter()
+            .filter_map(|node| replication.node_named(node).ok());
+        let undrained = self.names(&Vec::from_iter(replication.undrained(ids.collect())));
+        nodes.sort_by_key(|node| !undrained.contains(node));
+        nodes
+    }
+
     fn let_in(&self, volumes: &[VolumeName]) -> Result<(), ControlError> {
         let Some(host) = &self.manager.host else {
             return Ok(());

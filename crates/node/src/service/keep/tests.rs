@@ -63,7 +63,12 @@ impl Ownership for Elsewhere {
     }
 
     fn takers(&self, _: &[VolumeName]) -> Vec<String> {
-        vec!["b".into()]
+        vec!["b".into(), "c".into()]
+    }
+
+    fn preferred(&self, mut nodes: Vec<String>) -> Vec<String> {
+        nodes.reverse();
+        nodes
     }
 
     fn let_in(&self, _: &[VolumeName]) -> Result<(), ControlError> {
@@ -305,7 +310,7 @@ fn a_service_whose_volumes_must_stay_is_not_moved_and_a_drain_does_not_wait_for_
     let is_moving = || {
         let all = services.lock();
         let running = all.get("s").and_then(|one| one.running.as_ref());
-        running.expect("it is watched").is_moving()
+        running.expect("it is watched").moves_to().is_some()
     };
     let refused = services.move_to("s", &MoveService::default());
     let refused = refused.expect_err("its volumes stay");
@@ -403,5 +408,28 @@ fn a_service_that_cannot_be_made_here_is_taken_back_from_the_others() {
     }
     for services in [a, b] {
         services.leaving().iter().for_each(Running::end);
+    }
+}
+
+#[test]
+fn a_service_that_moves_goes_to_the_node_that_is_preferred_or_named() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open_as(OWNER, None, &dir);
+    let nodes = vec![OWNER.into(), "b".into(), "c".into()];
+    let entry = Entry::new(service("s", Vec::new()), nodes, 1);
+    services.begin(entry).expect("begun");
+    for (to, goes) in [(None, "c"), (Some("b"), "b")] {
+        let to = to.map(str::to_owned);
+        services.move_to("s", &MoveService { to }).expect("ordered");
+        let all = services.lock();
+        let running = all.get("s").and_then(|one| one.running.as_ref());
+        let moves_to = running.expect("it is watched").moves_to();
+        assert_eq!(moves_to.as_deref(), Some(goes));
+    }
+    if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
+        running.end();
     }
 }

@@ -86,3 +86,20 @@ fn volumes_of_two_pools_are_brought_together_where_all_of_them_are_in_sync() {
         epoch_of(second.owner(&volumes)).is_some()
     });
 }
+
+#[test]
+fn a_service_goes_to_a_drained_node_only_where_there_is_no_other() {
+    let nodes = Nodes::new(3);
+    drained::drain(&nodes, 1);
+    let ownership = nodes.ownership(0);
+    let prefers = |nodes: &[&str]| {
+        let nodes = nodes.iter().map(|&node| node.to_owned());
+        ownership.preferred(nodes.collect())
+    };
+    // A node that has not said it in time is not preferred.
+    until("the other comes first", || {
+        prefers(&["n2", "n3"]) == ["n3", "n2"]
+    });
+    assert_eq!(prefers(&["n3", "n2"]), ["n3", "n2"]);
+    assert_eq!(prefers(&["n2"]), ["n2"]);
+}
