@@ -255,11 +255,13 @@ impl Services {
         for mount in &service.mounts {
             host::is_no_link(mount).map_err(ControlError::conflict)?;
         }
-        if let Some(mount) = service.mounts.iter().find(|mount| host::is_mounted(mount)) {
-            return Err(ControlError::conflict(format!(
-                "mount point {} is in use: something is mounted there",
-                mount.display()
-            )));
+        for mount in &service.mounts {
+            if host::is_mounted(mount).map_err(ControlError::environment)? {
+                return Err(ControlError::conflict(format!(
+                    "mount point {} is in use: something is mounted there",
+                    mount.display()
+                )));
+            }
         }
         let mut mounts = service.mounts.iter();
         mounts.try_for_each(|mount| is_free(mount))?;

@@ -29,6 +29,7 @@ mod haproxy;
 mod host;
 mod keep;
 mod machine;
+mod mounts;
 mod needs;
 mod orders;
 mod postgres;
