@@ -50,7 +50,7 @@ pub use guard::{GuardPlan, guard};
 pub use haproxy::haproxy;
 pub use keep::{Services, fence_left_behind};
 pub use machine::Owner;
-pub use postgres::{postgres, quick_recovery};
+pub use postgres::{make_cluster, postgres, quick_recovery};
 
 use crate::model::{ControlError, VolumeName, VolumeState};
 use crate::{Control, Events};
