@@ -12,7 +12,7 @@ mod tests;
 
 use super::address;
 use super::driver::{Beginning, Running};
-use super::entry::{Answer, Entry, Words};
+use super::entry::{Answer, Entry, Words, order_after};
 use super::host::{self, Host};
 use super::machine::{Owner, Wanted};
 use super::share::Heard;
@@ -296,7 +296,7 @@ impl Services {
                 Err(_) => {}
             }
         }
-        Ok(newest.saturating_add(1))
+        Ok(order_after(newest))
     }
 
     /// Makes a service, and has it come up where its volumes are.
@@ -347,11 +347,9 @@ impl Services {
 
     /// Takes back what one of the nodes has refused, this one or another.
     fn withdraw(&self, entry: Entry) {
-        let gone = Entry {
-            revision: entry.revision + 1,
-            deleted: true,
-            ..entry
-        };
+        let mut gone = entry;
+        gone.deleted = true;
+        gone.ordered();
         self.take(vec![gone]);
         self.tell_now();
     }
@@ -387,7 +385,7 @@ impl Services {
     ) -> Result<ServiceStatus, ControlError> {
         self.with(name, |entry, running| {
             change(entry);
-            entry.revision += 1;
+            entry.ordered();
             running.want(wanted(entry), &entry.failed_on);
             Ok(())
         })?;
@@ -502,7 +500,7 @@ impl Services {
             let is_shared = all.get(name).is_some_and(|one| one.entry.is_replicated());
             let running = match all.get_mut(name) {
                 Some(one) if is_shared => {
-                    one.entry.revision += 1;
+                    one.entry.ordered();
                     one.entry.deleted = true;
                     one.running.take()
                 }

@@ -195,7 +195,7 @@ impl Services {
         if !change(&mut one.entry) {
             return;
         }
-        one.entry.revision += 1;
+        one.entry.noted();
         if let Some(running) = &one.running {
             running.heard_of_failures(&one.entry.failed_on);
         }
@@ -375,9 +375,8 @@ impl Services {
         let is_known = match self.lock().get(&entry.service.name) {
             Some(one) if one.entry.deleted && !entry.supersedes(&one.entry) => {
                 return Err(ControlError::conflict(format!(
-                    "service {}: one of this name was deleted at revision {}, and this is revision {}, which counts \
-                     as older: give the order again",
-                    entry.service.name, one.entry.revision, entry.revision
+                    "service {}: one of this name was deleted, which counts as newer than this: give the order again",
+                    entry.service.name
                 )));
             }
             Some(one) => one.running.is_some() && one.entry.service == entry.service,
