@@ -1,6 +1,8 @@
 //! What is mounted where.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -24,41 +26,52 @@ pub(crate) struct Mount {
 
 /// All mounts of this process's namespace, in their order.
 pub(crate) fn all() -> Vec<Mount> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    text.lines().filter_map(parse).collect()
+    parse(&fs::read("/proc/self/mountinfo").unwrap_or_default())
 }
 
 /// Those of a process's namespace.
 pub(crate) fn of_process(pid: i32) -> impl Iterator<Item = Mount> {
-    let text = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-    let mounts: Vec<Mount> = text.lines().filter_map(parse).collect();
-    mounts.into_iter()
+    let table = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    parse(&table).into_iter()
 }
 
-fn parse(line: &str) -> Option<Mount> {
-    let (mount, what) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ').skip(2);
-    let number = mount.next()?.to_owned();
-    let point = PathBuf::from(unescape(mount.nth(1)?));
-    let mut what = what.split(' ');
+/// Names in it are bytes, which any user who may mount something chooses.
+fn parse(table: &[u8]) -> Vec<Mount> {
+    table
+        .split(|byte| *byte == b'\n')
+        .filter_map(line)
+        .collect()
+}
+
+fn line(line: &[u8]) -> Option<Mount> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let number = text(words.nth(2)?);
+    let point = PathBuf::from(OsString::from_vec(unescape(words.nth(1)?)));
+    let mut what = words.skip_while(|word| *word != b"-").skip(1);
     Some(Mount {
         point,
         number,
-        kind: what.next()?.to_owned(),
-        source: unescape(what.next()?),
+        kind: text(what.next()?),
+        source: text(&unescape(what.next()?)),
     })
 }
 
-/// Undoes the kernel's octal escapes.
-fn unescape(text: &str) -> String {
-    let mut plain = text.to_owned();
-    for (code, character) in [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ] {
-        plain = plain.replace(code, character);
+fn text(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+/// What separates words and lines stands there as three octal digits.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let (mut plain, mut rest) = (Vec::new(), word);
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.split_at_checked(3).filter(|_| first == b'\\');
+        let byte = octal.and_then(|(digits, after)| {
+            let digits = str::from_utf8(digits).ok()?;
+            Some((u8::from_str_radix(digits, 8).ok()?, after))
+        });
+        let (byte, after) = byte.unwrap_or((first, after));
+        plain.push(byte);
+        rest = after;
     }
     plain
 }
@@ -158,8 +171,11 @@ mod tests {
             source: "/dev/loop7".into(),
             number: "98:0".into(),
         };
-        assert_eq!(parse(line), Some(mount));
-        assert_eq!(parse("36 35 98:0"), None);
+        let other = b"35 1 0:50 / /home/u/\xff rw - fuse u\xff rw\n".to_vec();
+        let table = [other, line.as_bytes().to_vec()].concat();
+        assert_eq!(parse(&table).pop(), Some(mount));
+        assert_eq!(parse(&table).len(), 2);
+        assert_eq!(parse(b"36 35 98:0"), []);
         assert!(at(Path::new("/proc")).is_some_and(|mount| mount.kind == "proc"));
     }
 }

@@ -128,7 +128,9 @@ fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 fn torn(pid: i32) -> Option<&'static str> {
-    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).ok()?;
+    // Names in it are bytes.
+    let mounts = fs::read(format!("/proc/{pid}/mountinfo")).ok()?;
+    let mounts = String::from_utf8_lossy(&mounts);
     let number = |line: &str| line.split(' ').next()?.parse().ok();
     let mounted: HashSet<u64> = mounts.lines().filter_map(number).collect();
     let is_torn = |link: &Path| {

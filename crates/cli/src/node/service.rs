@@ -1,9 +1,10 @@
 //! `ashlar service`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ashlar_node::model::{CreateService, MoveService, ServiceStatus};
-use ashlar_node::service::{GuardPlan, haproxy, postgres, quick_recovery};
+use ashlar_node::service::{GuardPlan, haproxy, make_cluster, postgres};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Api;
@@ -126,18 +127,16 @@ fn wanted(arguments: &CreateServiceArguments) -> Result<CreateService, Failure> 
 /// What a PostgreSQL needs that was not said.
 fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
     let programs = postgres()?;
-    let (bin, quick) = (programs.display(), quick_recovery(&programs));
+    let bin = programs.display();
     let Some(mount) = service.mounts.first() else {
         return Err(Failure::usage(
             "--postgres: needs a volume and a mount point",
         ));
     };
+    let log = service.mounts.get(1).map(PathBuf::as_path);
+    let make = make_cluster(&programs, mount, log);
     let (mount, db) = (mount.display(), mount.join("db"));
     let db = db.display();
-    let log = match service.mounts.get(1) {
-        Some(log) => format!(" --waldir={}/pg_wal", log.display()),
-        None => String::new(),
-    };
     if service.mounts.iter().any(|mount| {
         mount
             .to_string_lossy()
@@ -150,9 +149,7 @@ fn fill_in(service: &mut CreateService, port: u16) -> Result<(), Failure> {
     service.user.get_or_insert_with(|| "postgres".into());
     if service.start.is_empty() {
         service.start = format!(
-            "test -s {db}/PG_VERSION || {{ {bin}/initdb -D {db}{log} -k -E UTF8 --locale=C.UTF-8 -A peer && \
-             printf '{quick}' >> {db}/postgresql.conf && sync {db}/postgresql.conf; }} && \
-             rm -f {db}/postmaster.pid && \
+            "{make} && rm -f {db}/postmaster.pid && \
              exec {bin}/postgres -D {db} -p {port} -k {mount} -c listen_addresses='*'"
         );
     }

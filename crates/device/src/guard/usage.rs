@@ -83,7 +83,9 @@ fn attached(path: &Path) -> Option<Finding> {
 /// Where a file system on the device is mounted: by device number, or by name for those (btrfs)
 /// that mount under a number of their own.
 fn mounted(device: u64, whose: &str) -> Option<Finding> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // Names in it are bytes, which any user who may mount something chooses.
+    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    let mounts = String::from_utf8_lossy(&mounts);
     let number = number(device);
     let point = mounts.lines().find_map(|line| {
         let (mount, source) = line.split_once(" - ")?;

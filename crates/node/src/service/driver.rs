@@ -14,7 +14,7 @@ use super::orders::Orders;
 use super::tell::{Now, Teller};
 use super::wake::Wake;
 use super::{Ownership, Services};
-use crate::model::{ControlError, ServiceStatus, VolumeName};
+use crate::model::{ControlError, CreateService, ServiceStatus, VolumeName};
 
 /// It is looked at so often, and at once when something under way has ended or something new is wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -154,6 +154,15 @@ impl Running {
         self.look();
     }
 
+    pub(super) fn service(&self) -> &CreateService {
+        &self.0.host.service
+    }
+
+    /// Whether another node could have it.
+    pub(super) fn is_replicated(&self) -> bool {
+        self.0.host.is_replicated()
+    }
+
     /// Whether nothing of it is left here.
     pub(super) fn is_down(&self) -> bool {
         self.0.lock().machine.is_down()
@@ -184,6 +193,12 @@ impl Running {
     #[cfg(test)]
     pub(super) fn watcher(&self) -> *const () {
         Arc::as_ptr(&self.0).cast()
+    }
+
+    /// Where it is to go.
+    #[cfg(test)]
+    pub(super) fn moves_to(&self) -> Option<String> {
+        self.0.lock().orders.move_to.clone()
     }
 
     /// As if it ran.
@@ -304,6 +319,10 @@ struct Errands {
     address: Option<Errand<Done>>,
     asked: Option<Instant>,
     bad: Option<String>,
+    /// Whether its volumes can be given away.
+    may_give: Option<Errand<bool>>,
+    may_give_asked: Option<Instant>,
+    may_give_said: bool,
     gather: Option<Errand<()>>,
     gathered: Option<Instant>,
     follow: Option<Errand<Vec<String>>>,
@@ -342,7 +361,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     }
     // Asked without the lock: it may take a while.
     let owner = shared.owner();
-    let can_move = !shared.takers().is_empty();
+    let takers = shared.takers();
     let silence = shared.ownership.silence(&shared.volumes);
     let alive = shared.host.group.is_alive();
     let ready = ask(shared, errands);
@@ -355,6 +374,7 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
     // One that has died has failed.
     let done = done.map(|done| done.and_then(|done| done));
     let dark = shared.host.address.as_ref().and_then(Holder::dark);
+    let may_give = may_give(shared, errands, takers.first().filter(|_| dark.is_some()));
     let mut inner = shared.lock();
     let has_changed = inner.saw(shared, &owner);
     inner.orders.saw(&owner);
@@ -362,7 +382,8 @@ fn turn(shared: &Arc<Shared>, errands: &mut Errands) {
         now: shared.begun.elapsed(),
         owner,
         wanted: inner.orders.seen(),
-        can_move,
+        can_move: !takers.is_empty(),
+        may_give,
         silence,
         bad: errands.bad.clone(),
         dark: dark.clone(),
@@ -487,6 +508,22 @@ fn gather(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
     }));
 }
 
+/// Whether its volumes could be given to a node, asked anew each second for as long as there is one.
+fn may_give(shared: &Arc<Shared>, errands: &mut Errands, to: Option<&String>) -> bool {
+    let said = over(shared, &mut errands.may_give);
+    errands.may_give_said = said.unwrap_or(errands.may_give_said) && to.is_some();
+    let is_due = errands
+        .may_give_asked
+        .is_none_or(|asked| asked.elapsed() >= ASK_EVERY);
+    if let Some(to) = to.filter(|_| is_due && errands.may_give.is_none()) {
+        errands.may_give_asked = Some(Instant::now());
+        let (asking, to) = (shared.clone(), to.clone());
+        let ask = move || asking.ownership.may_give(&asking.volumes, &to).is_ok();
+        errands.may_give = Some(Errand::begin(&shared.wake, "svc-may-give", ask));
+    }
+    errands.may_give_said
+}
+
 /// The nodes that have copies of its volumes are to know it: the one that has it sees to that; where none has it, all do.
 fn follow(shared: &Arc<Shared>, errands: &mut Errands, owner: &Owner) {
     if let Some(strangers) = over(shared, &mut errands.follow) {
@@ -544,8 +581,12 @@ fn act(shared: &Shared, action: Action, details: &Details) -> Done {
 
 fn give(shared: &Shared, details: &Details) -> Done {
     let to = details.move_to.clone();
-    let to = to.or_else(|| shared.takers().into_iter().next());
+    let preferred = || shared.ownership.preferred(shared.takers());
+    let to = to.or_else(|| preferred().into_iter().next());
     let to = to.ok_or("no other node has a copy in sync")?;
+    let may_give = shared.ownership.may_give(&shared.volumes, &to);
+    may_give.map_err(|error| error.message)?;
+    // It has failed here where another node gets it, and not where it stays.
     if details.move_to.is_none()
         && let Some(services) = shared.services.upgrade()
     {

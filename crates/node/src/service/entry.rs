@@ -16,7 +16,8 @@ pub struct Entry {
     /// The nodes that have copies of its volumes. None: they are not replicated.
     #[serde(default)]
     pub(super) nodes: Vec<String>,
-    /// Goes up with each change.
+    /// Goes up with each change: the upper half with what an operator orders, and the lower with what a node notes.
+    /// Earlier versions count both in the lower.
     #[serde(default)]
     pub(super) revision: u64,
     /// Nodes that have given it up.
@@ -43,7 +44,7 @@ impl Entry {
     pub(super) fn with_node(&self, node: &str) -> Self {
         let mut next = self.clone();
         next.nodes.push(node.into());
-        next.revision += 1;
+        next.noted();
         next
     }
 
@@ -52,8 +53,18 @@ impl Entry {
         let mut next = self.clone();
         next.nodes.retain(|node| !gone.contains(node));
         next.failed_on.retain(|node| !gone.contains(node));
-        next.revision += 1;
+        next.noted();
         next
+    }
+
+    /// It has been changed by an order.
+    pub(super) fn ordered(&mut self) {
+        self.revision = order_after(self.revision);
+    }
+
+    /// It has been changed by what a node has seen.
+    pub(super) fn noted(&mut self) {
+        self.revision = self.revision.saturating_add(1);
     }
 
     /// Whether another node can have it.
@@ -62,12 +73,20 @@ impl Entry {
     }
 
     /// Whether it is what has become of the other. Two changes at once, each made where the other was not known: one
-    /// of them counts, the same everywhere.
+    /// of them counts, the same everywhere. An order counts more than whatever was noted where it was not known.
     pub(super) fn supersedes(&self, other: &Self) -> bool {
         let rank = |entry: &Self| (entry.revision, entry.deleted, entry.stopped);
         let places = |entry: &'_ Self| (entry.failed_on.clone(), entry.nodes.clone());
         rank(self) > rank(other) || (rank(self) == rank(other) && places(self) > places(other))
     }
+}
+
+/// So many bits of a revision count what was noted since the last order.
+const NOTES: u32 = 32;
+
+/// The revision of the next order after this one.
+pub(super) fn order_after(revision: u64) -> u64 {
+    (revision.saturating_add(1 << NOTES) >> NOTES) << NOTES
 }
 
 /// What a node says to another.
@@ -163,6 +182,31 @@ mod tests {
             for other in variants.iter().filter(|other| *other != one) {
                 assert_ne!(one.supersedes(other), other.supersedes(one));
             }
+        }
+    }
+
+    #[test]
+    fn an_order_counts_more_than_what_was_noted_where_it_was_not_known() {
+        // Of this version, and as an earlier one has left it.
+        for first in [entry(order_after(0)), entry(5)] {
+            let mut stopped = first.clone();
+            stopped.stopped = true;
+            stopped.ordered();
+            let mut noted = first.clone();
+            for failed_on in [vec!["a".into()], Vec::new()] {
+                noted.failed_on = failed_on;
+                noted.noted();
+            }
+            assert!(noted.supersedes(&first));
+            assert!(stopped.supersedes(&noted) && !noted.supersedes(&stopped));
+            let mut deleted = stopped.clone();
+            deleted.deleted = true;
+            deleted.ordered();
+            stopped.noted();
+            assert!(deleted.supersedes(&stopped) && !stopped.supersedes(&deleted));
+            // A new one of the name.
+            let again = entry(order_after(deleted.revision));
+            assert!(again.supersedes(&deleted) && !deleted.supersedes(&again));
         }
     }
 

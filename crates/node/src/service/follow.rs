@@ -3,7 +3,7 @@
 use tracing::{info, warn};
 
 use super::Services;
-use super::entry::{Entry, Told, Words};
+use super::entry::{Entry, Told, Words, order_after};
 use crate::model::ControlError;
 
 impl Services {
@@ -45,7 +45,9 @@ impl Services {
                 true => self.ownership.let_in(&volumes),
                 // What it remembers of an earlier one of the name must not count as what has become of this one.
                 false => self.deleted_at(node, &next.service).and_then(|deleted| {
-                    next.revision = next.revision.max(deleted.saturating_add(1));
+                    if deleted > 0 {
+                        next.revision = next.revision.max(order_after(deleted));
+                    }
                     let entry = Box::new(next.clone());
                     self.ownership.say(node, Words::Offer { entry }).map(drop)
                 }),
@@ -106,7 +108,7 @@ impl Services {
         } else {
             // It reaches its volumes in another way, and has a guard.
             if let Some(running) = one.running.take() {
-                running.retire();
+                self.retire(running);
             }
             drop(all);
             self.begin(next)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::mounts;
 use crate::model::ControlError;
 
 /// Processes that were killed are gone after so long; one that waits for a volume that hangs is not.
@@ -198,16 +199,15 @@ fn number(of: &Path) -> u32 {
 
 /// Where cgroups are made.
 fn root() -> Result<PathBuf, ControlError> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let of_kind = |kind: &str, option: &str| {
-        mounts.lines().find_map(|line| {
-            let mut words = line.split(' ').skip(1);
-            let (place, type_of, options) = (words.next()?, words.next()?, words.next()?);
-            let has = option.is_empty() || options.split(',').any(|word| word == option);
-            (type_of == kind && has).then(|| PathBuf::from(place))
-        })
+    let mounts = mounts::table().map_err(ControlError::environment)?;
+    let second = mounts.iter().find(|one| one.kind == "cgroup2");
+    let first = || {
+        mounts
+            .iter()
+            .find(|one| one.kind == "cgroup" && one.has("pids"))
     };
-    of_kind("cgroup2", "").or_else(|| of_kind("cgroup", "pids")).ok_or_else(|| {
+    let found = second.or_else(first).map(|one| one.place.clone());
+    found.ok_or_else(|| {
         ControlError::environment("there is no cgroup of version 2, nor one of version 1 with `pids`: none can hold a service")
     })
 }

@@ -16,6 +16,7 @@ use super::fences::{Fences, Order};
 use super::group::Group;
 use super::guard::{Guard, GuardPlan, take_down};
 use super::machine::Left;
+use super::mounts;
 use super::probe::{PROBE, probe};
 use super::run::{self, Said};
 use crate::model::{ControlError, CreateService};
@@ -110,7 +111,7 @@ impl Host {
     fn mount_all(&self, order: Order) -> Result<(), String> {
         for (volume, mount) in self.service.volumes.iter().zip(&self.service.mounts) {
             is_no_link(mount)?;
-            if is_mounted(mount) {
+            if is_mounted(mount)? {
                 return Err(format!(
                     "mount point {} is in use: something is mounted there",
                     mount.display()
@@ -183,10 +184,12 @@ impl Host {
         // What was adding its address meanwhile has ended now.
         let released = self.release();
         taken.and(abandoned).and(released)?;
-        match self.service.mounts.iter().find(|mount| is_mounted(mount)) {
-            Some(left) => Err(format!("{} is still mounted", left.display())),
-            None => Ok(()),
+        for mount in &self.service.mounts {
+            if is_mounted(mount)? {
+                return Err(format!("{} is still mounted", mount.display()));
+            }
         }
+        Ok(())
     }
 
     /// Whether another node can have its volumes.
@@ -234,7 +237,7 @@ impl Host {
             command.arg(mount);
             // One that was unmounted by hand is still attached; of one that is not attached it is only said so.
             if let Err(why) = self.finished(order, &mut command) {
-                if is_mounted(mount) {
+                if is_mounted(mount)? {
                     return Err(why);
                 }
                 tracing::warn!(service = %self.service.name, "{}: {why}", mount.display());
@@ -247,7 +250,9 @@ impl Host {
     /// What a daemon before this one has left of it.
     pub(super) fn left(&self) -> Left {
         let all = &self.service.mounts;
-        let mounted: Vec<&PathBuf> = all.iter().filter(|mount| is_mounted(mount)).collect();
+        // What cannot be told counts as left: it is looked at, or taken down.
+        let is_there = |mount: &&PathBuf| is_mounted(mount).unwrap_or(true);
+        let mounted: Vec<&PathBuf> = all.iter().filter(is_there).collect();
         match self.group.is_alive() {
             true if mounted.len() == all.len() => Left::Whole,
             true => Left::Parts,
@@ -289,8 +294,13 @@ impl Host {
         // What is left of an earlier life, one process of many for instance, would be in the way.
         self.kill(order)?;
         self.group.ensure()?;
-        if let Some(gone) = self.service.mounts.iter().find(|mount| !is_mounted(mount)) {
-            return Err(format!("nothing is mounted on {} any more", gone.display()));
+        for mount in &self.service.mounts {
+            if !is_mounted(mount)? {
+                return Err(format!(
+                    "nothing is mounted on {} any more",
+                    mount.display()
+                ));
+            }
         }
         let mut command = self.command(&self.service.start, true)?;
         command.env("ASHLAR_EPOCH", epoch.to_string());
@@ -482,7 +492,7 @@ pub(super) fn detach_by_force(program: &Path, mount: &Path) -> Result<(), String
     command.arg("detach").arg(mount).arg("--force");
     command.stdin(Stdio::null());
     match run::finished(&mut command, DETACHED_WITHIN) {
-        Err(why) if is_mounted(mount) => Err(why),
+        Err(why) if is_mounted(mount)? => Err(why),
         _ => Ok(()),
     }
 }
@@ -509,26 +519,9 @@ pub(super) fn is_no_link(mount: &Path) -> Result<(), String> {
 }
 
 /// Whether something is mounted exactly there.
-pub(super) fn is_mounted(mount: &Path) -> bool {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    // An earlier version has mounted by links.
+pub(super) fn is_mounted(mount: &Path) -> Result<bool, String> {
     let real = link_in(mount).and_then(|_| mount.canonicalize().ok());
-    let is_there = |place: PathBuf| place == mount || Some(place) == real;
-    mounts.lines().filter_map(place_of).any(is_there)
-}
-
-/// The mount point of a line of the kernel's table, which has octal numbers for what separates words and lines.
-fn place_of(line: &str) -> Option<PathBuf> {
-    let mut place = line.split(' ').nth(1)?.to_owned();
-    for (code, character) in [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ] {
-        place = place.replace(code, character);
-    }
-    Some(place.into())
+    mounts::is_mounted(mount, real.as_deref())
 }
 
 /// Numbers of a user and its group.

@@ -12,7 +12,7 @@ mod tests;
 
 use super::address;
 use super::driver::{Beginning, Running};
-use super::entry::{Answer, Entry, Words};
+use super::entry::{Answer, Entry, Words, order_after};
 use super::host::{self, Host};
 use super::machine::{Owner, Wanted};
 use super::share::Heard;
@@ -57,6 +57,8 @@ pub struct Services {
     dir: PathBuf,
     pub(super) ownership: Arc<dyn Ownership>,
     pub(super) all: Mutex<BTreeMap<String, One>>,
+    /// Of services that are no more here: they are watched until they are down.
+    leaving: Mutex<Vec<Running>>,
     /// Held while one is begun.
     beginning: Mutex<()>,
     /// What other nodes have told.
@@ -111,6 +113,7 @@ impl Services {
             dir: dir.to_owned(),
             ownership,
             all: Mutex::default(),
+            leaving: Mutex::default(),
             beginning: Mutex::default(),
             heard: Heard::new(),
         });
@@ -162,9 +165,23 @@ impl Services {
         };
         let before = self.lock().insert(name, One { entry, running });
         if let Some(before) = before.and_then(|one| one.running) {
-            before.retire();
+            self.retire(before);
         }
         Ok(())
+    }
+
+    /// It is none of this node's any more, and is still to come down.
+    pub(super) fn retire(&self, running: Running) {
+        running.retire();
+        self.leaving().push(running);
+    }
+
+    /// What is still coming down, though it is none of this node's services any more.
+    fn leaving(&self) -> MutexGuard<'_, Vec<Running>> {
+        // Each change is a single one.
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|running| !running.is_down());
+        leaving
     }
 
     /// All of them, by name.
@@ -238,11 +255,13 @@ impl Services {
         for mount in &service.mounts {
             host::is_no_link(mount).map_err(ControlError::conflict)?;
         }
-        if let Some(mount) = service.mounts.iter().find(|mount| host::is_mounted(mount)) {
-            return Err(ControlError::conflict(format!(
-                "mount point {} is in use: something is mounted there",
-                mount.display()
-            )));
+        for mount in &service.mounts {
+            if host::is_mounted(mount).map_err(ControlError::environment)? {
+                return Err(ControlError::conflict(format!(
+                    "mount point {} is in use: something is mounted there",
+                    mount.display()
+                )));
+            }
         }
         let mut mounts = service.mounts.iter();
         mounts.try_for_each(|mount| is_free(mount))?;
@@ -250,12 +269,15 @@ impl Services {
         address.map_or(Ok(()), address::check)
     }
 
-    /// The service that a volume is of, whether it runs or not.
+    /// The service that a volume is of, whether it runs or not; one that is no more, while it is not down yet.
     pub(crate) fn user_of(&self, volume: &VolumeName) -> Option<String> {
         let (all, volume) = (self.lock(), volume.to_string());
-        let mut known = all.values().filter(|one| !one.entry.deleted);
-        let is_its = |one: &&One| one.entry.service.volumes.contains(&volume);
-        known.find(is_its).map(|one| one.entry.service.name.clone())
+        let known = all.values().filter(|one| !one.entry.deleted);
+        let known = known.map(|one| &one.entry.service);
+        let leaving = self.leaving();
+        let mut all = known.chain(leaving.iter().map(Running::service));
+        let its = all.find(|service| service.volumes.contains(&volume));
+        its.map(|service| service.name.clone())
     }
 
     /// The first revision of a service: newer than all that is remembered of others of its name.
@@ -274,7 +296,7 @@ impl Services {
                 Err(_) => {}
             }
         }
-        Ok(newest.saturating_add(1))
+        Ok(order_after(newest))
     }
 
     /// Makes a service, and has it come up where its volumes are.
@@ -299,26 +321,16 @@ impl Services {
         let revision = self.first_revision(&service, &nodes)?;
         let entry = Entry::new(service, nodes, revision);
         // Others first: one that refuses it has nothing to undo here.
-        let offered = self
+        let made = self
             .offer(&entry)
             .and_then(|()| match entry.is_replicated() {
                 true => self.ownership.let_in(&volumes),
                 false => Ok(()),
-            });
-        if let Err(error) = offered {
+            })
+            .and_then(|()| self.begin(entry.clone()))
+            .and_then(|()| self.remember(&self.lock()));
+        if let Err(error) = made {
             self.withdraw(entry);
-            return Err(error);
-        }
-        self.begin(entry)?;
-        let remembered = self.remember(&self.lock());
-        if let Err(error) = remembered {
-            if let Some(One {
-                running: Some(running),
-                ..
-            }) = self.lock().remove(&name)
-            {
-                running.end();
-            }
             return Err(error);
         }
         self.show(&name)
@@ -333,13 +345,11 @@ impl Services {
         Ok(())
     }
 
-    /// Takes back what one of the nodes has refused.
+    /// Takes back what one of the nodes has refused, this one or another.
     fn withdraw(&self, entry: Entry) {
-        let gone = Entry {
-            revision: entry.revision + 1,
-            deleted: true,
-            ..entry
-        };
+        let mut gone = entry;
+        gone.deleted = true;
+        gone.ordered();
         self.take(vec![gone]);
         self.tell_now();
     }
@@ -375,7 +385,7 @@ impl Services {
     ) -> Result<ServiceStatus, ControlError> {
         self.with(name, |entry, running| {
             change(entry);
-            entry.revision += 1;
+            entry.ordered();
             running.want(wanted(entry), &entry.failed_on);
             Ok(())
         })?;
@@ -414,8 +424,11 @@ impl Services {
         }
         let mut takers = self.ownership.takers(&volumes);
         takers.retain(|node| entry.nodes.contains(node));
-        let wished = |node: &&String| request.to.as_ref().is_none_or(|to| to == *node);
-        let Some(to) = takers.iter().find(wished) else {
+        match &request.to {
+            Some(to) => takers.retain(|node| node == to),
+            None => takers = self.ownership.preferred(takers),
+        }
+        let Some(to) = takers.first() else {
             let who = match &request.to {
                 Some(to) => format!("the copies on node {to} are"),
                 None => "no copies on another node are".into(),
@@ -426,6 +439,13 @@ impl Services {
                 volumes[0]
             )));
         };
+        // Before anything of it is stopped: where the volumes must stay, it serves on.
+        self.ownership
+            .may_give(&volumes, to)
+            .map_err(|error| ControlError {
+                message: format!("service {name}: {}", error.message),
+                ..error
+            })?;
         self.with(name, |_, running| {
             running.move_to(to.clone());
             Ok(())
@@ -480,7 +500,7 @@ impl Services {
             let is_shared = all.get(name).is_some_and(|one| one.entry.is_replicated());
             let running = match all.get_mut(name) {
                 Some(one) if is_shared => {
-                    one.entry.revision += 1;
+                    one.entry.ordered();
                     one.entry.deleted = true;
                     one.running.take()
                 }
@@ -488,7 +508,7 @@ impl Services {
             };
             self.remember(&all)?;
             if let Some(running) = running {
-                running.retire();
+                self.retire(running);
             }
         }
         self.tell_now();
@@ -510,8 +530,8 @@ impl Services {
                 .filter(|(_, one)| one.entry.is_replicated() && here(one));
             moving.map(|(name, _)| name.clone()).collect()
         };
-        // What does not move is left to the look at its volumes.
-        let mut moving = names.clone();
+        // What does not move is left to the look at its volumes, and not waited for.
+        let mut moving = names;
         moving.retain(|name| {
             let moved = self.move_to(name, &MoveService::default());
             if let Err(error) = &moved {
@@ -521,15 +541,19 @@ impl Services {
         });
         let begun = Instant::now();
         let is_left = |name: &String| self.lock().get(name).is_some_and(here);
-        while names.iter().any(is_left) && begun.elapsed() < patience {
+        let is_leaving = || self.leaving().iter().any(Running::is_here);
+        while (moving.iter().any(is_left) || is_leaving()) && begun.elapsed() < patience {
             std::thread::sleep(Duration::from_millis(50));
         }
         let all = self.lock();
+        let leaving = self.leaving();
+        let gone = leaving.iter().filter(|running| running.is_here());
+        let gone = gone.map(Running::service);
         let is_up = |one: &&One| one.running.as_ref().is_some_and(|one| !one.is_down());
         let left = moving.iter().filter_map(|name| all.get(name));
         let left = left.filter(|one| here(one)).filter(is_up);
-        left.flat_map(|one| still_stopping(&one.entry.service))
-            .collect()
+        let left = left.map(|one| &one.entry.service);
+        left.chain(gone).flat_map(still_stopping).collect()
     }
 
     /// Who has volumes may have changed.
@@ -545,29 +569,26 @@ impl Services {
     /// runs on replicated ones comes down in order, for another node to have it.
     pub fn leave(&self) {
         let begun = Instant::now();
-        loop {
-            let all = self.lock();
-            let running = all.values().filter_map(|one| {
-                let running = one.running.as_ref()?;
-                Some((one.entry.is_replicated(), running))
-            });
-            let mut is_down = true;
-            for (is_replicated, running) in running {
-                if is_replicated && !running.is_down() && begun.elapsed() < DOWN_WITHIN {
-                    running.come_down();
-                    is_down = false;
-                }
-            }
-            if is_down {
-                for running in all.values().filter_map(|one| one.running.as_ref()) {
-                    running.end();
-                }
-                break;
-            }
-            drop(all);
+        while !self.has_left(begun.elapsed() >= DOWN_WITHIN) {
             std::thread::sleep(Duration::from_millis(50));
         }
         self.heard.end();
+    }
+
+    /// Has come down what is to, unless it is `late` for that; then nothing is watched any more.
+    fn has_left(&self, late: bool) -> bool {
+        let all = self.lock();
+        let leaving = self.leaving();
+        let running = all.values().filter_map(|one| one.running.as_ref());
+        let running: Vec<&Running> = running.chain(leaving.iter()).collect();
+        let is_up = |one: &&&Running| one.is_replicated() && !one.is_down();
+        let up: Vec<&Running> = running.iter().filter(is_up).copied().collect();
+        if late || up.is_empty() {
+            running.iter().for_each(|running| running.end());
+            return true;
+        }
+        up.iter().for_each(|running| running.come_down());
+        false
     }
 }
 

@@ -64,6 +64,8 @@ pub(super) struct Seen {
     pub(super) wanted: Wanted,
     /// Another node could have it, and has not given it up.
     pub(super) can_move: bool,
+    /// Nothing keeps its volumes here, as far as was asked, which is where clients do not reach it.
+    pub(super) may_give: bool,
     /// How long the owner before had been silent when this node had the volumes.
     pub(super) silence: Option<Duration>,
     /// What is wrong with a mounted volume.
@@ -431,7 +433,8 @@ impl Machine {
             Wanted::Moved => return self.phase = Phase::Draining(Then::GiveAway),
             Wanted::Run => {}
         }
-        if let Some(why) = seen.dark.as_ref().filter(|_| seen.can_move) {
+        let may_go = seen.can_move && seen.may_give;
+        if let Some(why) = seen.dark.as_ref().filter(|_| may_go) {
             // Where no other node can have it, programs of this machine may still use it.
             self.totals.failures += 1;
             self.failed_at.get_or_insert(now);

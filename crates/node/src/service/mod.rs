@@ -29,6 +29,7 @@ mod haproxy;
 mod host;
 mod keep;
 mod machine;
+mod mounts;
 mod needs;
 mod orders;
 mod postgres;
@@ -49,7 +50,7 @@ pub use guard::{GuardPlan, guard};
 pub use haproxy::haproxy;
 pub use keep::{Services, fence_left_behind};
 pub use machine::Owner;
-pub use postgres::{postgres, quick_recovery};
+pub use postgres::{make_cluster, postgres, quick_recovery};
 
 use crate::model::{ControlError, VolumeName, VolumeState};
 use crate::{Control, Events};
@@ -77,11 +78,22 @@ pub trait Ownership: Send + Sync + 'static {
     /// The other nodes that could have all of them now, as far as this one knows, which has them.
     fn takers(&self, volumes: &[VolumeName]) -> Vec<String>;
 
+    /// The same nodes, those first that are to have it where there is a choice: not one that is about to end. May wait
+    /// for their answers.
+    fn preferred(&self, nodes: Vec<String>) -> Vec<String>;
+
     /// Lets this machine connect to all of them, on all their nodes that are reached.
     ///
     /// # Errors
     /// One is not here, or cannot be changed.
     fn let_in(&self, volumes: &[VolumeName]) -> Result<(), ControlError>;
+
+    /// Whether all of them could be given to another node now.
+    ///
+    /// # Errors
+    /// Conflict: there is no such node, it has no copy of all of them, or one is kept here. Environment: the quorum
+    /// does not answer.
+    fn may_give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError>;
 
     /// Gives all of them to another node.
     ///
@@ -89,7 +101,7 @@ pub trait Ownership: Send + Sync + 'static {
     /// Conflict: there is no such node, or it has no copy of all of them. Environment: it has not taken over.
     fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError>;
 
-    /// Where this node has the first, asks for the others.
+    /// Where this node has the first, asks for the others; where it cannot have them all, a node gets them that can.
     ///
     /// # Errors
     /// One does not come.
@@ -170,13 +182,21 @@ impl Ownership for OneNode {
         Vec::new()
     }
 
+    fn preferred(&self, nodes: Vec<String>) -> Vec<String> {
+        nodes
+    }
+
     /// Attaching does it.
     fn let_in(&self, _: &[VolumeName]) -> Result<(), ControlError> {
         Ok(())
     }
 
-    fn give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {
+    fn may_give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {
         Err(one_copy(volumes))
+    }
+
+    fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
+        self.may_give(volumes, to)
     }
 
     fn gather(&self, _: &[VolumeName]) -> Result<(), ControlError> {

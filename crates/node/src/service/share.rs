@@ -46,14 +46,21 @@ struct Account {
 
 impl Account {
     /// What this node says of it, with what the one says that has its volumes.
-    fn complete(&self, status: &mut ServiceStatus) {
+    fn complete(&self, status: &mut ServiceStatus, is_wanted: bool) {
         let there = &self.status;
+        let is_at_rest = |state| matches!(state, ServiceState::Stopped | ServiceState::Failed);
+        // An order has been given that the other has not carried out yet.
+        let is_stopping = !is_wanted && is_at_rest(status.state) && !is_at_rest(there.state);
+        if is_stopping {
+            status.state = ServiceState::Stopping;
+        }
         status.since_seconds = there.since_seconds;
         status.last_gap_seconds = there.last_gap_seconds;
         status.moves = status.moves.max(there.moves);
         status.highly_available = there.highly_available;
         status.warnings = there.warnings.clone();
-        if status.state == ServiceState::Elsewhere && there.state != ServiceState::Running {
+        let is_elsewhere = status.state == ServiceState::Elsewhere;
+        if is_stopping || (is_elsewhere && there.state != ServiceState::Running) {
             let state = format!("{:?}", there.state).to_lowercase();
             let why = there.reason.as_ref();
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
@@ -133,7 +140,7 @@ impl Services {
             && let Some(account) = heard.accounts.get(&status.service.name)
             && account.at.elapsed() < STALE_AFTER
         {
-            account.complete(&mut status);
+            account.complete(&mut status, !one.entry.stopped);
         }
         let node = |name: &String| ServiceNode {
             name: name.clone(),
@@ -188,7 +195,7 @@ impl Services {
         if !change(&mut one.entry) {
             return;
         }
-        one.entry.revision += 1;
+        one.entry.noted();
         if let Some(running) = &one.running {
             running.heard_of_failures(&one.entry.failed_on);
         }
@@ -335,7 +342,7 @@ impl Services {
                     ..
                 }) = all.remove(&name)
                 {
-                    running.retire();
+                    self.retire(running);
                 }
                 drop(all);
                 if let Err(error) = self.begin(entry) {
@@ -356,7 +363,7 @@ impl Services {
         };
         info!(service = %name, "service {name}: this node cannot have it any more");
         if let Some(running) = one.running {
-            running.retire();
+            self.retire(running);
         }
         if let Err(error) = self.remember(&all) {
             warn!(service = %name, "service {name}: {}", error.message);
@@ -368,9 +375,8 @@ impl Services {
         let is_known = match self.lock().get(&entry.service.name) {
             Some(one) if one.entry.deleted && !entry.supersedes(&one.entry) => {
                 return Err(ControlError::conflict(format!(
-                    "service {}: one of this name was deleted at revision {}, and this is revision {}, which counts \
-                     as older: give the order again",
-                    entry.service.name, one.entry.revision, entry.revision
+                    "service {}: one of this name was deleted, which counts as newer than this: give the order again",
+                    entry.service.name
                 )));
             }
             Some(one) => one.running.is_some() && one.entry.service == entry.service,
@@ -437,7 +443,7 @@ fn tell(services: &Weak<Services>, node: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ServiceState::{Elsewhere, Failed, Running, Starting, Stopped};
+    use ServiceState::{Elsewhere, Failed, Running, Starting, Stopped, Stopping};
 
     fn status(state: ServiceState, reason: Option<&str>) -> ServiceStatus {
         let status = serde_json::json!({
@@ -450,24 +456,43 @@ mod tests {
     #[test]
     fn one_that_does_not_run_elsewhere_says_why() {
         let failed = status(Failed, Some("exit status: 7"));
-        for (here, there, reason) in [
-            (Elsewhere, &failed, Some("failed on node a: exit status: 7")),
+        let starting = status(Starting, None);
+        let running = status(Running, None);
+        let stopping = status(Stopping, None);
+        for (here, there, shown, reason) in [
             (
                 Elsewhere,
-                &status(Starting, None),
-                Some("starting on node a"),
+                &failed,
+                Elsewhere,
+                Some("failed on node a: exit status: 7"),
             ),
-            (Elsewhere, &status(Running, None), None),
-            (Stopped, &failed, None),
+            (Elsewhere, &starting, Elsewhere, Some("starting on node a")),
+            (Elsewhere, &running, Elsewhere, None),
+            (Stopped, &failed, Stopped, None),
+            (Stopped, &status(Stopped, None), Stopped, None),
+            // It is stopped when it is so everywhere.
+            (Stopped, &running, Stopping, Some("running on node a")),
+            (Failed, &stopping, Stopping, Some("stopping on node a")),
         ] {
-            let mut shown = status(here, None);
+            let mut here = status(here, None);
             let account = Account {
                 node: "a".into(),
                 status: there.clone(),
                 at: Instant::now(),
             };
-            account.complete(&mut shown);
-            assert_eq!((shown.state, shown.reason.as_deref()), (here, reason));
+            let is_wanted = matches!(here.state, Elsewhere);
+            account.complete(&mut here, is_wanted);
+            assert_eq!((here.state, here.reason.as_deref()), (shown, reason));
         }
+        let (mut here, account) = (
+            status(Failed, None),
+            Account {
+                node: "a".into(),
+                status: running,
+                at: Instant::now(),
+            },
+        );
+        account.complete(&mut here, true);
+        assert_eq!(here.state, Failed, "none has stopped it");
     }
 }

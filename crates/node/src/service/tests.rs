@@ -20,6 +20,7 @@ impl World {
                 owner: Owner::Here { epoch: 1 },
                 wanted: Wanted::Run,
                 can_move: false,
+                may_give: false,
                 silence: None,
                 bad: None,
                 dark: None,
@@ -406,6 +407,8 @@ fn one_that_clients_do_not_reach_goes_in_order_where_another_node_can_have_it() 
     world.seen.dark = Some("no carrier".into());
     assert_eq!(world.after(10_000), None, "who is here may use it");
     world.seen.can_move = true;
+    assert_eq!(world.after(10_000), None, "its volumes are kept here");
+    world.seen.may_give = true;
     assert_eq!(world.after(10), Some(Action::Stop));
     assert_eq!(world.done(Ok(())), Some(Action::Kill), "in order");
     assert_eq!(world.done(Ok(())), Some(Action::Unmount));

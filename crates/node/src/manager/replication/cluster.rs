@@ -84,7 +84,7 @@ impl Replication {
     }
 
     /// Those that say in time that they are not drained.
-    fn undrained(&self, asked: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+    pub(super) fn undrained(&self, asked: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
         std::thread::scope(|scope| {
             let ask = |node| {
                 let thread = std::thread::Builder::new().name("heir".into());

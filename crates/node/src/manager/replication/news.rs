@@ -40,6 +40,8 @@ pub(in crate::manager) struct Shown {
     pub(super) unreadable_for: Option<Position>,
     /// The epoch since which this node serves it, where hosts reach it by now.
     pub(super) serves: Option<Epoch>,
+    /// It serves it without word of the other copies: one of them may have it by now.
+    pub(super) is_isolated: bool,
     /// The copies in sync, as this node knew when it served last.
     pub(super) in_sync: Positions,
     /// How long it stays here.
@@ -233,6 +235,12 @@ fn end_unreadable(known: &mut Shown, is_it: impl Fn(Position) -> bool) {
 
 /// Notes what is new; how hosts reach the volume from now on, if that has changed.
 fn learn(volume: Uuid, known: &mut Shown, news: &News) -> Option<AnaState> {
+    match news {
+        News::Isolated(is_isolated) => known.is_isolated = *is_isolated,
+        // A term that begins has all grants, and one that has ended needs none.
+        News::Serves { .. } | News::Stops(_) | News::Failed(_) => known.is_isolated = false,
+        _ => {}
+    }
     match news {
         News::Serves { failover, .. } => {
             (known.alarm, known.unreadable_for) = (None, None);

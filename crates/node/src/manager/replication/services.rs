@@ -10,7 +10,10 @@ use super::orders::Order;
 use super::{CopyPlace, LOOK_EVERY, Replication, refused};
 use crate::Events;
 use crate::manager::PoolManager;
-use crate::model::{AllowHosts, ControlError, HostChange, KeptVolume, MoveVolume, VolumeName};
+use crate::model::{
+    AllowHosts, ControlError, HostChange, KeptVolume, MoveVolume, ReplicaState, VolumeName,
+    VolumeOfCluster,
+};
 use crate::service::{Answer, OneNode, Owner, Ownership, Services, Words, one_copy};
 
 /// How long another node may take to answer what it is told of services.
@@ -55,6 +58,15 @@ impl ClusterNodes {
         Some(epoch.0.into())
     }
 
+    /// Whether another node may have a copy by now, though this one has not heard so.
+    fn is_isolated(&self, copy: &CopyPlace) -> bool {
+        let replication = self.replication().ok();
+        replication.is_some_and(|known| {
+            let shown = known.shown();
+            shown.get(&copy.volume).is_some_and(|one| one.is_isolated)
+        })
+    }
+
     /// The node that takes one of them takes all, in one step.
     fn keep_together(&self, volumes: &[VolumeName]) {
         let copies = self.all_copies(volumes).filter(|all| all.len() > 1);
@@ -73,6 +85,14 @@ impl ClusterNodes {
         let name = |&node: &NodeId| replication.as_ref().ok().map(|known| known.node_name(node));
         nodes.iter().filter_map(name).collect()
     }
+}
+
+/// Whether a node's copy of a volume is in sync, by what the nodes say that are reached.
+fn is_in_sync_on(all: &[VolumeOfCluster], name: &VolumeName, node: &str) -> bool {
+    let name = name.to_string();
+    let its = all.iter().filter(|one| one.volume == name);
+    let mut copies = its.flat_map(|one| &one.replication.replicas);
+    copies.any(|copy| copy.node == node && copy.state == ReplicaState::InSync)
 }
 
 /// A volume with one copy among volumes with several.
@@ -114,6 +134,13 @@ impl Ownership for ClusterNodes {
                 };
             };
             match self.serves(&copy) {
+                Some(_) if self.is_isolated(&copy) => {
+                    return Owner::Unusable {
+                        why: format!(
+                            "no word of the other copies of volume {name}: another node may serve it by now"
+                        ),
+                    };
+                }
                 Some(epoch) => epochs += epoch,
                 None => {
                     return Owner::Unusable {
@@ -224,6 +251,18 @@ impl Ownership for ClusterNodes {
         self.names(&able)
     }
 
+    fn preferred(&self, mut nodes: Vec<String>) -> Vec<String> {
+        let (Ok(replication), 2..) = (self.replication(), nodes.len()) else {
+            return nodes;
+        };
+        let ids = nodes
+            .iter()
+            .filter_map(|node| replication.node_named(node).ok());
+        let undrained = self.names(&Vec::from_iter(replication.undrained(ids.collect())));
+        nodes.sort_by_key(|node| !undrained.contains(node));
+        nodes
+    }
+
     fn let_in(&self, volumes: &[VolumeName]) -> Result<(), ControlError> {
         let Some(host) = &self.manager.host else {
             return Ok(());
@@ -243,14 +282,18 @@ impl Ownership for ClusterNodes {
         Ok(())
     }
 
-    fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
-        let replication = self.replication()?;
-        let node = replication.node_named(to)?;
+    fn may_give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
+        let node = self.replication()?.node_named(to)?;
         let copies = self.all_copies(volumes).ok_or_else(|| one_copy(volumes))?;
+        let may_give = |copy: &CopyPlace| self.manager.may_give(copy.volume, node).map(drop);
+        copies.iter().try_for_each(may_give)
+    }
+
+    fn give(&self, volumes: &[VolumeName], to: &str) -> Result<(), ControlError> {
         // All at once: what has moved is of no use without the others.
-        for copy in &copies {
-            self.manager.may_give(copy.volume, node)?;
-        }
+        self.may_give(volumes, to)?;
+        let node = self.replication()?.node_named(to)?;
+        let copies = self.all_copies(volumes).ok_or_else(|| one_copy(volumes))?;
         for copy in &copies {
             self.manager.give_copy(copy.volume, node)?;
         }
@@ -268,22 +311,31 @@ impl Ownership for ClusterNodes {
     }
 
     fn gather(&self, volumes: &[VolumeName]) -> Result<(), ControlError> {
-        let Some(copies) = self.all_copies(volumes) else {
-            return Ok(());
+        let serves = |name: &&VolumeName| {
+            let copy = self.copy(name);
+            copy.is_some_and(|copy| self.serves(&copy).is_some())
         };
-        let has_first = copies
-            .first()
-            .is_some_and(|copy| self.serves(copy).is_some());
-        if !has_first {
+        let (here, away): (Vec<_>, Vec<_>) = volumes.iter().partition(serves);
+        if away.is_empty() || here.first().copied() != volumes.first() {
             return Ok(());
         }
-        let to = MoveVolume { to: self.node() };
-        for (name, copy) in volumes.iter().zip(&copies) {
-            if self.serves(copy).is_none() {
-                self.manager.move_replicated(name, &to)?;
-            }
+        let all = self.manager.cluster_view()?.volumes;
+        let me = self.node();
+        if away.iter().all(|name| is_in_sync_on(&all, name, &me)) {
+            let to = MoveVolume { to: me };
+            let mut away = away.into_iter();
+            return away.try_for_each(|name| self.manager.move_replicated(name, &to).map(drop));
         }
-        Ok(())
+        // This one cannot have them all: its pool of one has failed, for instance.
+        let has_all = |node: &String| volumes.iter().all(|name| is_in_sync_on(&all, name, node));
+        let heir = self.peers().into_iter().find(has_all);
+        let heir = heir.ok_or_else(|| {
+            ControlError::conflict(
+                "its volumes have different owners, and no node has all of them in sync",
+            )
+        })?;
+        let here: Vec<VolumeName> = here.into_iter().cloned().collect();
+        self.give(&here, &heir)
     }
 
     fn events(&self) -> &Events {

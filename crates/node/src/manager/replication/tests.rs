@@ -5,6 +5,7 @@ mod grow;
 mod heads;
 mod leave;
 mod life;
+mod services;
 mod shown;
 
 use std::net::TcpListener;
@@ -22,9 +23,9 @@ use crate::Control;
 use crate::manager::tests::Room;
 use crate::manager::{Ending, Kept};
 use crate::model::{
-    AddDrive, ControlError, CreateVolume, DrainNode, ErrorKind, ExportPool, HostChange, ImportPool,
-    LayoutSpec, MoveVolume, ReplaceNode, ReplicaState, ReplicateVolume, RunAlone, SetHosts,
-    SetWhenDegraded, VolumeName, VolumeStatus, WhenDegraded,
+    AddDrive, ControlError, CreatePool, CreateVolume, DrainNode, ErrorKind, ExportPool, HostChange,
+    ImportPool, LayoutSpec, MoveVolume, ReplaceNode, ReplicaState, ReplicateVolume, RunAlone,
+    SetHosts, SetWhenDegraded, VolumeName, VolumeStatus, WhenDegraded,
 };
 use crate::pool::{ReplicaMail, VolumeOpener};
 use crate::replica::ReplicaView;

@@ -3,9 +3,14 @@ use std::os::unix::net::UnixListener;
 use super::*;
 use crate::Events;
 use crate::model::VolumeName;
+use crate::service::entry::Told;
 
 /// The node that has the volumes.
 const OWNER: &str = "owner";
+/// It has the volumes, and they must stay there.
+const KEEPER: &str = "keeper";
+/// Why.
+const NO_QUORUM: &str = "the quorum does not answer";
 
 /// The volumes are another node's, but for that one: there is nothing to be done here.
 struct Elsewhere {
@@ -40,7 +45,7 @@ impl Ownership for Elsewhere {
     }
 
     fn owner(&self, _: &[VolumeName]) -> Owner {
-        if self.me == OWNER {
+        if [OWNER, KEEPER].contains(&self.me) {
             return Owner::Here { epoch: 1 };
         }
         Owner::Elsewhere {
@@ -58,11 +63,23 @@ impl Ownership for Elsewhere {
     }
 
     fn takers(&self, _: &[VolumeName]) -> Vec<String> {
-        vec!["b".into()]
+        vec!["b".into(), "c".into()]
+    }
+
+    fn preferred(&self, mut nodes: Vec<String>) -> Vec<String> {
+        nodes.reverse();
+        nodes
     }
 
     fn let_in(&self, _: &[VolumeName]) -> Result<(), ControlError> {
         Ok(())
+    }
+
+    fn may_give(&self, _: &[VolumeName], _: &str) -> Result<(), ControlError> {
+        match self.me {
+            KEEPER => Err(ControlError::environment(NO_QUORUM)),
+            _ => Ok(()),
+        }
     }
 
     fn give(&self, volumes: &[VolumeName], _: &str) -> Result<(), ControlError> {
@@ -211,21 +228,22 @@ fn a_new_service_is_newer_than_what_is_remembered_of_a_deleted_one() {
     };
     let refused = b.answer(offer).expect_err("it would be ended at once");
     assert!(
-        refused.message.contains("deleted at revision 3"),
+        refused.message.contains("one of this name was deleted"),
         "{refused}"
     );
     let a = Elsewhere::open_as("a", Some(b.clone()), &dir);
     let first = |name: &str| a.first_revision(&service(name, Vec::new()), &nodes);
-    assert_eq!(first("s"), Ok(4));
+    assert_eq!(first("s"), Ok(order_after(3)));
     // The question itself changes nothing.
-    assert_eq!((first("other"), first("new")), (Ok(1), Ok(1)));
+    let newest = Ok(order_after(0));
+    assert_eq!((first("other"), first("new")), (newest.clone(), newest));
     assert_eq!(entry_of("s"), Some(deleted("s")));
     assert_eq!((entry_of("other"), entry_of("new")), (Some(other), None));
 
     let alone = Elsewhere::open(&dir);
     assert_eq!(
         alone.first_revision(&service("s", Vec::new()), &nodes),
-        Ok(1)
+        Ok(order_after(0))
     );
 }
 
@@ -247,7 +265,8 @@ fn a_node_that_gets_copies_does_not_end_a_service_that_has_the_name_of_a_deleted
         let all = services.lock();
         let one = all.get("s").expect("it is known");
         assert!(one.running.is_some() && !one.entry.deleted);
-        assert_eq!((one.entry.revision, one.entry.nodes.len()), (4, 2));
+        let revision = order_after(3);
+        assert_eq!((one.entry.revision, one.entry.nodes.len()), (revision, 2));
     }
     for services in [a, b] {
         if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
@@ -274,6 +293,144 @@ fn volumes_of_a_service_that_is_still_being_stopped_are_not_taken_from_it() {
     let left = left();
     assert_eq!((left.len(), left[0].volume.as_str()), (1, "tank/s"));
     assert!(left[0].reason.contains("service s is still being stopped"));
+    if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
+        running.end();
+    }
+}
+
+/// It would be stopped, and started again where it was.
+#[test]
+fn a_service_whose_volumes_must_stay_is_not_moved_and_a_drain_does_not_wait_for_it() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open_as(KEEPER, None, &dir);
+    let nodes = vec![KEEPER.into(), "b".into()];
+    let entry = Entry::new(service("s", Vec::new()), nodes, 1);
+    services.begin(entry).expect("begun");
+    let is_moving = || {
+        let all = services.lock();
+        let running = all.get("s").and_then(|one| one.running.as_ref());
+        running.expect("it is watched").moves_to().is_some()
+    };
+    let refused = services.move_to("s", &MoveService::default());
+    let refused = refused.expect_err("its volumes stay");
+    assert_eq!(refused.kind, crate::model::ErrorKind::Environment);
+    assert!(
+        refused.message == format!("service s: {NO_QUORUM}"),
+        "{refused}"
+    );
+    assert!(!is_moving());
+    let begun = Instant::now();
+    assert_eq!(services.drain_within(Duration::from_secs(60)), []);
+    assert!(begun.elapsed() < Duration::from_secs(30) && !is_moving());
+    if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
+        running.end();
+    }
+}
+
+/// It would be killed there, and what is mounted there be mounted here.
+#[test]
+fn a_service_is_not_stopped_nor_deleted_while_another_node_still_stops_it() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open(&dir);
+    let entry = Entry::new(service("s", Vec::new()), vec!["a".into(), "b".into()], 1);
+    services.begin(entry).expect("begun");
+    let hears = |state: ServiceState| {
+        let mut there = services.show("s").expect("it is known");
+        (there.state, there.reason) = (state, None);
+        let told = Told {
+            node: "b".into(),
+            here: vec![there],
+            ..Told::default()
+        };
+        services.answer(Words::Tell { told }).expect("heard");
+    };
+    hears(ServiceState::Running);
+    let stopped = services.stop("s").expect("heard");
+    assert_eq!(stopped.state, ServiceState::Stopping);
+    let refused = services.delete("s").expect_err("it runs on b");
+    assert!(refused.message.contains("is being stopped"), "{refused}");
+    hears(ServiceState::Stopped);
+    let state = services.show("s").map(|status| status.state);
+    assert_eq!(state, Ok(ServiceState::Stopped));
+    services.delete("s").expect("it is stopped");
+}
+
+#[test]
+fn a_service_that_is_no_more_has_its_volumes_until_it_is_down() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open_as(OWNER, None, &dir);
+    let nodes = vec![OWNER.into(), "b".into()];
+    let entry = Entry::new(service("s", Vec::new()), nodes, 1);
+    services.begin(entry.clone()).expect("begun");
+    let pretend = |one: &One| one.running.as_ref().map(Running::pretend_to_run);
+    services.lock().get("s").and_then(pretend).expect("watched");
+    let told = Entry {
+        revision: 2,
+        deleted: true,
+        ..entry
+    };
+    services.take(vec![told]);
+    let volume = VolumeName::new("tank", "s").expect("a name");
+    assert_eq!(services.user_of(&volume).as_deref(), Some("s"));
+    let left = services.drain_within(Duration::ZERO);
+    assert_eq!((left.len(), left[0].volume.as_str()), (1, "tank/s"));
+    services.leaving().iter().for_each(Running::end);
+}
+
+#[test]
+fn a_service_that_cannot_be_made_here_is_taken_back_from_the_others() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let (dir, dir_b) = (tempfile::tempdir(), tempfile::tempdir());
+    let (dir, dir_b) = (dir.expect("a folder"), dir_b.expect("a folder"));
+    let b = Elsewhere::open_as("b", None, &dir_b);
+    let a = Elsewhere::open_as("a", Some(b.clone()), &dir);
+    std::fs::create_dir(dir.path().join("services.json")).expect("made");
+    let refused = a.create(service("s", Vec::new()));
+    refused.expect_err("it cannot be remembered");
+    let is_gone = |services: &Services| {
+        let all = services.lock();
+        all.get("s").is_none_or(|one| one.entry.deleted)
+    };
+    assert!(is_gone(&a));
+    let begun = Instant::now();
+    while !is_gone(&b) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "b keeps it");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for services in [a, b] {
+        services.leaving().iter().for_each(Running::end);
+    }
+}
+
+#[test]
+fn a_service_that_moves_goes_to_the_node_that_is_preferred_or_named() {
+    if !can_have_a_cgroup() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let services = Elsewhere::open_as(OWNER, None, &dir);
+    let nodes = vec![OWNER.into(), "b".into(), "c".into()];
+    let entry = Entry::new(service("s", Vec::new()), nodes, 1);
+    services.begin(entry).expect("begun");
+    for (to, goes) in [(None, "c"), (Some("b"), "b")] {
+        let to = to.map(str::to_owned);
+        services.move_to("s", &MoveService { to }).expect("ordered");
+        let all = services.lock();
+        let running = all.get("s").and_then(|one| one.running.as_ref());
+        let moves_to = running.expect("it is watched").moves_to();
+        assert_eq!(moves_to.as_deref(), Some(goes));
+    }
     if let Some(running) = services.lock().remove("s").and_then(|one| one.running) {
         running.end();
     }

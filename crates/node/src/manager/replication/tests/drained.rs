@@ -12,7 +12,7 @@ fn set_drained(nodes: &Nodes, node: usize, drain: bool) {
     assert!(kept.is_empty(), "{kept:?}");
 }
 
-fn drain(nodes: &Nodes, node: usize) {
+pub(super) fn drain(nodes: &Nodes, node: usize) {
     set_drained(nodes, node, true);
 }
 
