@@ -8,7 +8,9 @@ use ashlar_attach::{Fabrics, Local, Namespace};
 use ashlar_block::ErrorKind;
 use ashlar_node::ATTACH_SOCKET;
 use ashlar_node::client::Endpoint;
-use ashlar_node::model::{LayoutSpec, VolumeName, VolumeState, VolumeStatus};
+use ashlar_node::model::{
+    LayoutSpec, ServiceState, ServiceStatus, VolumeName, VolumeState, VolumeStatus,
+};
 use ashlar_nvme::reservation::rescap;
 use ashlar_nvme_initiator::controller::NamespaceFacts;
 use ashlar_nvme_initiator::{Config, Host, Remote, local_host, url};
@@ -213,6 +215,10 @@ fn of_pool(
     let api = Api::new(&arguments.api)?;
     let mut volume = api.client.volume(name)?;
     refuse_deleted(name, &volume)?;
+    // A service attaches its own.
+    if !(arguments.shared || arguments.here || arguments.preempt) {
+        refuse_of_a_service(name, &api.client.services()?)?;
+    }
     if !arguments.shared {
         volume = unused(&api, name, volume, (host, arguments.preempt))?;
     }
@@ -288,6 +294,23 @@ fn refuse_deleted(name: &VolumeName, volume: &VolumeStatus) -> Result<(), Failur
             "volume {name} is being deleted: it cannot be attached, and is listed until its space is given back"
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a volume that a service has mounted, or is to mount, on whatever node: it has no reservation that would say so.
+fn refuse_of_a_service(name: &VolumeName, services: &[ServiceStatus]) -> Result<(), Failure> {
+    let volume = name.to_string();
+    let may_have_it = |one: &&ServiceStatus| {
+        let is_down = matches!(one.state, ServiceState::Stopped | ServiceState::Failed);
+        !is_down && one.service.volumes.contains(&volume)
+    };
+    match services.iter().find(may_have_it) {
+        None => Ok(()),
+        Some(user) => Err(Failure::environment(format!(
+            "{name} is in use by service {}: `ashlar service stop {0}` first; --preempt takes the volume from it, and \
+             what it writes is refused",
+            user.service.name
+        ))),
     }
 }
 

@@ -452,6 +452,13 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
         (&"a".into(), &true.into())
     );
     rig.becomes(B, "s", "elsewhere");
+    // No host of node b's is connected, and nothing is reserved.
+    let look = rig.path("look").display().to_string();
+    refuses(
+        &mut rig.command(B, &["attach", "tank/s", "--mount", &look]),
+        3,
+        &["tank/s is in use by service s", "service stop s"],
+    );
     assert_eq!((rig.health(A, "s"), rig.health(B, "s")), (200, 503));
     refuses(
         &mut rig.command(A, &["service", "move", "s", "--to", "c"]),
