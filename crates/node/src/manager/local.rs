@@ -267,12 +267,19 @@ impl PoolManager {
 impl PoolManager {
     /// As if a host used a volume here, or not any more.
     pub(super) fn pretend_use(&self, volume: Uuid, host: Option<&str>) {
-        struct Gone;
-        impl LocalUser for Gone {
+        self.pretend_user(volume, host, true);
+    }
+
+    /// The same; what it has asked for may be answered when it is sent away, or not.
+    pub(super) fn pretend_user(&self, volume: Uuid, host: Option<&str>, leaves: bool) {
+        struct User {
+            leaves: bool,
+        }
+        impl LocalUser for User {
             fn dismiss(&self, _: Dismissal) {}
 
             fn has_left_within(&self, _: Duration) -> bool {
-                true
+                self.leaves
             }
         }
         let mut uses = self.local_uses();
@@ -281,7 +288,7 @@ impl PoolManager {
             let one = LocalUse {
                 host: host.to_owned(),
                 place: "/mnt".into(),
-                user: Arc::new(Gone),
+                user: Arc::new(User { leaves }),
             };
             uses.insert(nqn(volume), one);
         }

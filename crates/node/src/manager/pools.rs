@@ -155,7 +155,7 @@ impl PoolManager {
             )));
         }
         self.refuse_drives_in_use(&pools, &request.drives)?;
-        let created = CreatedFiles::watch(&request.drives);
+        let created = CreatedFiles::watch(&pools, &request.drives);
         let drives = open_drives(&request.drives, self.opening(false))?;
         let id = create(request, &drives)?;
         created.keep();
