@@ -276,16 +276,17 @@ impl PoolManager {
             self.leave_owners_of(name);
         }
         self.forget_copies_of(name);
-        for volume in pool.volumes.values() {
-            let why = format!("pool {name} was exported");
-            self.send_away(&volume.nqn, Dismissal::ForNow(why))?;
-            let removed = self.target.remove(&volume.nqn);
-            match removed.map_err(super::serve::served) {
-                Err(error) if force || has_failed => {
-                    warn!(pool = name, "{}: {}", volume.nqn, error.message);
-                }
-                removed => removed?,
+        let or_warn = |gone: Result<(), ControlError>| match gone {
+            Err(error) if force || has_failed => {
+                warn!(pool = name, "pool {name}: {}", error.message);
+                Ok(())
             }
+            gone => gone,
+        };
+        for volume in pool.volumes.values() {
+            let why = Dismissal::ForNow(format!("pool {name} was exported"));
+            or_warn(self.send_away(&volume.nqn, why))?;
+            or_warn(self.unserve(&volume.nqn))?;
         }
         self.unsettle_caches(pool);
         let settled = match force {

@@ -4,7 +4,34 @@ use std::thread;
 
 use super::*;
 
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-00000000000a";
+
 impl Room {
+    /// A volume of tank, and its identity.
+    fn served(&self) -> (VolumeName, Uuid) {
+        self.volume("db", LayoutSpec::Mirror { copies: 1 });
+        let name = VolumeName::new("tank", "db").expect("a name");
+        let uuid = self.manager.volume(&name).expect("there").uuid;
+        (name, uuid)
+    }
+
+    /// A volume of tank that caches the file of this name, and its identity.
+    fn cached(&self, backing: &str) -> (VolumeName, Uuid) {
+        let name = VolumeName::new("tank", "cached").expect("a name");
+        let request = CreateCache {
+            cache_bytes: Some(8 << 20),
+            allow_hosts: vec![HOST.to_owned()],
+            ..CreateCache::new(&name, self.drive(backing))
+        };
+        let uuid = self.manager.create_cache(request).expect("made").uuid;
+        (name, uuid)
+    }
+
+    fn is_served(&self, volume: Uuid) -> bool {
+        let target = self.manager.target.target();
+        target.devices_of(&serve::nqn(volume)).is_ok()
+    }
+
     /// How long tank's core may take for an answer from now on; how long that was before.
     pub(super) fn patience(&self, patience: Duration) -> Duration {
         let mut pools = self.manager.lock();
@@ -12,6 +39,18 @@ impl Room {
             panic!("in service")
         };
         std::mem::replace(&mut pool.link.patience, patience)
+    }
+
+    fn import(&self, drives: &[String]) -> Result<PoolStatus, ControlError> {
+        let request = ImportPool {
+            drives: drives.to_vec(),
+            ..ImportPool::default()
+        };
+        self.manager.import_pool("tank", request)
+    }
+
+    fn export(&self, force: bool) -> Result<(), ControlError> {
+        self.manager.export_pool("tank", ExportPool { force })
     }
 }
 
@@ -59,4 +98,45 @@ fn a_replacement_keeps_its_file_and_one_that_is_refused_leaves_none() {
     room.replace(&drives[0], &spec).expect("begun");
     room.await_drives(&[&spec]);
     assert!(room.path("taken").exists(), "it is the pool's");
+}
+
+#[test]
+fn a_pool_is_let_go_of_by_force_beside_a_user_here_that_cannot_be_sent_away() {
+    let room = Room::new();
+    let drives = room.tank(1);
+    let (_, uuid) = room.served();
+    room.manager.pretend_user(uuid, Some(HOST), false);
+    room.export(true).expect("by force");
+    assert!(room.manager.pool("tank").is_err() && !room.is_served(uuid));
+    room.manager.pretend_user(uuid, None, true);
+    room.import(&drives).expect("it is free");
+}
+
+#[test]
+fn a_volume_whose_user_here_cannot_be_sent_away_is_served_until_it_has_left() {
+    let room = Room::new();
+    room.tank(1);
+    for (name, uuid) in [room.served(), room.cached("backing")] {
+        let delete = || {
+            let request = DeleteVolume {
+                destroy_data: true,
+                force: true,
+                ..DeleteVolume::default()
+            };
+            room.manager.delete_volume(&name, request)
+        };
+        let is_known = || {
+            let pools = room.manager.lock();
+            let pool = live(&pools, "tank").expect("in service");
+            let nqn = serve::nqn(uuid);
+            pool.volumes.values().any(|served| served.nqn == nqn)
+        };
+        room.manager.pretend_user(uuid, Some(HOST), false);
+        let error = delete().expect_err("it stays");
+        assert!(error.message.contains("cannot be sent away"), "{error}");
+        assert!(room.is_served(uuid) && is_known(), "{name} is half out");
+        room.manager.pretend_user(uuid, None, true);
+        delete().expect("it has left");
+        assert!(!room.is_served(uuid) && !is_known(), "{name}");
+    }
 }
