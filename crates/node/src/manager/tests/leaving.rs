@@ -140,3 +140,20 @@ fn a_volume_whose_user_here_cannot_be_sent_away_is_served_until_it_has_left() {
         assert!(!room.is_served(uuid) && !is_known(), "{name}");
     }
 }
+
+#[test]
+fn an_export_whose_logs_do_not_get_empty_takes_no_volume_away() {
+    let room = Room::new();
+    let drives = room.tank(1);
+    let (_, uuid) = room.served();
+    let usual = room.patience(Duration::from_secs(1));
+    room.hold_core("d0");
+    let error = room.export(false).expect_err("its core is held");
+    assert!(error.message.contains("--force"), "{error}");
+    assert!(room.is_served(uuid), "its volume is gone");
+    room.patience(usual);
+    room.export(false).expect("its core goes on");
+    assert!(!room.is_served(uuid));
+    room.import(&drives).expect("in service");
+    room.manager.target.move_out("hog").expect("gone");
+}
