@@ -119,6 +119,21 @@ impl PoolManager {
         self.remember_with(name, pool, None)
     }
 
+    /// Remembers a pool that has come into service. One that cannot be remembered goes off its core again: nothing else
+    /// would know of it.
+    fn remember_new(&self, name: &str, pool: &LivePool) -> Result<(), ControlError> {
+        self.remember(name, pool).map_err(|mut error| {
+            self.forget_copies_of(name);
+            self.take_down(pool);
+            let way_out = format!(
+                ". Pool {name} is on its drives and not in service: `pool import {name}` with them, once that can be \
+                 written"
+            );
+            error.message.push_str(&way_out);
+            error
+        })
+    }
+
     pub(super) fn remember_with(
         &self,
         name: &str,
@@ -164,7 +179,7 @@ impl PoolManager {
         let wanted = Wanted::new(name, Some(id));
         let opened = self.open_known(&request.drives, &wanted);
         let pool = self.bring_up(&wanted, opened)?;
-        self.remember(name, &pool)?;
+        self.remember_new(name, &pool)?;
         let kept = pools.entry(name.clone()).or_insert(Kept::Live(pool));
         Ok(self.pool_status(name, kept))
     }
@@ -237,9 +252,9 @@ impl PoolManager {
         }
         refuse_copies(&pools, &opened.drives)?;
         let pool = self.bring_up(&wanted, opened)?;
-        self.expect_no_volumes_of(pool.id);
         let served = new_name.unwrap_or(name);
-        self.remember(served, &pool)?;
+        self.remember_new(served, &pool)?;
+        self.expect_no_volumes_of(pool.id);
         let is_it = matches!(pools.get(name), Some(Kept::Failed { id, .. }) if *id == pool.id);
         if is_it {
             pools.remove(name);

@@ -157,3 +157,30 @@ fn an_export_whose_logs_do_not_get_empty_takes_no_volume_away() {
     room.import(&drives).expect("in service");
     room.manager.target.move_out("hog").expect("gone");
 }
+
+/// A pool whose name cannot be written is none that only its core knows of.
+#[test]
+fn a_pool_that_cannot_be_remembered_is_not_left_on_its_core() {
+    let room = Room::new();
+    let drives = [room.drive("d0")];
+    let in_the_way = room.path(".state.toml.new");
+    let create = CreatePool {
+        name: "tank".into(),
+        drives: drives.to_vec(),
+        ..CreatePool::default()
+    };
+    std::fs::create_dir(&in_the_way).expect("a folder");
+    let error = room.manager.create_pool(create).expect_err("not written");
+    assert!(error.message.contains("state.toml"), "{error}");
+    assert!(error.message.contains("pool import tank"), "{error}");
+    std::fs::remove_dir(&in_the_way).expect("there");
+    room.import(&drives).expect("nothing has its drive");
+    let (_, uuid) = room.served();
+    room.export(false).expect("no host uses it");
+    std::fs::create_dir(&in_the_way).expect("a folder");
+    room.import(&drives).expect_err("not written");
+    assert!(!room.is_served(uuid), "nothing knows of it");
+    std::fs::remove_dir(&in_the_way).expect("there");
+    room.import(&drives).expect("nothing has its drive");
+    assert!(room.is_served(uuid));
+}
