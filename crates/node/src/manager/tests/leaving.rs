@@ -184,3 +184,31 @@ fn a_pool_that_cannot_be_remembered_is_not_left_on_its_core() {
     room.import(&drives).expect("nothing has its drive");
     assert!(room.is_served(uuid));
 }
+
+#[test]
+fn a_user_here_of_a_cache_without_its_device_waits_for_it() {
+    let room = Room::new();
+    let drives = room.tank(1);
+    let (name, uuid) = room.cached("backing");
+    let wish = |uuid| LocalWish {
+        volume: name.clone(),
+        uuid,
+        bytes: 0,
+        host: HOST.to_owned(),
+        place: "/mnt".to_owned(),
+    };
+    let may = |uuid| room.manager.may_use_locally(&wish(uuid));
+    may(uuid).expect("in service");
+    room.export(false).expect("no host uses it");
+    std::fs::rename(room.path("backing"), room.path("away")).expect("there");
+    room.import(&drives).expect("there");
+    let refusal = may(uuid).expect_err("its device is away");
+    let names_it = refusal.why.contains("backing");
+    assert!(refusal.may_change && names_it, "{refusal:?}");
+    let unknown = may(Uuid::from_u128(7)).expect_err("no such volume");
+    assert!(!unknown.may_change, "{unknown:?}");
+    std::fs::rename(room.path("away"), room.path("backing")).expect("there");
+    let reopened = room.manager.reopen_volume(&name, ReopenCache::default());
+    reopened.expect("in service");
+    may(uuid).expect("in service");
+}
