@@ -128,7 +128,9 @@ fn check_unused(mount: &Path) -> Result<(), AttachError> {
             other.display()
         )));
     }
-    let users = users::of(mount);
+    let mut users = users::of(mount);
+    // An attempt to write back that was given up goes when the volume answers.
+    users.retain(|user| user.name != mounts::WRITE_BACK);
     if !users.is_empty() {
         return Err(AttachError::environment(format!(
             "{} is in use by {}",
@@ -271,11 +273,12 @@ impl Clearing<'_> {
         self.tear(&point, &error)
     }
 
-    /// Unmounts however long it takes, as long as the volume answers.
+    /// Unmounts however long it takes, as long as the volume answers. Until all is written back it is mounted: one that
+    /// is given up is attached as before.
     fn unmount_in_order(&self, point: &Path, device: &Path) -> Result<(), AttachError> {
         let mut progress = Progress::new();
         let mut told = false;
-        mounts::unmount_watched(point, UNMOUNT, || {
+        let mut watch = || {
             let silent = progress.silent_for(device);
             if silent >= self.options.patience {
                 return Err(AttachError::environment(format!(
@@ -295,7 +298,9 @@ impl Clearing<'_> {
                 ));
             }
             Ok(())
-        })
+        };
+        mounts::write_back_watched(point, UNMOUNT, &mut watch)?;
+        mounts::unmount_watched(point, UNMOUNT, watch)
     }
 
     /// Why the volume gives no answers, as far as it is seen.

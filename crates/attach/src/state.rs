@@ -208,8 +208,14 @@ impl Folder {
             }
             Err(error) => return Err(failed(error)),
         }
-        fs::File::create(self.file()).map_err(failed)?;
-        self.save(state)
+        let filled = fs::File::create(self.file())
+            .map_err(failed)
+            .and_then(|_| self.save(state));
+        filled.map_err(|error| match self.remove() {
+            Ok(()) => error,
+            // It would be in the way of the next one, and without a state it is not listed.
+            Err(left) => AttachError::environment(format!("{error}; and {left}")),
+        })
     }
 
     /// Deletes a controller that was connected for an attachment, unless another one uses it.
@@ -315,6 +321,8 @@ fn escape(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -327,5 +335,54 @@ mod tests {
             names,
             ["mnt-db", "mnt%2ddb", "mnt-.db", "%2e.", "mnt-d%20b"]
         );
+    }
+
+    /// A small file system, until it is dropped.
+    struct Small(PathBuf);
+
+    impl Small {
+        /// None where this process may not mount one.
+        fn of(at: &Path, inodes: u32) -> Option<Self> {
+            let options = format!("nr_inodes={inodes}");
+            let mut mount = Command::new("mount");
+            let mount = mount.args(["-t", "tmpfs", "-o", &options, "none"]).arg(at);
+            let mounted = mount.status().is_ok_and(|status| status.success());
+            mounted.then(|| Self(at.to_owned()))
+        }
+
+        fn enlarge(&self) {
+            let mut mount = Command::new("mount");
+            let mount = mount.args(["-o", "remount,nr_inodes=99"]).arg(&self.0);
+            assert!(mount.status().expect("mount").success());
+        }
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            // What stays mounted is the machine's to clear away.
+            let _ = Command::new("umount").arg(&self.0).status();
+        }
+    }
+
+    #[test]
+    fn a_folder_that_has_no_room_for_its_state_is_not_left() {
+        let dir = tempfile::tempdir().expect("a folder");
+        // The file system's own folder, the attachment's, and the volume's file.
+        let Some(small) = Small::of(dir.path(), 3) else {
+            println!("skipped: no file system can be mounted");
+            return;
+        };
+        let state = serde_json::json!({
+            "volume": "tank/db", "url": "nvme-tcp://127.0.0.1:4420/nqn.2026-01.x:y", "identity": "uuid 1",
+            "bytes": 4096, "block_bytes": 4096, "volatile_cache": false, "mount": "/mnt/db", "means": "fuse",
+            "why": "", "always_flush": false, "phase": "attached"
+        });
+        let state: State = serde_json::from_value(state).expect("a state");
+        let folder = Folder::of(dir.path(), &state.mount);
+        folder.make(&state).expect_err("there is no room");
+        assert!(!folder.path().exists(), "it is in the way of the next one");
+        small.enlarge();
+        folder.make(&state).expect("there is room");
+        assert_eq!(folder.state(), Ok(state));
     }
 }

@@ -12,6 +12,9 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use super::tool;
 use crate::error::AttachError;
 
+/// The tool that writes back.
+pub(crate) const WRITE_BACK: &str = "sync";
+
 /// A line of the kernel's table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -141,6 +144,21 @@ pub(crate) fn unmount_watched(
 ) -> Result<(), AttachError> {
     let mut command = Command::new(tool::find("umount", "mount")?);
     tool::succeed_watched(command.arg(point), limit, watch).map(|_| ())
+}
+
+/// Writes back what is cached, in a process of its own, and `watch` is asked now and then whether to wait on. An unmount
+/// that is given up is no more in the tree of mounts, whatever it has yet to write; this leaves everything as it was.
+///
+/// # Errors
+/// Environment: it cannot be started, is not done within `limit`, or what `watch` says.
+pub(crate) fn write_back_watched(
+    point: &Path,
+    limit: Duration,
+    watch: impl FnMut() -> Result<(), AttachError>,
+) -> Result<(), AttachError> {
+    let mut command = Command::new(tool::find(WRITE_BACK, "coreutils")?);
+    // Of what it complains, the unmount does, too.
+    tool::run_watched(command.arg("-f").arg(point), limit, watch).map(|_| ())
 }
 
 /// Takes a mount out of the tree without waiting for anything.

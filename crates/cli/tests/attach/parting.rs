@@ -34,8 +34,19 @@ fn a_dead_daemon_is_named_and_not_waited_for_without_end() {
             &format!("`ashlar detach {mount} --force`"),
         ],
     );
-    // As advised. The kernel may be done with it before the command is.
+    // It is where it was, for a service too, and no write goes to the folder below.
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("a table");
+    assert!(mounts.contains(&mount), "it is not mounted any more");
+    assert_eq!(rig.listed()["condition"], "unserved");
+    // The same again: what the first attempt has left is in nothing's way.
+    rig.refuses(
+        &["detach", &mount, "--timeout", "1"],
+        3,
+        &["tank/db has not answered for", &dead],
+    );
     rig.restart_node();
+    assert!(fs::read(rig.path("mnt/cached")).expect("read") == what);
+    // As advised.
     eventually("it is detached", || {
         ended(&mut rig.command(&["detach", &mount])).code == 0
     });

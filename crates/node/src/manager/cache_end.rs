@@ -77,14 +77,9 @@ impl PoolManager {
         let known = pool.caches.get(&info.number);
         let mut header = known.and_then(|cached| cached.header.clone());
         // Hosts first: what they write now is written back, too.
-        if let Some(super::Kept::Live(pool)) = pools.get_mut(&name.pool)
-            && let Some(gone) = pool.volumes.remove(&info.number)
-        {
+        if let Some(super::Kept::Live(pool)) = pools.get_mut(&name.pool) {
             let why = super::Dismissal::ForGood(format!("volume {name} was deleted"));
-            self.send_away(&gone.nqn, why)?;
-            self.target
-                .remove(&gone.nqn)
-                .map_err(super::serve::served)?;
+            self.withdraw(pool, info.number, why)?;
         }
         let ended = self.flush_last(live(&pools, &name.pool)?, &info, name, accepts);
         if let Ok(Some(now)) = &ended {

@@ -594,11 +594,8 @@ impl PoolManager {
         let Some(Kept::Live(pool)) = pools.get_mut(&name.pool) else {
             return Ok(());
         };
-        if let Some(gone) = pool.volumes.remove(&volume.number) {
-            let why = super::Dismissal::ForNow(format!("volume {name} is taken out of service"));
-            self.send_away(&gone.nqn, why)?;
-            self.target.remove(&gone.nqn).map_err(served)?;
-        }
+        let why = super::Dismissal::ForNow(format!("volume {name} is taken out of service"));
+        self.withdraw(pool, volume.number, why)?;
         let Some(cached) = pool.caches.get_mut(&volume.number) else {
             return Ok(());
         };

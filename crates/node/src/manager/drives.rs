@@ -71,13 +71,14 @@ impl PoolManager {
         name: &str,
         spec: &str,
         destroy_data: bool,
-        created: CreatedFiles,
     ) -> Result<PoolStatus, ControlError> {
         let mut pools = self.lock();
         self.take_in_all(&mut pools);
-        self.refuse_drives_in_use(&pools, &[spec.to_owned()])?;
+        let new = [spec.to_owned()];
+        self.refuse_drives_in_use(&pools, &new)?;
         let pool = live(&pools, name)?;
-        let drives = open_drives(&[spec.to_owned()], self.opening(false))?;
+        let created = CreatedFiles::watch(&pools, &new);
+        let drives = open_drives(&new, self.opening(false))?;
         if !destroy_data && let Some(id) = readmit(&pool.link, &drives)? {
             created.keep();
             let is_it = |known: &&mut KnownDrive| known.id == id;
@@ -129,9 +130,8 @@ impl PoolManager {
         request: &ReplaceDrive,
     ) -> Result<PoolStatus, ControlError> {
         let member = self.member(name, &request.old)?;
-        let created = CreatedFiles::watch(std::slice::from_ref(&request.new));
         let smaller = self.refuse_unfit(name, member, request)?;
-        let mut status = self.exchange(name, member, request, created)?;
+        let mut status = self.exchange(name, member, request)?;
         if let Some(smaller) = smaller {
             warn!(pool = name, "pool {name}: {smaller}");
             status.warnings.insert(0, smaller);
@@ -144,22 +144,21 @@ impl PoolManager {
         name: &str,
         member: usize,
         request: &ReplaceDrive,
-        created: CreatedFiles,
     ) -> Result<PoolStatus, ControlError> {
         if !self.may_carry_stripe(name, member)? {
-            self.grow_pool(name, &request.new, request.destroy_data, created)?;
+            self.grow_pool(name, &request.new, request.destroy_data)?;
             return self.evacuate(name, member);
         }
         // Only the engine knows where such a volume is, and it is asked by an order: one that it
         // takes is carried out.
         match self.evacuate(name, member) {
             Err(error) if error.message.contains(LACKS_A_DRIVE) => {
-                self.grow_pool(name, &request.new, request.destroy_data, created)?;
+                self.grow_pool(name, &request.new, request.destroy_data)?;
                 self.evacuate(name, member)
             }
             Err(error) => Err(error),
             Ok(_) => self
-                .grow_pool(name, &request.new, request.destroy_data, created)
+                .grow_pool(name, &request.new, request.destroy_data)
                 .map_err(|mut error| {
                     error.message = format!(
                         "{} (drive {} is being emptied all the same)",
@@ -181,6 +180,8 @@ impl PoolManager {
         self.take_in_all(&mut pools);
         let new = [request.new.clone()];
         self.refuse_drives_in_use(&pools, &new)?;
+        // A file that is made for this look goes with it: another order may come before the drive joins.
+        let _created = CreatedFiles::watch(&pools, &new);
         let drives = open_drives(&new, self.opening(false))?;
         fit(&drives, request.destroy_data)?;
         let status = live(&pools, name)?.link.view().map_err(engine)?.status;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ashlar_block::IoError;
 use ashlar_nvme_target::server::{Resident, ServeError};
 use ashlar_reactor::{Handle, Opener};
+use ashlar_store::VolumeInfo;
 use uuid::Uuid;
 
 use super::serve::{CORE, access_of, nqn};
@@ -174,8 +175,7 @@ impl PoolManager {
         let nqn = nqn(wish.uuid);
         let mut volumes = pool.volumes.values();
         let Some(served) = volumes.find(|served| served.nqn == nqn) else {
-            let why = format!("there is no volume {name} ({})", wish.uuid);
-            return Err(LocalRefusal::for_good(why));
+            return Err(not_served(pool, wish));
         };
         if self.is_copy(wish.uuid) {
             return Err(LocalRefusal::for_good(format!(
@@ -267,12 +267,19 @@ impl PoolManager {
 impl PoolManager {
     /// As if a host used a volume here, or not any more.
     pub(super) fn pretend_use(&self, volume: Uuid, host: Option<&str>) {
-        struct Gone;
-        impl LocalUser for Gone {
+        self.pretend_user(volume, host, true);
+    }
+
+    /// The same; what it has asked for may be answered when it is sent away, or not.
+    pub(super) fn pretend_user(&self, volume: Uuid, host: Option<&str>, leaves: bool) {
+        struct User {
+            leaves: bool,
+        }
+        impl LocalUser for User {
             fn dismiss(&self, _: Dismissal) {}
 
             fn has_left_within(&self, _: Duration) -> bool {
-                true
+                self.leaves
             }
         }
         let mut uses = self.local_uses();
@@ -281,11 +288,30 @@ impl PoolManager {
             let one = LocalUse {
                 host: host.to_owned(),
                 place: "/mnt".into(),
-                user: Arc::new(Gone),
+                user: Arc::new(User { leaves }),
             };
             uses.insert(nqn(volume), one);
         }
     }
+}
+
+/// Why a wish for a volume that is not served is not met. One that the pool has comes back: a cache is out of service
+/// while its backing device is away, and until `volume reopen`.
+fn not_served(pool: &LivePool, wish: &LocalWish) -> LocalRefusal {
+    let name = &wish.volume;
+    let volumes = match pool.link.view() {
+        Ok(view) => view.status.volumes,
+        Err(error) => return LocalRefusal::for_now(format!("{name}: {error}")),
+    };
+    let is_it = |volume: &&VolumeInfo| volume.uuid == wish.uuid && !volume.deleting;
+    let Some(volume) = volumes.iter().find(is_it) else {
+        let why = format!("there is no volume {name} ({})", wish.uuid);
+        return LocalRefusal::for_good(why);
+    };
+    let cached = pool.caches.get(&volume.number);
+    let why = cached.and_then(|cached| cached.why.clone());
+    let why = why.unwrap_or_else(|| "it is not served yet".to_owned());
+    LocalRefusal::for_now(format!("volume {name} is not in service: {why}"))
 }
 
 fn denied(volume: &VolumeName, host: &str) -> String {

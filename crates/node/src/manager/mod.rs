@@ -44,7 +44,7 @@ use crate::model::{
     ReplaceNode, ReplaceReply, ReplicateVolume, ResizeVolume, RunAlone, SetFollow, SetReserve,
     SetWhenDegraded, VolumeName, VolumeStats, VolumeStatus, WhenDegraded,
 };
-use crate::pool::{CreatedFiles, OpenDrive, PoolLink, VolumeOpener};
+use crate::pool::{OpenDrive, PoolLink, VolumeOpener};
 use crate::service::{OneNode, Ownership, Services};
 use crate::{Config, DriveEntry, Events, StateFile};
 pub use caches::OpenDevice;
@@ -326,8 +326,7 @@ impl Control for PoolManager {
     }
 
     fn add_drive(&self, pool: &str, request: AddDrive) -> Result<PoolStatus, ControlError> {
-        let created = CreatedFiles::watch(std::slice::from_ref(&request.drive));
-        self.grow_pool(pool, &request.drive, request.destroy_data, created)
+        self.grow_pool(pool, &request.drive, request.destroy_data)
     }
 
     fn replace_drive(&self, pool: &str, request: ReplaceDrive) -> Result<PoolStatus, ControlError> {

@@ -12,6 +12,7 @@ use super::caches::CacheVolume;
 use super::replication::CopyVolume;
 use super::serve::specs;
 use super::start::Opened;
+use super::stop::empty_while_it_gets_on;
 use super::wanted::{GO_ON, Wanted};
 use super::{Dismissal, Ending, Kept, LivePool, PoolManager, live};
 use crate::model::{ControlError, CreatePool, ImportPool, PoolStatus, ReopenCache, ReserveSpec};
@@ -118,6 +119,21 @@ impl PoolManager {
         self.remember_with(name, pool, None)
     }
 
+    /// Remembers a pool that has come into service. One that cannot be remembered goes off its core again: nothing else
+    /// would know of it.
+    fn remember_new(&self, name: &str, pool: &LivePool) -> Result<(), ControlError> {
+        self.remember(name, pool).map_err(|mut error| {
+            self.forget_copies_of(name);
+            self.take_down(pool);
+            let way_out = format!(
+                ". Pool {name} is on its drives and not in service: `pool import {name}` with them, once that can be \
+                 written"
+            );
+            error.message.push_str(&way_out);
+            error
+        })
+    }
+
     pub(super) fn remember_with(
         &self,
         name: &str,
@@ -155,7 +171,7 @@ impl PoolManager {
             )));
         }
         self.refuse_drives_in_use(&pools, &request.drives)?;
-        let created = CreatedFiles::watch(&request.drives);
+        let created = CreatedFiles::watch(&pools, &request.drives);
         let drives = open_drives(&request.drives, self.opening(false))?;
         let id = create(request, &drives)?;
         created.keep();
@@ -163,7 +179,7 @@ impl PoolManager {
         let wanted = Wanted::new(name, Some(id));
         let opened = self.open_known(&request.drives, &wanted);
         let pool = self.bring_up(&wanted, opened)?;
-        self.remember(name, &pool)?;
+        self.remember_new(name, &pool)?;
         let kept = pools.entry(name.clone()).or_insert(Kept::Live(pool));
         Ok(self.pool_status(name, kept))
     }
@@ -236,9 +252,9 @@ impl PoolManager {
         }
         refuse_copies(&pools, &opened.drives)?;
         let pool = self.bring_up(&wanted, opened)?;
-        self.expect_no_volumes_of(pool.id);
         let served = new_name.unwrap_or(name);
-        self.remember(served, &pool)?;
+        self.remember_new(served, &pool)?;
+        self.expect_no_volumes_of(pool.id);
         let is_it = matches!(pools.get(name), Some(Kept::Failed { id, .. }) if *id == pool.id);
         if is_it {
             pools.remove(name);
@@ -247,9 +263,48 @@ impl PoolManager {
         Ok(self.pool_status(served, &pools[served]))
     }
 
+    fn refuse_connected(&self, name: &str, pool: &LivePool) -> Result<(), ControlError> {
+        let mut volumes = pool.volumes.values();
+        let connected = volumes.find_map(|volume| self.connected(&volume.nqn).into_iter().next());
+        match connected {
+            None => Ok(()),
+            Some(host) => Err(ControlError::refused(format!(
+                "host {host} is connected to a volume of pool {name}; --force disconnects it"
+            ))),
+        }
+    }
+
+    /// Empties the logs of a pool that is to be let go of while its volumes are there: if that fails nothing has
+    /// changed. Other pools do not wait for it.
+    fn empty_first(&self, name: &str) -> Result<(), ControlError> {
+        let link = {
+            let pools = self.lock();
+            let Some(Kept::Live(pool)) = pools.get(name) else {
+                return Ok(());
+            };
+            self.refuse_connected(name, pool)?;
+            pool.link.clone()
+        };
+        let view = link.view().ok();
+        let failed = view
+            .as_ref()
+            .is_some_and(|view| view.status.failure.is_some());
+        if failed {
+            return Ok(());
+        }
+        let volumes = view.iter().flat_map(|view| &view.status.volumes);
+        let has_copies = volumes.clone().any(|volume| volume.replica.is_some());
+        match empty_while_it_gets_on(&link) {
+            // Other nodes may fill them as fast until their copies here have left.
+            Err(_) if has_copies => Ok(()),
+            emptied => emptied.map_err(not_emptied),
+        }
+    }
+
     pub(super) fn let_go_pool(&self, name: &str, force: bool) -> Result<(), ControlError> {
         if !force {
             self.await_backing(name)?;
+            self.empty_first(name)?;
         }
         let mut pools = self.lock();
         if let Some(Kept::Failed { id, .. }) = pools.get(name) {
@@ -261,14 +316,8 @@ impl PoolManager {
             return Ok(());
         }
         let pool = live(&pools, name)?;
-        let connected = pool
-            .volumes
-            .values()
-            .flat_map(|volume| self.connected(&volume.nqn));
-        if let (false, Some(host)) = (force, connected.into_iter().next()) {
-            return Err(ControlError::refused(format!(
-                "host {host} is connected to a volume of pool {name}; --force disconnects it"
-            )));
+        if !force {
+            self.refuse_connected(name, pool)?;
         }
         let has_failed = pool.failure().is_some();
         self.hand_over(pool);
@@ -276,16 +325,17 @@ impl PoolManager {
             self.leave_owners_of(name);
         }
         self.forget_copies_of(name);
-        for volume in pool.volumes.values() {
-            let why = format!("pool {name} was exported");
-            self.send_away(&volume.nqn, Dismissal::ForNow(why))?;
-            let removed = self.target.remove(&volume.nqn);
-            match removed.map_err(super::serve::served) {
-                Err(error) if force || has_failed => {
-                    warn!(pool = name, "{}: {}", volume.nqn, error.message);
-                }
-                removed => removed?,
+        let or_warn = |gone: Result<(), ControlError>| match gone {
+            Err(error) if force || has_failed => {
+                warn!(pool = name, "pool {name}: {}", error.message);
+                Ok(())
             }
+            gone => gone,
+        };
+        for volume in pool.volumes.values() {
+            let why = Dismissal::ForNow(format!("pool {name} was exported"));
+            or_warn(self.send_away(&volume.nqn, why))?;
+            or_warn(self.unserve(&volume.nqn))?;
         }
         self.unsettle_caches(pool);
         let settled = match force {
@@ -297,13 +347,7 @@ impl PoolManager {
             Err(error) if force || has_failed => {
                 warn!(pool = name, "pool {name} is exported as it is: {error}");
             }
-            settled => settled.map_err(|error| {
-                let mut error = engine(error);
-                error
-                    .message
-                    .push_str(". `pool export --force` lets go of it as it is");
-                error
-            })?,
+            settled => settled.map_err(not_emptied)?,
         }
         let id = pool.id;
         self.unsettle(id)?;
@@ -454,6 +498,14 @@ pub(super) fn engine(error: ashlar_block::IoError) -> ControlError {
         ErrorKind::Internal => ControlError::internal(text),
         _ => ControlError::environment(text),
     }
+}
+
+/// Why a pool's logs are not empty, and what can be done without that.
+fn not_emptied(error: ashlar_block::IoError) -> ControlError {
+    let mut error = engine(error);
+    let way_out = ". `pool export --force` lets go of it as it is";
+    error.message.push_str(way_out);
+    error
 }
 
 fn also(mut error: ControlError, missing: &[String]) -> ControlError {

@@ -15,7 +15,7 @@ use tracing::info;
 use uuid::Uuid;
 
 use super::replication::CopyVolume;
-use super::{KnownDrive, LivePool, PoolManager, Served};
+use super::{Dismissal, KnownDrive, LivePool, PoolManager, Served};
 use crate::VolumeAccess;
 use crate::model::ControlError;
 use crate::pool::{EngineDriver, ImportedPool, PoolLink, VolumeOpener};
@@ -184,6 +184,31 @@ impl PoolManager {
         let volume = Some(opener);
         pool.volumes.insert(number, Served { volume, ..served });
         Ok(())
+    }
+
+    /// Takes a volume out of service: its user here goes first, then its hosts. It is known until both are gone, so
+    /// that the order can be given again.
+    pub(super) fn withdraw(
+        &self,
+        pool: &mut LivePool,
+        number: u32,
+        why: Dismissal,
+    ) -> Result<(), ControlError> {
+        if let Some(volume) = pool.volumes.get(&number) {
+            self.send_away(&volume.nqn, why)?;
+            self.unserve(&volume.nqn)?;
+        }
+        pool.volumes.remove(&number);
+        Ok(())
+    }
+
+    /// Takes a subsystem away from hosts, if it is there.
+    pub(super) fn unserve(&self, nqn: &str) -> Result<(), ControlError> {
+        match self.target.remove(nqn) {
+            // An order before this one has done it, and has failed at what comes then.
+            Err(ServeError::Config(_)) => Ok(()),
+            removed => removed.map_err(served),
+        }
     }
 
     /// Lets hosts connect to a device.

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use ashlar_block::{ErrorKind, IoError};
 use ashlar_store::Manage;
 use tracing::warn;
 use uuid::Uuid;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 use super::serve::{nqn, served};
 use super::{Dismissal, Kept, LivePool, PoolManager};
 use crate::model::ControlError;
+use crate::pool::{PoolLink, View};
 
 /// Longest time in which logs are emptied while hosts are still served.
 const BESIDE_HOSTS_LIMIT: Duration = Duration::from_secs(10);
@@ -103,6 +105,36 @@ fn empty(name: &str, pool: &LivePool) -> Result<(), ControlError> {
             Ok(())
         }
         Err(RecvTimeoutError::Disconnected) => Err(not_drained("its core has ended")),
+    }
+}
+
+/// Empties a pool's logs, however long that takes while they get emptier.
+///
+/// # Errors
+/// The engine's, or [`ErrorKind::Timeout`] when they got no emptier for as long as an answer is waited for.
+pub(super) fn empty_while_it_gets_on(link: &PoolLink) -> Result<(), IoError> {
+    let answer = link.begin(Manage::Drain);
+    let (mut ring, mut map, mut since) = (f64::INFINITY, f64::INFINITY, Instant::now());
+    loop {
+        match answer.recv_timeout(LOOK_EVERY) {
+            Ok(emptied) => return emptied.map(drop),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(IoError::new(ErrorKind::Internal, "its core has ended"));
+            }
+        }
+        // One of them may get fuller for a while, for the other's sake.
+        if let Ok(View { status, .. }) = link.view()
+            && (status.ring_fill < ring || status.map_fill < map)
+        {
+            (ring, map) = (ring.min(status.ring_fill), map.min(status.map_fill));
+            since = Instant::now();
+        }
+        if since.elapsed() >= link.patience {
+            let seconds = link.patience.as_secs();
+            let why = format!("the pool's logs have got no emptier for {seconds} s");
+            return Err(IoError::new(ErrorKind::Timeout, why));
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The pool manager over a real target and files as drives.
 
+mod leaving;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -124,6 +126,20 @@ impl Room {
             assert!(begun.elapsed() < Duration::from_secs(60), "{found:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Keeps the core from anything else for a while, once this drive has a label.
+    fn hold_core(&self, drive: &str) {
+        let drive = self.path(drive);
+        let hog = move |_: &ashlar_reactor::Handle| {
+            Ok(Box::new(Hog {
+                drive,
+                now: Moment::ORIGIN,
+                has_held: false,
+            }) as Box<dyn Resident>)
+        };
+        let settled = self.manager.target.settle_in(CORE, "hog", Box::new(hog));
+        settled.expect("settled");
     }
 
     fn remembered(&self) -> Vec<String> {
@@ -440,24 +456,8 @@ fn a_drive_is_kept_whose_joining_is_answered_too_late() {
     let room = Room::new();
     let drives = room.tank(2);
     let late = room.drive("late");
-    let drive = room.path("late");
-    let hog = move |_: &ashlar_reactor::Handle| {
-        Ok(Box::new(Hog {
-            drive,
-            now: Moment::ORIGIN,
-            has_held: false,
-        }) as Box<dyn Resident>)
-    };
-    let settled = room.manager.target.settle_in(CORE, "hog", Box::new(hog));
-    settled.expect("settled");
-    let patience = |patience: Duration| {
-        let mut pools = room.manager.lock();
-        let Some(Kept::Live(pool)) = pools.get_mut("tank") else {
-            panic!("in service")
-        };
-        std::mem::replace(&mut pool.link.patience, patience)
-    };
-    let usual = patience(Duration::from_secs(2));
+    room.hold_core("late");
+    let usual = room.patience(Duration::from_secs(2));
     let add = || AddDrive {
         drive: late.clone(),
         destroy_data: false,
@@ -465,7 +465,7 @@ fn a_drive_is_kept_whose_joining_is_answered_too_late() {
     let error = room.manager.add_drive("tank", add()).expect_err("too late");
     assert!(error.message.contains("may become a member"), "{error}");
     assert!(room.remembered().contains(&late), "{:?}", room.remembered());
-    patience(usual);
+    room.patience(usual);
     // It has become one, and is known by its name.
     room.await_drives(&[&drives[0], &drives[1], &late]);
     assert_eq!(room.remembered(), [&drives[0][..], &drives[1], &late]);

@@ -316,12 +316,9 @@ impl PoolManager {
         }
         request.allowed_on(&self.volume_status(pool, &name.pool, &volume, &view))?;
         let (id, link) = (pool.id, pool.link.clone());
-        if let Some(Kept::Live(pool)) = pools.get_mut(&name.pool)
-            && let Some(gone) = pool.volumes.remove(&volume.number)
-        {
+        if let Some(Kept::Live(pool)) = pools.get_mut(&name.pool) {
             let why = format!("volume {name} was deleted");
-            self.send_away(&gone.nqn, Dismissal::ForGood(why))?;
-            self.target.remove(&gone.nqn).map_err(served)?;
+            self.withdraw(pool, volume.number, Dismissal::ForGood(why))?;
         }
         link.manage(Manage::DeleteVolume {
             volume: volume.number,

@@ -354,6 +354,18 @@ fn refuse_used(drives: &[OpenDrive], destroy_data: bool) -> Result<(), ControlEr
                 )));
             }
         }
+        // One without a path is known by what it holds alone.
+        let held = match found {
+            Found::Label(label) => format!("pool {}, drive {}", label.pool_name, label.drive),
+            Found::Damaged(why) => why,
+            Found::Nothing | Found::Silent(_) => continue,
+        };
+        if !destroy_data {
+            return Err(ControlError::refused(format!(
+                "{} is a drive of a pool ({held}); --destroy-data overwrites it",
+                drive.spec
+            )));
+        }
     }
     Ok(())
 }
@@ -573,5 +585,27 @@ mod tests {
         drive.write_all_at(&[2; GRANULE], at).expect("written");
         drive.sync_all().expect("durable");
         assert_eq!(read(), 2);
+    }
+
+    #[test]
+    fn what_a_drive_without_a_path_holds_is_not_overwritten_unasked() {
+        let how = Opening {
+            reply_timeout: Duration::from_secs(10),
+            are_known: false,
+        };
+        let request = |destroy_data| CreatePool {
+            name: "tank".into(),
+            destroy_data,
+            ..CreatePool::default()
+        };
+        let drives = open_drives(&["memory:128MiB".to_owned()], how).expect("open");
+        create(&request(false), &drives).expect("it is blank");
+        let error = fit(&drives, false).expect_err("it is a pool's");
+        let named = ["memory:128MiB", "pool tank", "--destroy-data"];
+        let names_all = named.iter().all(|word| error.message.contains(word));
+        assert!(names_all, "{error}");
+        create(&request(false), &drives).expect_err("it is a pool's");
+        fit(&drives, true).expect("it may be destroyed");
+        create(&request(true), &drives).expect("it may be destroyed");
     }
 }

@@ -235,9 +235,10 @@ impl Host {
         for mount in self.service.mounts.iter().rev() {
             let mut command = self.ashlar(&["detach"]);
             command.arg(mount);
-            // One that was unmounted by hand is still attached; of one that is not attached it is only said so.
+            // One that was unmounted, by hand or half way, is still attached, and what it has to write may come yet; of
+            // one that is not attached it is only said so.
             if let Err(why) = self.finished(order, &mut command) {
-                if is_mounted(mount)? {
+                if is_mounted(mount)? || self.is_one_attached(&[mount]) {
                     return Err(why);
                 }
                 tracing::warn!(service = %self.service.name, "{}: {why}", mount.display());
@@ -267,12 +268,12 @@ impl Host {
 
     /// Whether one of them is mounted by `attach`: since it was killed, something else may have been mounted there. If
     /// that cannot be told, it is.
-    fn is_one_attached(&self, mounted: &[&PathBuf]) -> bool {
+    fn is_one_attached(&self, mounts: &[&PathBuf]) -> bool {
         #[derive(Deserialize)]
         struct Attached {
             mount: PathBuf,
         }
-        if mounted.is_empty() {
+        if mounts.is_empty() {
             return false;
         }
         let listed = run::printed(
@@ -283,7 +284,7 @@ impl Host {
         let Ok(Ok(attached)) = listed else {
             return true;
         };
-        attached.iter().any(|one| mounted.contains(&&one.mount))
+        attached.iter().any(|one| mounts.contains(&&one.mount))
     }
 
     /// Adds its address, gives the start command, and waits until the service is ready. The command is told the epoch since

@@ -21,7 +21,7 @@ use super::orders::{Order, not_here};
 use super::reseat::Read;
 use super::{Replication, told};
 use crate::manager::pools::engine;
-use crate::manager::serve::{nqn, served};
+use crate::manager::serve::nqn;
 use crate::manager::{Dismissal, Kept, PoolManager};
 use crate::model::{ControlError, DeleteVolume, ErrorKind, VolumeName};
 
@@ -195,11 +195,8 @@ impl PoolManager {
         };
         self.forget_copy(volume);
         let number = found.volume.number;
-        if let Some(gone) = pool.volumes.remove(&number) {
-            let why = Dismissal::ForGood("the volume was deleted".into());
-            self.send_away(&gone.nqn, why)?;
-            self.target.remove(&gone.nqn).map_err(served)?;
-        }
+        let why = Dismissal::ForGood("the volume was deleted".into());
+        self.withdraw(pool, number, why)?;
         let id = pool.id;
         let what = Manage::DeleteVolume { volume: number };
         pool.link.manage(what).map_err(engine)?;

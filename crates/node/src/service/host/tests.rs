@@ -343,3 +343,24 @@ fn what_is_attached_by_hand_at_a_stopped_service_s_mount_point_is_none_of_its_pa
     world.mount();
     assert_eq!(restarted(), Left::Parts);
 }
+
+/// As after an unmount that was given up half way: what is left has something to write yet.
+#[test]
+fn it_is_not_unmounted_while_something_of_it_is_attached() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(None);
+    let host = &world.host;
+    unmount(&host.service.mounts[0], UnmountFlags::DETACH).expect("unmounted");
+    let lists = |text: &str| {
+        let script = format!("#!/bin/sh\n[ \"$1\" = attach ] || exit 3\necho '{text}'\n");
+        std::fs::write(&host.program, script).expect("written");
+    };
+    let place = host.service.mounts[0].display();
+    lists(&format!("[{{\"mount\":\"{place}\"}}]"));
+    let order = || host.fences.order();
+    host.unmount(order()).expect_err("it is attached");
+    lists("[]");
+    host.unmount(order()).expect("nothing is there");
+}
