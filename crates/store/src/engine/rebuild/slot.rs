@@ -114,7 +114,8 @@ impl Rebuild {
     ) {
         let lost = found.lost() as u64;
         self.count_lost(lost, around);
-        self.unmended += lost;
+        // Of what is known to be lost no drive lacks anything.
+        self.unmended += found.newly_lost() as u64;
         let bad = found.bad().count() as u64;
         around.base.counters.repaired += bad;
         let Some(mends) = found.mends(around.space, self) else {
