@@ -15,7 +15,7 @@ mod renew;
 mod scrub;
 mod slot;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ashlar_block::{IoBuffer, Moment, Request};
@@ -68,6 +68,10 @@ pub(crate) struct Rebuild {
     repair_after: Duration,
     /// Columns that are being filled, by segment: they are written, not read.
     joining: BTreeMap<u32, Joining>,
+    /// What of them this walk fills.
+    fills: Fills,
+    /// Leaves that could not be read when columns were filled that wait for that.
+    unseen: BTreeSet<PageId>,
     returns: Returns,
     scrub: Scrub,
     renewal: Renewal,
@@ -91,10 +95,22 @@ pub(crate) struct Rebuild {
     lost: u64,
     /// Of these, what this walk has found.
     unmended: u64,
-    /// It has come to a leaf that cannot be read: there may be slots that it has not seen.
-    is_blind: bool,
+    /// Leaves that it has come to and that cannot be read: there may be slots that it has not seen.
+    hidden: BTreeSet<PageId>,
     /// What follows from its steps for others.
     next: VecDeque<Next>,
+}
+
+/// What a walk fills of columns that are being filled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Fills {
+    /// It is for something else: those that wait for leaves that could not be read go on waiting.
+    #[default]
+    Nothing,
+    /// All of them have everything but what such leaves have.
+    Unseen,
+    /// There are new ones.
+    All,
 }
 
 /// What is to be done next for walks.
@@ -180,7 +196,10 @@ pub(super) enum WalkIo {
 impl Rebuild {
     /// A drive was lost: its columns are wanted elsewhere, when the time for it has come.
     pub(super) fn want_columns(&mut self, now: Moment) {
-        let at = now + self.repair_after;
+        self.due_by(now + self.repair_after);
+    }
+
+    fn due_by(&mut self, at: Moment) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
@@ -191,7 +210,7 @@ impl Rebuild {
 
     /// When repair begins by itself, if it waits.
     pub(super) fn deadline(&self, now: Moment) -> Option<Moment> {
-        let waits = self.phase == Phase::Idle || self.joining.is_empty();
+        let waits = self.phase == Phase::Idle || self.fills == Fills::Nothing;
         self.due.filter(|&due| waits && due > now)
     }
 
@@ -219,7 +238,10 @@ impl Rebuild {
             return Some(walked);
         }
         // One of several walks, which may be a scrub as well, or still be one only.
-        let (filled, filling) = (self.filled as f64, self.joining.len() as f64);
+        let kept = self.joining.values().filter(|joining| joining.is_filled);
+        let kept = kept.count();
+        let filling = (self.joining.len() - kept) as f64;
+        let filled = (self.filled + kept) as f64;
         Some(((filled + filling * walked) / self.wanted.max(1) as f64).min(1.0))
     }
 
@@ -248,7 +270,7 @@ impl Rebuild {
             // A scrub may take days: what lacks copies does not wait for its end.
             Phase::AwaitingOlder | Phase::Walking
                 if (due || self.returns.is_wanted())
-                    && self.joining.is_empty()
+                    && self.fills == Fills::Nothing
                     && !self.returns.is_walking() =>
             {
                 self.interrupt_scrub(around);
@@ -296,15 +318,20 @@ impl Rebuild {
         }
         // New columns are filled from the beginning. A scrub would have them wait for all that it reads: it goes on
         // when nothing is to be filled.
-        let from = match repairs && !self.joining.is_empty() {
-            true => None,
-            false => self.begin_scrub(around.base.now, around.roots),
+        let fills = match self.joining.values().any(|joining| !joining.is_filled) {
+            _ if !repairs || self.joining.is_empty() => Fills::Nothing,
+            true => Fills::All,
+            false => Fills::Unseen,
         };
-        let from = from.filter(|_| self.joining.is_empty());
+        let from = match fills {
+            Fills::Nothing => self.begin_scrub(around.base.now, around.roots),
+            Fills::Unseen | Fills::All => None,
+        };
         if from.is_none() && self.scrub.looks_at_all() {
             self.lost = 0;
         }
         self.begin_walk_at(from, others, around.space);
+        self.fills = fills;
     }
 
     /// A walk begins there: first what knows nothing of it goes through.
@@ -320,7 +347,8 @@ impl Rebuild {
         self.joining
             .retain(|_, joining| drives.in_service(joining.column.drive));
         space.forget_recount();
-        (self.unmended, self.is_blind) = (0, false);
+        (self.unmended, self.fills) = (0, Fills::Nothing);
+        self.hidden.clear();
         self.stamp = others.waiting.next_serial();
         self.round = others.destage.round();
         (self.volume, self.at) = from.map_or((0, 0), |at| (at.volume, at.granule));
@@ -343,6 +371,7 @@ impl Rebuild {
         let all = self.scrub.looks_at_all();
         let mut leaves = 0;
         while leaves < LEAVES {
+            self.go_to_unseen();
             let Some(end) = self.walked_volume(around) else {
                 return self.flush_walked(around);
             };
@@ -374,9 +403,10 @@ impl Rebuild {
                     self.at = (leaf + 1) * LEAF_GRANULES;
                     continue;
                 }
-                LeafView::Loaded(_) => {
-                    self.is_blind |= around.map.hides_slots(leaf_id(volume, leaf))
+                LeafView::Loaded(_) if around.map.hides_slots(leaf_id(volume, leaf)) => {
+                    self.hidden.insert(leaf_id(volume, leaf));
                 }
+                LeafView::Loaded(_) => {}
             }
             let slot = grain.slot_of(at);
             let location = around.map.location(volume, slot).unwrap_or(0);
@@ -385,7 +415,9 @@ impl Rebuild {
                 self.count_lost(lost, around);
             }
             let lacks = |segment| {
-                all || self.joining.contains_key(&segment)
+                all || self
+                    .column_to_fill(segment, leaf_id(volume, leaf))
+                    .is_some()
                     || self.has_returning_column(segment, around.space)
             };
             if location != 0 && lacks(segment_and_slot(location).0) {
@@ -407,6 +439,17 @@ impl Rebuild {
             }
         }
         around.base.again = true;
+    }
+
+    /// Where all columns have everything but what could not be read, that alone is looked at.
+    fn go_to_unseen(&mut self) {
+        let leaf = leaf_id(self.volume, self.at / LEAF_GRANULES);
+        if self.fills != Fills::Unseen || self.unseen.contains(&leaf) {
+            return;
+        }
+        let next = self.unseen.range(leaf..).next();
+        let start = |leaf: &PageId| (leaf.node, u64::from(leaf.index) * LEAF_GRANULES);
+        (self.volume, self.at) = next.map_or((u32::MAX, 0), start);
     }
 
     /// The volume that the walk is in (or the next one), and its end in granules.
@@ -475,6 +518,10 @@ impl Rebuild {
         if self.returns.is_walking() {
             return self.next.push_back(Next::LetBackIn);
         }
+        if self.fills == Fills::Nothing {
+            return self.end_walk_if_recorded(around);
+        }
+        self.unseen = std::mem::take(&mut self.hidden);
         let joining: Vec<(u32, Joining)> = self.joining.iter().map(|(&s, &j)| (s, j)).collect();
         for (segment, join) in joining {
             if !around.space.drives.in_service(join.column.drive) {
@@ -482,8 +529,14 @@ impl Rebuild {
                 self.joining.remove(&segment);
                 continue;
             }
-            if self.is_blind && gives_up_column(segment, around.space) {
-                // It goes on being written, and the next walk fills it once more.
+            let hides = !self.unseen.is_empty() && !around.space.segments.is_empty(segment);
+            if hides && gives_up_column(segment, around.space) {
+                // It goes on being written, and lacks nothing but what those leaves have.
+                let filled = Joining {
+                    is_filled: true,
+                    ..join
+                };
+                self.joining.insert(segment, filled);
                 continue;
             }
             let Some(found) = around.space.segments.get(segment) else {
@@ -540,7 +593,7 @@ impl Rebuild {
         if self.phase != Phase::Recording || self.unpublished > 0 {
             return;
         }
-        self.phase = Phase::Idle;
+        (self.phase, self.fills) = (Phase::Idle, Fills::Nothing);
         trace!(phase = ?self.phase, "rebuild");
         self.scrub_walked(around.roots);
         let segments = around.space.segments.ids();
@@ -550,7 +603,7 @@ impl Rebuild {
         {
             self.due = Some(around.base.now);
         } else if !self.joining.is_empty() {
-            self.due = Some(around.base.now + UNTIL_IT_PASSES);
+            self.due_by(around.base.now + UNTIL_IT_PASSES);
         } else if !segments
             .iter()
             .any(|&segment| lacks_column(segment, around.space))
@@ -558,6 +611,8 @@ impl Rebuild {
             self.filled = 0;
         }
         self.next.push_back(Next::LetGo);
+        // Segments that are empty have waited for their columns.
+        around.space.look_at_empty();
         around.volumes.stops_admission_check(around.space, self);
         around.base.again = true;
     }

@@ -66,6 +66,8 @@ pub(crate) struct Joining {
     pub(crate) column: ChunkCopy,
     /// Which column of a parity segment it is.
     pub(crate) at: usize,
+    /// It has everything but what is in leaves of the map that could not be read.
+    pub(crate) is_filled: bool,
 }
 
 /// A drive as the engine sees it.

@@ -1,6 +1,9 @@
 //! What no copy is left of: it is an error where it was, and everything else goes on.
 
 use crate::common::{Bench, Medium, Spot, fill, flip, leaf_spots};
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use ashlar_block::{ErrorKind, IoError};
 use ashlar_store::{ImportOptions, Layout, LostBlocks, Manage, Managed, PoolError};
 
@@ -202,14 +205,7 @@ fn a_lost_block_keeps_no_drive_from_taking_part_again() {
         Layout::Mirror { copies: 2 },
         Layout::Parity { data: 2, parity: 1 },
     ] {
-        let mut bench = Bench::new(layout.drives(), 32 << 20);
-        let volume = bench.volume_as(1024, layout).unwrap();
-        bench.write(volume, 0, &fill(32, 1)).unwrap();
-        bench.manage(Manage::Drain).unwrap();
-        let mut bench = bench.restart();
-        spoil_leaf(&bench, volume);
-        bench.write(volume, 3, &fill(1, 4)).unwrap();
-        bench.manage(Manage::Drain).unwrap();
+        let (mut bench, volume) = beside_lost_blocks(layout);
         bench.seen.faults[1].set(Some((|_| true, ErrorKind::Timeout)));
         bench.write(volume, 4, &fill(1, 5)).unwrap();
         bench.manage(Manage::Drain).unwrap();
@@ -222,14 +218,68 @@ fn a_lost_block_keeps_no_drive_from_taking_part_again() {
             [fill(1, 4), fill(1, 5)].concat()
         );
         assert!(is_corrupt(bench.read(volume, 5, 1)));
-        // What it has now is as good as what the others have.
-        let mut media = bench.media;
-        media.remove(0);
-        let mut bench = Bench::try_open(media, true).unwrap();
-        assert_eq!(
-            bench.read(volume, 3, 2).unwrap(),
-            [fill(1, 4), fill(1, 5)].concat()
-        );
+        // What it has now is as good as what the others have, whichever is lost.
+        for drive in 0..layout.drives() {
+            let mut bench = Bench::try_open(copies_without(&bench, drive), true).unwrap();
+            assert_eq!(
+                bench.read(volume, 3, 2).unwrap(),
+                [fill(1, 4), fill(1, 5)].concat(),
+                "{layout} without drive {drive}"
+            );
+        }
+    }
+}
+
+/// A volume of which everything is lost but block 3, which is in its home.
+fn beside_lost_blocks(layout: Layout) -> (Bench, u32) {
+    let mut bench = Bench::new(layout.drives(), 32 << 20);
+    let volume = bench.volume_as(1024, layout).unwrap();
+    bench.write(volume, 0, &fill(32, 1)).unwrap();
+    bench.manage(Manage::Drain).unwrap();
+    let mut bench = bench.restart();
+    spoil_leaf(&bench, volume);
+    bench.write(volume, 3, &fill(1, 4)).unwrap();
+    bench.manage(Manage::Drain).unwrap();
+    (bench, volume)
+}
+
+/// What all drives but one have now.
+fn copies_without(bench: &Bench, drive: usize) -> Vec<Medium> {
+    let others = bench.media.iter().enumerate();
+    let others = others.filter(|&(one, _)| one != drive);
+    let copy = |(_, medium): (usize, &Medium)| Rc::new(RefCell::new(medium.borrow().clone()));
+    others.map(copy).collect()
+}
+
+/// A block beside lost ones has the redundancy of its layout: for reads, for what its slot keeps when it moves, and for
+/// repair.
+#[test]
+fn a_block_beside_lost_ones_outlives_a_drive() {
+    let layout = Layout::Parity { data: 2, parity: 1 };
+    let (bench, volume) = beside_lost_blocks(layout);
+    for drive in 0..layout.drives() {
+        let without = || Bench::try_open(copies_without(&bench, drive), true).unwrap();
+        let mut read = without();
+        assert_eq!(read.read(volume, 3, 1).unwrap(), fill(1, 4), "{drive} lost");
+        assert!(is_corrupt(read.read(volume, 2, 1)));
+        assert!(is_corrupt(read.read(volume, 11, 1)), "beside it in its row");
+
+        let mut moved = without();
+        moved.add_drive(32 << 20);
+        moved.write(volume, 4, &fill(1, 5)).unwrap();
+        moved.manage(Manage::Drain).unwrap();
+        let both = [fill(1, 4), fill(1, 5)].concat();
+        assert_eq!(moved.read(volume, 3, 2).unwrap(), both, "{drive} lost");
+
+        let mut repaired = without();
+        repaired.add_drive(32 << 20);
+        repaired.pass(1_000_000_000);
+        for other in 0..layout.drives() {
+            let media = copies_without(&repaired, other);
+            let mut bench = Bench::try_open(media, true).unwrap();
+            let found = bench.read(volume, 3, 1).unwrap();
+            assert_eq!(found, fill(1, 4), "{drive} lost, then {other}");
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod import;
 mod impossible;
 mod leave;
 mod leaving;
+mod leaving_blind;
 mod lost;
 mod pace;
 mod parity;

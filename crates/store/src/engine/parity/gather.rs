@@ -11,7 +11,7 @@ use crate::engine::invariant::invariant;
 use crate::engine::mending::{Around, Made, Mending};
 use crate::engine::salvage::{Reader, Strip};
 use crate::engine::space::{DriveByte, segment_and_slot};
-use crate::format::{ChunkCopy, LOST_CRC};
+use crate::format::ChunkCopy;
 use crate::sizes::{GRANULE, UNIT_GRANULES};
 
 /// Who wants a slot.
@@ -54,7 +54,7 @@ impl Gathered {
     pub(in crate::engine) fn granule(&self, granule: usize) -> Option<&[u8]> {
         let (column, row) = self.shape.place(granule);
         let row = self.rows.iter().find(|found| found.number == row)?;
-        if row.lost.contains(&column) {
+        if row.lost.contains(&column) || row.said_lost.contains(&column) {
             return None;
         }
         row.columns.get(column)?.as_deref()
@@ -62,14 +62,20 @@ impl Gathered {
 
     /// How many of the granules that were wanted are lost.
     pub(in crate::engine) fn lost(&self) -> usize {
-        let lost = |row: &Row| {
-            let granules = row.lost.iter().map(|&c| self.shape.granule(c, row.number));
-            granules
-                .flatten()
-                .filter(|i| self.wanted & 1 << i != 0)
-                .count()
-        };
-        self.rows.iter().map(lost).sum()
+        self.wanted_of(|row| &row.said_lost) + self.newly_lost()
+    }
+
+    /// The same without those of which the map says so.
+    pub(in crate::engine) fn newly_lost(&self) -> usize {
+        self.wanted_of(|row| &row.lost)
+    }
+
+    fn wanted_of(&self, columns: impl Fn(&Row) -> &Vec<usize>) -> usize {
+        let granules = self.rows.iter().flat_map(|row| {
+            let columns = columns(row).iter();
+            columns.filter_map(|&column| self.shape.granule(column, row.number))
+        });
+        granules.filter(|i| self.wanted & 1 << i != 0).count()
     }
 
     /// How many granules of its columns were bad.
@@ -126,6 +132,7 @@ impl Gather {
                 .collect(),
             bad: Vec::new(),
             lost: Vec::new(),
+            said_lost: Vec::new(),
         };
         self.gathered(self.rows.clone().map(row).collect())
     }
@@ -144,6 +151,7 @@ impl Gather {
                 number,
                 bad: copies.filter(is_bad).collect(),
                 lost: chosen.is_none().then_some(0).into_iter().collect(),
+                said_lost: Vec::new(),
                 columns: vec![chosen],
             }
         };
@@ -224,14 +232,8 @@ impl Mending {
             && !around.identity.sings(Canary::ReadmitStaleParity);
         let returning =
             |copy: &ChunkCopy| is_walk && around.rebuild.returns().is(usize::from(copy.drive));
-        let returning = columns.iter().position(returning);
-        if returning.is_some() {
-            // What is known to be lost is taken as it stands there: the parity beside it is made of that.
-            let lost = crcs.iter_mut().filter(|crc| **crc == Some(LOST_CRC));
-            lost.for_each(|crc| *crc = None);
-        }
         let gather = Gather {
-            returning,
+            returning: columns.iter().position(returning),
             asked: vec![false; columns.len()],
             strips: columns.iter().map(|_| None).collect(),
             wish,

@@ -32,7 +32,7 @@ use super::rebuild::{Mend, Rebuild};
 use super::segment_table::HomeSegment;
 use super::space::{Space, segment_and_slot};
 use super::state::Joining;
-use crate::format::ChunkCopy;
+use crate::format::{ChunkCopy, PageId};
 use crate::sizes::GRANULE;
 
 /// The strips of a slot: those of data, padded where the columns do not divide it.
@@ -139,8 +139,13 @@ impl Slots<'_> {
 
 impl Gathered {
     /// What has to be written so that every column of a slot holds what it should: drive, byte and
-    /// bytes, a granule or (of the column that is being filled) a strip each.
-    pub(super) fn mends(&self, space: &Space, rebuild: &Rebuild) -> Option<Vec<Mend>> {
+    /// bytes, a granule or (of the column that is being filled) a strip each. `leaf` is the slot's.
+    pub(super) fn mends(
+        &self,
+        leaf: PageId,
+        space: &Space,
+        rebuild: &Rebuild,
+    ) -> Option<Vec<Mend>> {
         let (segment, slot) = segment_and_slot(self.location);
         let HomeSegment { shape, columns, .. } = space.segments.get(segment)?;
         let mut mends = Vec::new();
@@ -158,7 +163,7 @@ impl Gathered {
                 }
             }
         }
-        let joining = rebuild.joining(segment);
+        let joining = rebuild.column_to_fill(segment, leaf);
         let joining = joining.filter(|joining| space.drives.in_service(joining.column.drive));
         if let Some(joining) = joining {
             let at = shape.strip_at(space.sizes(), joining.column, slot);

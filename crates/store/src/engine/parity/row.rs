@@ -3,7 +3,7 @@
 //! none, and are doubted only when what they yield is wrong.
 
 use super::code;
-use crate::format::Salt;
+use crate::format::{LOST_CRC, Salt};
 use crate::sizes::GRANULE;
 
 /// What a row should hold.
@@ -29,6 +29,8 @@ pub(crate) struct Row {
     pub(crate) bad: Vec<usize>,
     /// Data columns whose granule is lost.
     pub(crate) lost: Vec<usize>,
+    /// Of these columns the map says so. What stands there is what parity was made of.
+    pub(crate) said_lost: Vec<usize>,
 }
 
 impl Row {
@@ -49,8 +51,28 @@ impl Row {
 
 impl Wanted<'_> {
     /// Puts a row together from what each column was found to hold; `asked` says of each column
-    /// whether it was read at all.
+    /// whether it was read at all. Blocks that the map says are lost have no checksum to agree with, and are taken as
+    /// they stand: parity is made of that, and what it yields has checksums of its own.
     pub(super) fn solve(&self, found: &[Option<&[u8]>], asked: &[bool]) -> Row {
+        let row = self.solve_with_checksums(found, asked);
+        let is_said = |column: &usize| self.crcs[*column] == Some(LOST_CRC);
+        let said_lost: Vec<usize> = row.lost.iter().copied().filter(is_said).collect();
+        if said_lost.is_empty() {
+            return row;
+        }
+        let mut crcs = self.crcs.to_vec();
+        said_lost.iter().for_each(|&column| crcs[column] = None);
+        let as_it_stands = Wanted {
+            crcs: &crcs,
+            ..*self
+        };
+        Row {
+            said_lost,
+            ..as_it_stands.solve_with_checksums(found, asked)
+        }
+    }
+
+    fn solve_with_checksums(&self, found: &[Option<&[u8]>], asked: &[bool]) -> Row {
         let good: Vec<Option<Vec<u8>>> = (0..found.len()).map(|c| self.good(c, found[c])).collect();
         let doubtful: Vec<usize> = (0..found.len())
             .filter(|&column| good[column].is_some() && !self.is_certain(column))
@@ -69,6 +91,7 @@ impl Wanted<'_> {
                     bad: (0..columns.len()).filter(differs).collect(),
                     columns,
                     lost: Vec::new(),
+                    said_lost: Vec::new(),
                 }
             }
             None => self.lost(good),
@@ -153,6 +176,7 @@ impl Wanted<'_> {
             number: self.number,
             bad: Vec::new(),
             lost: (0..self.crcs.len()).filter(is_lost).collect(),
+            said_lost: Vec::new(),
             columns: good,
         }
     }
@@ -228,6 +252,27 @@ mod tests {
             Some(one[3].clone()),
         ];
         assert_eq!(solve(&found, &checked, 1).lost, [1]);
+    }
+
+    #[test]
+    fn a_block_that_is_said_to_be_lost_is_taken_as_it_stands() {
+        let all = columns(1);
+        let mut checked = crcs(&all);
+        checked[0] = Some(LOST_CRC);
+        let mut found: Vec<Option<Vec<u8>>> = all.iter().cloned().map(Some).collect();
+        let row = solve(&found, &checked, 1);
+        assert_eq!(
+            (row.lost.len(), row.said_lost, row.bad.len()),
+            (0, vec![0], 0)
+        );
+        found[1] = None;
+        let row = solve(&found, &checked, 1);
+        assert_eq!((known(row.columns), row.bad), (all.clone(), vec![1]));
+        assert_eq!((row.lost.len(), row.said_lost), (0, vec![0]));
+        // What is made of the wrong bytes does not verify.
+        found[0] = Some(vec![0xEE; GRANULE]);
+        let row = solve(&found, &checked, 1);
+        assert_eq!((row.lost, row.said_lost), (vec![1], vec![0]));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::Rebuild;
 use super::readmit::Returns;
 use super::renew::Renewal;
 use super::scrub::Scrub;
+use super::{Fills, Rebuild};
 use crate::comeback::Returning;
 use crate::engine::state::Joining;
-use crate::format::ScrubAt;
+use crate::format::{PageId, ScrubAt};
 
 impl Rebuild {
     /// Nothing yet but for members that an import has found to be here again.
@@ -23,6 +23,16 @@ impl Rebuild {
     /// The column of a segment that is being filled, if one is: it is written, and not read.
     pub(in crate::engine) fn joining(&self, segment: u32) -> Option<&Joining> {
         self.joining.get(&segment)
+    }
+
+    /// The same, if this walk writes slots of a leaf to it.
+    pub(in crate::engine) fn column_to_fill(&self, segment: u32, leaf: PageId) -> Option<&Joining> {
+        let joining = self.joining.get(&segment)?;
+        let lacks = match self.fills {
+            Fills::Nothing => false,
+            Fills::Unseen | Fills::All => !joining.is_filled || self.unseen.contains(&leaf),
+        };
+        lacks.then_some(joining)
     }
 
     /// Whether a column of a segment is being filled.

@@ -99,7 +99,12 @@ impl Rebuild {
             {
                 let drive = drive as u16;
                 let column = ChunkCopy { drive, extent };
-                self.joining.insert(segment, Joining { column, at });
+                let joining = Joining {
+                    column,
+                    at,
+                    is_filled: false,
+                };
+                self.joining.insert(segment, joining);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ashlar_block::Moment;
 
-use super::{AT_A_TIME, Phase, Rebuild};
+use super::{AT_A_TIME, Fills, Phase, Rebuild};
 
 /// Hosts use the pool while a command is under way, and for this long after one came.
 const QUIET: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ impl Rebuild {
     /// Whether another slot may be taken on now: no more than are worked on at a time, and while
     /// hosts are here, no more than a round has, and none while it rests.
     pub(in crate::engine) fn may_take_up(&mut self, next: Next) -> bool {
-        let repairs = !self.joining.is_empty() || self.returns.is_walking();
+        let repairs = self.fills != Fills::Nothing || self.returns.is_walking();
         let (now, pending, pace) = (next.now, self.pending as u64, &mut self.pace);
         if !next.is_shared {
             (pace.began, pace.taken, pace.rests_until) = (None, 0, now);

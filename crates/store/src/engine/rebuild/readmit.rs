@@ -168,7 +168,7 @@ impl Rebuild {
 
     /// Whether this walk has found what no copy is good of, or could not see all slots.
     pub(in crate::engine) fn has_losses(&self) -> bool {
-        self.unmended > 0 || self.is_blind
+        self.unmended > 0 || !self.hidden.is_empty()
     }
 }
 

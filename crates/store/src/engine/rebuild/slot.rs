@@ -114,10 +114,18 @@ impl Rebuild {
     ) {
         let lost = found.lost() as u64;
         self.count_lost(lost, around);
-        self.unmended += lost;
+        // Of what is known to be lost no drive lacks anything.
+        self.unmended += found.newly_lost() as u64;
         let bad = found.bad().count() as u64;
         around.base.counters.repaired += bad;
-        let Some(mends) = found.mends(around.space, self) else {
+        let Some(Some(job)) = self.jobs.get(place) else {
+            return invariant!(
+                around.base,
+                "job {place} of a walk is not there, but its slot is put together"
+            );
+        };
+        let leaf = around.map.leaf_of(job.key);
+        let Some(mends) = found.mends(leaf, around.space, self) else {
             return invariant!(
                 around.base,
                 "a slot was put together of a segment that is not there"
@@ -196,7 +204,7 @@ impl Rebuild {
             .map(|(column, inner)| mend(column, granule(inner)))
             .collect();
         let repaired = writes.len() as u64;
-        if let Some(&joining) = self.joining.get(&segment) {
+        if let Some(&joining) = self.column_to_fill(segment, around.map.leaf_of(key)) {
             writes.push(mend(joining.column, 0..whole.len()));
         }
         around.base.counters.repaired += repaired;
