@@ -380,6 +380,10 @@ fn an_absent_copy_keeps_what_it_applies_in_its_own_plane() {
     assert_eq!(uncertain(&bench, volume), BTreeSet::new());
 }
 
+fn only(granules: Range<u64>) -> Vec<Range<u64>> {
+    std::iter::once(granules).collect()
+}
+
 /// What may differ for long keeps nothing else uncertain, whatever else the own plane has for a while.
 #[test]
 fn what_is_to_stay_uncertain_does_whatever_of_its_epoch_is_committed() {
@@ -410,7 +414,7 @@ fn what_is_to_stay_uncertain_does_whatever_of_its_epoch_is_committed() {
         own: OwnPlane::Keep(granules),
         ..absent(4, 0)
     };
-    change(&mut bench, volume, keeps(vec![40..41]));
+    change(&mut bench, volume, keeps(only(40..41)));
     bench.engine.replicas_mut().learn(volume, next(1));
     assert_eq!(uncertain(&bench, volume), [40].into());
     bench.manage(Manage::Drain).unwrap();
@@ -434,9 +438,9 @@ fn what_is_kept_no_more_is_not_uncertain() {
     };
     let mut bench = Bench::new(2, 32 << 20);
     let volume = replica(&mut bench);
-    change(&mut bench, volume, keeps(vec![6..9]));
+    change(&mut bench, volume, keeps(only(6..9)));
     record(&mut bench, volume, 900..901, tag(2, 2));
-    change(&mut bench, volume, keeps(vec![6..7]));
+    change(&mut bench, volume, keeps(only(6..7)));
     assert_eq!(uncertain(&bench, volume), [6, 900].into());
     change(&mut bench, volume, keeps(Vec::new()));
     assert_eq!(uncertain(&bench, volume), [900].into());
@@ -452,7 +456,7 @@ fn a_crash_while_other_bits_are_cleared_takes_nothing_of_what_is_kept() {
         let volume = replica(&mut bench);
         record(&mut bench, volume, 5..8, tag(1, 0));
         bench.manage(Manage::Drain).unwrap();
-        let own = OwnPlane::Keep(vec![40..42]);
+        let own = OwnPlane::Keep(only(40..42));
         change(
             &mut bench,
             volume,
