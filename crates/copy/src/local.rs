@@ -273,8 +273,11 @@ fn stored(change: &EntryChange) -> ReplicaChange {
         },
         marks_uncertain: change.marks_uncertain,
         marks: change.marks.iter().map(Extent::granules).collect(),
-        own: match change.own {
-            OwnPlane::Until(known) => StoredPlane::Until(committed(known)),
+        own: match &change.own {
+            OwnPlane::Until(known) => StoredPlane::Until(committed(*known)),
+            OwnPlane::Keep(these) => {
+                StoredPlane::Keep(these.iter().map(Extent::granules).collect())
+            }
             OwnPlane::TakeUncertain => StoredPlane::TakeUncertain,
             OwnPlane::Forget => StoredPlane::Forget,
         },

@@ -134,6 +134,8 @@ canaries! {
     HealUnlocked,
     /// What is fetched from another copy is taken whatever the checksums say.
     HealUnmatched,
+    /// What is lost of a base is not remembered when all else of it counts as committed.
+    LostForgotten,
     /// A copy whose node ends is not waited for as soon as it has said so.
     LeaverUncounted,
     /// What others remember of how far a copy had come counts for nothing.

@@ -45,12 +45,15 @@ pub struct Entry {
 }
 
 /// What becomes of the own plane when an entry changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnPlane {
     /// It stays; and if this copy was absent and is not any more, only until all below is known to be committed.
     Until(Known),
     /// It becomes all that is uncertain here, until another change says how long; the records may go.
     TakeUncertain,
+    /// It stays, and this with it, whatever of the promised epoch is known to be committed: until a change says `Keep`
+    /// again, or the base of a later epoch is committed.
+    Keep(ExtentSet),
     /// It is emptied, and the records may go. No rule of the protocol asks for this; a canary does.
     Forget,
 }

@@ -405,6 +405,13 @@ fn worlds_for(canary: Canary) -> Vec<Profile> {
             },
             ..Profile::BAD_BLOCKS
         },
+        Canary::LostForgotten => Profile {
+            crashes: 30,
+            spoils: 10,
+            spoils_all: true,
+            engines: 0,
+            ..Profile::BAD_BLOCKS
+        },
         // Writes wait for ranges that other nodes' slow stores hold.
         Canary::RightsOvertake => Profile {
             slow: 12,

@@ -26,6 +26,12 @@ pub struct Committed {
 }
 
 impl Committed {
+    /// All records of an epoch, and of those before it.
+    pub const fn all_of(epoch: u32) -> Self {
+        let low = u64::MAX;
+        Self { epoch, low }
+    }
+
     /// Whether a record is included.
     pub const fn covers(self, epoch: u32, sequence: u64) -> bool {
         epoch < self.epoch || epoch == self.epoch && sequence < self.low
@@ -80,12 +86,15 @@ pub struct ReplicaMark {
 }
 
 /// What becomes of the own plane when the promise changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnPlane {
     /// It stays; and if this copy was absent and is not any more, only until all below is committed.
     Until(Committed),
     /// It becomes all that is uncertain here, until another change says how long; the records may go.
     TakeUncertain,
+    /// It stays, and these granules with it, whatever of the promised epoch is committed: until a change says `Keep`
+    /// again, or a later epoch is said to be committed.
+    Keep(Vec<Range<u64>>),
     /// It is emptied, and the records may go.
     Forget,
 }

@@ -99,6 +99,14 @@ impl Comparing {
 }
 
 impl Audit {
+    /// Leaves cannot be compared. Of several, each is asked for.
+    fn leaves_out(&mut self, leaves: Leaves) {
+        match leaves.only() {
+            Some(_) => self.has_unread = true,
+            None => self.walk.differ(leaves),
+        }
+    }
+
     /// The place of what is being compared.
     pub(super) fn place_of(&self, copy: CopyId) -> Option<Place> {
         self.comparing.get(&copy).map(|comparing| comparing.place)
@@ -229,6 +237,11 @@ impl Owner {
         };
         let granules = asked(self.stored.key.size, extent);
         audit.waiting -= 1;
+        if self.lost.overlaps(extent) {
+            // Copies may differ there. What is next goes on with the next tick.
+            audit.leaves_out(leaves);
+            return self.line.leave(place);
+        }
         audit.numbers += 1;
         let copy = CopyId(audit.numbers);
         let comparing = Comparing {
@@ -381,10 +394,7 @@ impl Owner {
         let Some(comparing) = audit.comparing.remove(&copy) else {
             return;
         };
-        match comparing.leaves.only() {
-            Some(_) => audit.has_unread = true,
-            None => audit.walk.differ(comparing.leaves),
-        }
+        audit.leaves_out(comparing.leaves);
         self.line.leave(comparing.place);
         self.go_on_after_leaves(turn);
     }

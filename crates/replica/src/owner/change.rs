@@ -319,6 +319,13 @@ impl Owner {
         removed
             .iter()
             .for_each(|position| self.close(turn, position));
+        if !turn.entry.is_quiet() {
+            // What is lost is being remembered: the key is read again.
+            if let Some(change) = self.change.as_mut() {
+                change.stage = At::ReadingAgain;
+            }
+            return;
+        }
         let marks = !turn.sings(Canary::NoMarkRemove);
         let mut in_flight = self.unreadable();
         if !self.coming(&stored.key.members).is_empty() {

@@ -65,7 +65,8 @@ impl Owner {
     fn may_give(&self, turn: &Turn<'_>, to: Position) -> bool {
         let is_member = self.stored.key.in_sync.has(to) && to != turn.config.position;
         // Hosts would wait for a base that is not committed.
-        let may = is_member && !self.is_no_heir(to) && !self.is_unproven() && self.lost.is_empty();
+        let waits = !self.lost.is_empty() && !self.lost.is_apart();
+        let may = is_member && !self.is_no_heir(to) && !self.is_unproven() && !waits;
         self.is_serving() && may && self.moving.is_none()
     }
 

@@ -301,6 +301,20 @@ impl Owner {
         }
     }
 
+    /// Pieces of the base that are not wanted from other copies any more.
+    pub(super) fn give_up_fetches(&mut self, of: impl Fn(Extent) -> bool) -> Vec<Locked> {
+        let mut given_up = Vec::new();
+        self.heals.retain(|_, heal| match heal.of {
+            HealOf::Base(place) if of(heal.extent) => {
+                let extent = heal.extent;
+                given_up.push(Locked { place, extent });
+                false
+            }
+            _ => true,
+        });
+        given_up
+    }
+
     /// Since when a copy has not answered what it was asked for of the base, or of what hosts read.
     pub(super) fn fetch_waits_since(&self, position: Position) -> Option<Moment> {
         let heals = self.heals.values();

@@ -260,17 +260,24 @@ impl Owner {
 
     /// The lowest sequence not committed.
     fn low(&self) -> Low {
-        let is_known = self.uncertain.is_empty() && self.lost.is_empty();
-        if !is_known || self.base_pieces > 0 || self.ops.has_base() {
-            return Low::BASE_OPEN;
-        }
-        match self.is_serving() {
+        let is_over = self.lost.is_apart() || self.is_nothing_uncertain();
+        match is_over && self.is_serving() {
             true => self.ops.low(),
             false => Low::BASE_OPEN,
         }
     }
 
-    /// Whether the base of this epoch is committed.
+    /// Whether all that was uncertain when this owner began is the same at all copies in sync.
+    fn is_nothing_uncertain(&self) -> bool {
+        self.lost.is_empty() && self.is_all_but_lost_known()
+    }
+
+    /// The same, but for what could not be read.
+    fn is_all_but_lost_known(&self) -> bool {
+        self.uncertain.is_empty() && self.base_pieces == 0 && !self.ops.has_base()
+    }
+
+    /// Whether the base of this epoch is committed, or all of it but what is lost, and that is remembered.
     fn is_based(&self) -> bool {
         self.low() != Low::BASE_OPEN
     }
@@ -395,6 +402,7 @@ impl Owner {
                     content,
                     is_of_rights,
                 };
+                self.give_way(turn, extent);
                 self.line.join(extent, work);
                 self.start_work(turn);
             }
@@ -456,7 +464,8 @@ impl Owner {
                     turn.local.read(token, read.extent);
                     return false;
                 }
-                let is_lost = self.is_lost_here(read.extent);
+                // An owner that is succeeded, and does not know it, has lost what may be good by now.
+                let is_lost = self.is_lost_here(read.extent) && self.has_grants(turn.at());
                 if is_lost {
                     match read.whose {
                         Whose::Command(command) => turn.answer(command, Outcome::Failed),
@@ -505,6 +514,8 @@ impl Owner {
                 (Err(error), Job::Copy { session, copy }) if is_lost(&error) => {
                     self.copy_unreadable(turn, session, copy, &error);
                 }
+                (Err(error), Job::Restore(sequence))
+                    if is_lost(&error) && self.stays_lost(turn, sequence) => {}
                 (Err(_), _) => self.local_failed(turn),
             }
             return;

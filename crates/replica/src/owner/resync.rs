@@ -211,7 +211,7 @@ impl Owner {
     /// Proves run after run of leaves, once nothing is missed.
     fn prove(&mut self, turn: &mut Turn<'_>, to: Position) {
         let shape = self.shape(turn.at());
-        let based = self.is_based();
+        let based = self.is_serving() && self.is_nothing_uncertain();
         let Some(peer) = self.peers[to.index()].as_mut() else {
             return;
         };
@@ -323,7 +323,7 @@ impl Owner {
     /// A learner that may be added now: nothing is missed, every leaf is proven, it has granted, and all that it
     /// has not acknowledged is not committed either. Commits begin to wait for one that lacks only the last.
     pub(super) fn caught_up(&mut self, turn: &Turn<'_>) -> Option<Position> {
-        if !self.is_serving() || !self.is_based() {
+        if !self.is_serving() || !self.is_nothing_uncertain() {
             return None;
         }
         let leaves = self.shape(turn.at()).leaves();

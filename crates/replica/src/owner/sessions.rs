@@ -31,6 +31,7 @@ impl Owner {
         self.look_at_peers(turn);
         self.look_at_heals(turn);
         self.try_lost(turn);
+        self.keep_lost(turn);
         self.begin_sessions(turn);
         if self
             .held

@@ -117,7 +117,7 @@ impl Owner {
                 peer.heard = Heard::new(turn.now);
             }
             self.begin_sessions(turn);
-        } else {
+        } else if !self.lost.kept(token) {
             self.change_persisted(turn, token);
         }
         self.prepare(turn);

@@ -20,7 +20,7 @@ use crate::ids::{
 };
 use crate::key::{Key, MemberId, Members, OwnerId, Size};
 use crate::leaves::Leaves;
-use crate::local::{Entry, EntryChange, Imported, Local, Tag};
+use crate::local::{Entry, EntryChange, Imported, Local, OwnPlane, Tag};
 use crate::message::{Attach, Content, Envelope, Join, Message, RecordKind, Refusal};
 use crate::quorum::{Asked, Held, MemoryQuorum, Question, Reply, Weather};
 use crate::replica::{Replica, Surroundings, TICK};
@@ -92,6 +92,10 @@ struct Model {
     /// What cannot be read until it was written, and how often it was tried.
     lost: ExtentSet,
     lost_reads: usize,
+    /// What stays uncertain by its account, how often it was told so, and whether changes of that take for ever.
+    kept: ExtentSet,
+    keeps: usize,
+    keeps_nothing: bool,
     /// What it takes to find that out.
     lost_takes: Duration,
     /// Leaves of which it cannot tell what they hold.
@@ -119,6 +123,9 @@ impl Default for Model {
             is_full: false,
             lost: ExtentSet::new(),
             lost_reads: 0,
+            kept: ExtentSet::new(),
+            keeps: 0,
+            keeps_nothing: false,
             lost_takes: Duration::ZERO,
             untold: ExtentSet::new(),
             takes: Duration::ZERO,
@@ -169,7 +176,14 @@ impl Local for Model {
         let result = Ok(data);
         self.ends(extent.count(), Event::Read { token, result });
     }
-    fn persist(&mut self, token: Token, _: EntryChange) {
+    fn persist(&mut self, token: Token, change: EntryChange) {
+        if let OwnPlane::Keep(these) = change.own {
+            self.keeps += 1;
+            if self.keeps_nothing {
+                return;
+            }
+            self.kept = these;
+        }
         self.events.push(Event::Persisted { token });
     }
     fn digest(&mut self, token: Token, extent: Extent) {

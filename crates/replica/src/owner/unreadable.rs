@@ -151,10 +151,14 @@ impl Owner {
             extent,
             place,
         };
-        if self
-            .fetch(turn, error, extent, HealOf::Copy(piece))
-            .is_none()
-        {
+        // Copies may differ where the base is lost: what another has there need not be what was here, and it is right,
+        // too.
+        let may_differ = self.lost.overlaps(extent);
+        let fetch = match may_differ {
+            true => None,
+            false => self.fetch(turn, error, extent, HealOf::Copy(piece)),
+        };
+        if fetch.is_none() {
             self.tell_unreadable(turn, piece);
             return self.leave_piece(turn, place);
         }

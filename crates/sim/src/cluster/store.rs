@@ -93,6 +93,9 @@ pub(crate) struct Store {
     written: Known,
     own: ExtentSet,
     till: Till,
+    /// What is uncertain besides, until that is committed.
+    stays: ExtentSet,
+    stays_until: Known,
     planes: [ExtentSet; MAX_MEMBERS],
     pending: Vec<Pending>,
     /// Submitted, and not yet given a time.
@@ -126,6 +129,8 @@ impl Store {
             written: known,
             own: ExtentSet::new(),
             till: Till::Known(Known::default()),
+            stays: ExtentSet::new(),
+            stays_until: Known::default(),
             planes: Default::default(),
             pending: Vec::new(),
             fresh: Vec::new(),
@@ -345,6 +350,9 @@ impl Store {
 
     /// The own plane has served when what was in flight when it was written is committed.
     fn void(&mut self) {
+        if self.known >= self.stays_until {
+            self.stays = ExtentSet::new();
+        }
         let is_over = match self.till {
             Till::Known(till) => self.known >= till,
             Till::Added => false,
@@ -381,11 +389,20 @@ impl Store {
             }
             OwnPlane::TakeUncertain => {
                 self.own = uncertain;
+                self.stays = ExtentSet::new();
                 self.till = Till::Added;
                 self.records.clear();
             }
+            OwnPlane::Keep(these) => {
+                self.stays = these;
+                self.stays_until = Known {
+                    epoch: change.entry.promised,
+                    low: Low(u64::MAX),
+                };
+            }
             OwnPlane::Forget => {
                 self.own = ExtentSet::new();
+                self.stays = ExtentSet::new();
                 self.till = Till::Known(Known::default());
                 self.records.clear();
             }
@@ -527,6 +544,7 @@ impl Local for Store {
 
     fn uncertain(&self) -> ExtentSet {
         let mut uncertain = self.own.clone();
+        uncertain.add(&self.stays);
         let open = |kept: &&Kept| !self.known.covers(kept.epoch, kept.sequence);
         for kept in self.records.iter().filter(open) {
             uncertain.add(&kept.granules);

@@ -360,7 +360,8 @@ impl Engine {
         }
         if self.volumes.is_changing(volume) || !self.replicas.says_nothing(volume) {
             return Err(refuse(format!(
-                "volume {volume} keeps what another copy misses, or is still being changed: it grows when all are in sync"
+                "volume {volume} keeps what another copy misses, or what none could read, or is still being changed: it grows \
+                 when all are in sync, and blocks that are lost were written again"
             )));
         }
         live.granules = granules;

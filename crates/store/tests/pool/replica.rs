@@ -380,6 +380,100 @@ fn an_absent_copy_keeps_what_it_applies_in_its_own_plane() {
     assert_eq!(uncertain(&bench, volume), BTreeSet::new());
 }
 
+fn only(granules: Range<u64>) -> Vec<Range<u64>> {
+    std::iter::once(granules).collect()
+}
+
+/// What may differ for long keeps nothing else uncertain, whatever else the own plane has for a while.
+#[test]
+fn what_is_to_stay_uncertain_does_whatever_of_its_epoch_is_committed() {
+    let keeps = |granules: Vec<Range<u64>>| ReplicaChange {
+        own: OwnPlane::Keep(granules),
+        ..absent(3, 0)
+    };
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    record(&mut bench, volume, 5..8, tag(1, 0));
+    bench.manage(Manage::Drain).unwrap();
+    change(&mut bench, volume, keeps(vec![6..7, 40..42]));
+    assert_eq!(uncertain(&bench, volume), (5..8).chain(40..42).collect());
+    record(&mut bench, volume, 900..901, tag(2, 2));
+    let kept: BTreeSet<u64> = [6, 40, 41, 900].into();
+    assert_eq!(uncertain(&bench, volume), kept);
+    // It is there after a crash, with what the own plane had besides then.
+    bench.manage(Manage::Drain).unwrap();
+    record(&mut bench, volume, 901..902, tag(3, 3));
+    let kept: BTreeSet<u64> = [6, 40, 41, 901].into();
+    assert_eq!(uncertain(&bench, volume), kept);
+    let mut bench = bench.restart();
+    assert!(uncertain(&bench, volume).is_superset(&kept));
+
+    // The next owner's base ends that, but not what is to stay from then on.
+    let next = |low| Committed { epoch: 4, low };
+    let keeps = |granules: Vec<Range<u64>>| ReplicaChange {
+        own: OwnPlane::Keep(granules),
+        ..absent(4, 0)
+    };
+    change(&mut bench, volume, keeps(only(40..41)));
+    bench.engine.replicas_mut().learn(volume, next(1));
+    assert_eq!(uncertain(&bench, volume), [40].into());
+    bench.manage(Manage::Drain).unwrap();
+    let mut bench = bench.restart();
+    assert!(uncertain(&bench, volume).contains(&40));
+    bench.engine.replicas_mut().learn(volume, next(9));
+    assert!(uncertain(&bench, volume).contains(&40));
+    change(&mut bench, volume, keeps(Vec::new()));
+    bench
+        .engine
+        .replicas_mut()
+        .learn(volume, Committed { epoch: 5, low: 1 });
+    assert_eq!(uncertain(&bench, volume), BTreeSet::new());
+}
+
+#[test]
+fn what_is_kept_no_more_is_not_uncertain() {
+    let keeps = |granules: Vec<Range<u64>>| ReplicaChange {
+        own: OwnPlane::Keep(granules),
+        ..absent(3, 0)
+    };
+    let mut bench = Bench::new(2, 32 << 20);
+    let volume = replica(&mut bench);
+    change(&mut bench, volume, keeps(only(6..9)));
+    record(&mut bench, volume, 900..901, tag(2, 2));
+    change(&mut bench, volume, keeps(only(6..7)));
+    assert_eq!(uncertain(&bench, volume), [6, 900].into());
+    change(&mut bench, volume, keeps(Vec::new()));
+    assert_eq!(uncertain(&bench, volume), [900].into());
+    let bench = bench.restart();
+    assert_eq!(uncertain(&bench, volume), [900].into());
+}
+
+/// Before the order is answered nothing relies on it, and from then on no crash takes it away.
+#[test]
+fn a_crash_while_other_bits_are_cleared_takes_nothing_of_what_is_kept() {
+    for budget in 0..14 {
+        let mut bench = Bench::new(2, 32 << 20);
+        let volume = replica(&mut bench);
+        record(&mut bench, volume, 5..8, tag(1, 0));
+        bench.manage(Manage::Drain).unwrap();
+        let own = OwnPlane::Keep(only(40..42));
+        change(
+            &mut bench,
+            volume,
+            ReplicaChange {
+                own,
+                ..absent(3, 0)
+            },
+        );
+        // What was in the own plane goes.
+        bench.engine.replicas_mut().learn(volume, known(2));
+        assert_eq!(uncertain(&bench, volume), [40, 41].into());
+        bench.manage_cut(Manage::Drain, budget);
+        let bench = bench.restart();
+        assert!(uncertain(&bench, volume).is_superset(&[40, 41].into()));
+    }
+}
+
 #[test]
 fn a_crash_within_a_change_leaves_the_old_promise_or_the_new_one_with_its_marks() {
     let (mut old, mut new) = (0, 0);

@@ -261,6 +261,9 @@ impl World<'_> {
         if let Err(why) = node.store.crash(&mut self.chance) {
             node.trouble = Some(format!("node {n}: {why}"));
         }
+        if self.spoils_all && self.chance.happens(500) {
+            self.spoil_what_differs();
+        }
         self.quorum.forget_client(n);
         for peer in (0..self.nodes.len()).filter(|&peer| peer != n) {
             if self.chance.happens(500) {

@@ -142,6 +142,29 @@ impl World<'_> {
         }
         let granules = self.nodes[node].store.content().len() as u64;
         let granule = self.chance.below(granules);
+        self.spoil_granule(node, granule);
+    }
+
+    /// A block that copies in sync do not have alike can be read at none, if there is one.
+    pub(super) fn spoil_what_differs(&mut self) {
+        let first = self.seen.key.in_sync.iter().next().map(Position::index);
+        let Some(first) = first.map(|first| &self.nodes[first].store) else {
+            return;
+        };
+        let differs = |granule: &usize| {
+            let value = first.value(*granule);
+            let mut in_sync = self.seen.key.in_sync.iter();
+            in_sync.any(|other| self.nodes[other.index()].store.value(*granule) != value)
+        };
+        let Some(granule) = (0..first.content().len()).find(differs) else {
+            return;
+        };
+        for node in 0..self.nodes.len() {
+            self.spoil_granule(node, granule as u64);
+        }
+    }
+
+    fn spoil_granule(&mut self, node: usize, granule: u64) {
         if self.nodes[node].store.spoil(granule, &mut self.chance) {
             self.summary.spoilt += 1;
         }

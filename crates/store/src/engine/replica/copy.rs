@@ -70,7 +70,13 @@ pub(crate) struct Copy {
     /// What is promised, durably.
     promise: ReplicaPromise,
     committed: Committed,
+    /// How long the own plane counts, but for what stays.
     till: Till,
+    /// What stays uncertain, and is in the own plane, until this is committed.
+    stays: Vec<Range<u64>>,
+    stays_until: Committed,
+    /// The own plane has more than what stays.
+    has_more: bool,
     planes: [Plane; POSITIONS],
     records: BTreeMap<(u32, u64), Kept>,
     /// The oldest record with marks in planes that are not staged.
@@ -99,6 +105,9 @@ impl Copy {
             promise: entry.promise,
             committed: entry.committed,
             till: entry.till,
+            stays: Vec::new(),
+            stays_until: Committed::default(),
+            has_more: false,
             planes: std::array::from_fn(|_| Plane::none(entry.shape)),
             records: BTreeMap::new(),
             marked: None,
@@ -183,6 +192,7 @@ impl Copy {
         if self.is_absent() {
             let own = self.own();
             self.planes[own].record(&granules);
+            self.has_more = true;
             if let Till::Committed(_) = self.till {
                 self.till = Till::Added(Committed::default());
             }
@@ -212,6 +222,9 @@ impl Copy {
 
     /// The own plane has served when what was in flight when it was written is committed.
     fn void(&mut self) {
+        if self.committed >= self.stays_until {
+            self.stays.clear();
+        }
         let is_over = match self.till {
             Till::Committed(till) => self.committed >= till,
             Till::Added(_) => false,
@@ -223,8 +236,39 @@ impl Copy {
 
     fn empty_own(&mut self) {
         let own = self.own();
-        if !self.planes[own].has_no_page() {
-            self.renew(own);
+        if self.stays.is_empty() {
+            if !self.planes[own].has_no_page() {
+                self.renew(own);
+            }
+        } else if self.has_more {
+            // Not by another number: pages with that are written before the entry, and say nothing until then.
+            let plane = &mut self.planes[own];
+            let all = plane.ranges();
+            all.iter().for_each(|granules| plane.clear(granules));
+            self.stays.iter().for_each(|granules| plane.set(granules));
+            self.is_stale = true;
+        }
+        self.has_more = false;
+    }
+
+    /// From now on this stays, until that is committed.
+    fn stay(&mut self, granules: &[Range<u64>], until: Committed) {
+        let own = self.own();
+        let plane = &mut self.planes[own];
+        self.has_more = !plane.is_empty();
+        granules.iter().for_each(|these| plane.record(these));
+        (self.stays, self.stays_until) = (granules.to_vec(), until);
+        self.void();
+    }
+
+    /// How long the own plane counts, with what stays.
+    fn till_with_stays(&self, till: Till) -> Till {
+        if self.stays.is_empty() {
+            return till;
+        }
+        match till {
+            Till::Committed(till) => Till::Committed(till.max(self.stays_until)),
+            Till::Added(least) => Till::Added(least.max(self.stays_until)),
         }
     }
 
@@ -363,12 +407,20 @@ impl Copy {
 
     /// A change of the promise is staged, with what it makes of the own plane: the entries before say nothing of that.
     fn change_own(&mut self, change: &ReplicaChange) {
-        match change.own {
-            OwnPlane::TakeUncertain => self.spill_records(),
+        match &change.own {
+            OwnPlane::TakeUncertain => {
+                // It is like all else that is uncertain.
+                self.stays.clear();
+                self.spill_records();
+            }
             OwnPlane::Forget => {
                 self.records.clear();
+                self.stays.clear();
                 let own = self.own();
                 self.renew(own);
+            }
+            OwnPlane::Keep(granules) => {
+                self.stay(granules, Committed::all_of(change.promise.epoch));
             }
             OwnPlane::Until(_) => {}
         }
@@ -379,6 +431,7 @@ impl Copy {
         let own = self.own();
         if let Some(oldest) = self.oldest_record() {
             self.mark_from(oldest);
+            self.has_more = true;
         }
         for kept in std::mem::take(&mut self.records).values() {
             for granules in &kept.granules {
@@ -410,12 +463,12 @@ impl Copy {
     /// How the own plane ends once a change is published.
     fn till_after(&self, change: &ReplicaChange) -> Till {
         let stays_absent = change.promise.absent >> self.own() & 1 == 1;
-        match change.own {
-            OwnPlane::Until(committed) if self.is_absent() && !stays_absent => match self.till {
+        match &change.own {
+            &OwnPlane::Until(committed) if self.is_absent() && !stays_absent => match self.till {
                 Till::Added(least) => Till::Committed(committed.max(least)),
                 Till::Committed(_) => Till::Committed(committed),
             },
-            OwnPlane::Until(_) => self.till,
+            OwnPlane::Until(_) | OwnPlane::Keep(_) => self.till,
             OwnPlane::TakeUncertain => Till::Added(Committed::default()),
             OwnPlane::Forget => Till::Committed(Committed::default()),
         }
@@ -473,11 +526,12 @@ impl Copy {
             false => self.oldest_record().unwrap_or(published).min(published),
         };
         self.entry.committed = self.committed;
-        self.entry.till = self.till;
+        let mut till = self.till;
         if let Some(change) = &change {
             self.entry.promise = change.promise;
-            self.entry.till = self.till_after(change);
+            till = self.till_after(change);
         }
+        self.entry.till = self.till_with_stays(till);
         self.is_stale = !is_last;
         self.has_news = false;
         let mut left = most;
@@ -537,7 +591,7 @@ impl Copy {
                 self.records.clear();
                 self.empty_own();
             }
-            OwnPlane::Until(_) => {}
+            OwnPlane::Until(_) | OwnPlane::Keep(_) => {}
         }
         self.void();
     }
