@@ -217,6 +217,11 @@ impl Owner {
             && let Some(leaves) = audit.walk.take(turn, shape, room.leaves)
             && let Some(extent) = shape.run(leaves)
         {
+            if self.lost.tries(extent) {
+                // Behind what is tried again there, hosts' writes beside it would wait.
+                audit.leaves_out(leaves);
+                continue;
+            }
             audit.waiting += 1;
             self.line.join(extent, Work::Audit { leaves });
         }

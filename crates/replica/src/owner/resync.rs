@@ -97,6 +97,8 @@ impl Owner {
             if turn.sings(Canary::CopyUnlocked) {
                 self.copy_starts(turn, session, extent, None);
             } else {
+                // Hosts' writes wait behind the copy, which would wait for as long as a try takes.
+                self.give_way(turn, extent);
                 self.line.join(extent, Work::Copy(session));
             }
         }

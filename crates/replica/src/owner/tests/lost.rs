@@ -275,6 +275,24 @@ fn a_write_of_what_is_lost_does_not_wait_while_it_is_tried_again() {
     assert_eq!(rig.local.lost_reads, tries + 1, "it is not tried any more");
 }
 
+/// A comparison of its leaf would stand behind the try, and the write behind that.
+#[test]
+fn a_write_beside_what_is_lost_does_not_wait_while_that_is_tried_again() {
+    let mut rig = begin(2, extent(0, 16), &[5]);
+    rig.obey_with(LONG, &[5]);
+    rig.local.lost_takes = LONG * 10;
+    let tries = rig.local.lost_reads;
+    while rig.local.lost_reads == tries {
+        rig.obey_with(TICK, &[5]);
+    }
+    rig.handle(Event::Verify);
+    rig.obey_with(TICK, &[5]);
+    rig.answers.clear();
+    rig.write(7);
+    rig.obey_with(TICK * 4, &[5]);
+    assert_eq!(rig.answers, [Outcome::Written]);
+}
+
 /// And one that another copy is asked for.
 #[test]
 fn a_write_of_what_is_lost_does_not_wait_for_another_copy() {
