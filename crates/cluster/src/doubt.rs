@@ -43,6 +43,20 @@ pub fn expect_recovery(dir: &Path) -> Result<(), Problem> {
     write().map_err(|error| failed(&path, "cannot be written", &error))
 }
 
+/// All that is in doubt is marked.
+///
+/// # Errors
+/// Environment: the file cannot be removed.
+pub fn expect_no_recovery(dir: &Path) -> Result<(), Problem> {
+    let path = path(dir);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(failed(&path, "cannot be removed", &error))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn failed(path: &Path, what: &str, error: &std::io::Error) -> Problem {
     Problem::environment(format!("{} {what}: {error}", path.display()))
 }
@@ -77,12 +91,7 @@ impl Cluster {
             1 => self.doubt_volumes()?,
             _ => Vec::new(),
         };
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(failed(&path, "cannot be removed", &error))
-            }
-            _ => Ok(marked),
-        }
+        expect_no_recovery(dir).map(|()| marked)
     }
 
     /// Marks all volumes of which this node's copy is not certainly current. Done again, it marks what is not marked.

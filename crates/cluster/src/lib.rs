@@ -66,7 +66,7 @@ pub use ashlar_replica::{Incarnation, NodeId, VolumeId};
 pub use certify::certify;
 pub use cluster::{Cluster, Local, volume_id};
 pub use config::{ClusterConfig, NodeConfig, QuorumConfig};
-pub use doubt::{doubt_volumes_at, expect_recovery};
+pub use doubt::{doubt_volumes_at, expect_no_recovery, expect_recovery};
 pub use heads::{Head, HeldHead};
 pub use key::{Key, SHORTEST_KEY};
 pub use members::{

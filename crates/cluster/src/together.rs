@@ -215,6 +215,13 @@ impl Together {
         let mut held = Vec::new();
         if let SwapAll::NotMade(found) = &made {
             held.clone_from(found);
+            if is_barred(&swaps, found) && all.len() > 1 {
+                // One of them is in doubt: the others are taken without it.
+                for one in all {
+                    Box::pin(self.make(store, vec![one])).await;
+                }
+                return;
+            }
             if is_barred(&swaps, found) {
                 tracing::debug!("a volume in doubt is not taken");
                 sleep(DOUBT_PAUSE).await;

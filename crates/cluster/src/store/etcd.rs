@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use rustls::ClientConfig as TlsConfig;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Identity;
@@ -22,6 +23,8 @@ const READ_TIMEOUT: Duration = Duration::from_millis(1000);
 const SWAP_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long a member may take to show that its answers arrive here, before it is asked for a swap.
 const PROOF_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long one member is waited for before the next is asked to show that, too.
+const NEXT_PROOF: Duration = Duration::from_millis(100);
 /// How often all members are asked what may be asked twice, and how long between.
 const ROUNDS: usize = 2;
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
@@ -49,6 +52,23 @@ pub(super) struct Caller {
     pub(super) tls: Option<Arc<TlsConfig>>,
     /// Members look for a caller's address in its certificate.
     pub(super) from: Option<SocketAddr>,
+}
+
+/// A transaction, and what it is for.
+struct Asked<'a> {
+    body: Bytes,
+    wish: Wish<'a>,
+    identity: Option<&'a Identity>,
+}
+
+impl Asked<'_> {
+    fn judged(&self, answer: Result<Bytes, Failed>) -> Result<Outcome, Failed> {
+        match json::outcome(&answer?, self.wish, self.identity).map_err(Failed::sent)? {
+            // Nothing was done there.
+            Outcome::Foreign(why) => Err(Failed::unsent(why)),
+            outcome => Ok(outcome),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -99,64 +119,114 @@ impl Etcd {
         names.map(|member| member.endpoint.to_string()).collect()
     }
 
-    /// Asks one member after the other. What must not be done twice goes to another only if none before can have
-    /// seen it; and a member must have answered a question first. Else a node that is heard and hears nothing would
-    /// take the others out of a volume's copies, never learn of it, and leave the volume to no node.
+    /// Asks members, for as long as none has an answer.
     pub(super) async fn ask(
         &self,
         key: &str,
         wish: Wish<'_>,
         identity: Option<&Identity>,
     ) -> Result<Outcome, String> {
-        let is_once = matches!(wish, Wish::Swap { .. } | Wish::SwapAll(_));
-        let (rounds, patience) = match is_once {
-            true => (1, SWAP_TIMEOUT),
-            // A deletion may be done twice: no two volumes have one UUID.
-            false => (ROUNDS, READ_TIMEOUT),
+        let body = Bytes::from(json::transaction(key, wish, identity).to_string());
+        let asked = Asked {
+            body,
+            wish,
+            identity,
         };
-        let body = json::transaction(key, wish, identity).to_string();
-        let body = Bytes::from(body);
-        let proof =
-            is_once.then(|| Bytes::from(json::transaction(key, Wish::Read, None).to_string()));
         let _permit = self.limit.acquire().await;
+        match wish {
+            Wish::Swap { .. } | Wish::SwapAll(_) => {
+                let proof = json::transaction(key, Wish::Read, None).to_string();
+                self.ask_once(&asked, Bytes::from(proof)).await
+            }
+            // A deletion may be done twice: no two volumes have one UUID.
+            Wish::Read | Wish::List | Wish::Delete { .. } => self.ask_in_turn(&asked).await,
+        }
+    }
+
+    /// What must not be done twice goes to another member only if none before can have seen it; and a member must have
+    /// answered a question first. Else a node that is heard and hears nothing would take the others out of a volume's
+    /// copies, never learn of it, and leave the volume to no node.
+    async fn ask_once(&self, asked: &Asked<'_>, proof: Bytes) -> Result<Outcome, String> {
+        let members = self.members();
+        let mut left = self.in_turn(members.len());
+        let mut failures = Vec::new();
+        while let Some(index) = first_proven(&members, &left, &proof, &mut failures).await {
+            let member = &members[index];
+            let failed = match asked.judged(member.ask(&asked.body, SWAP_TIMEOUT).await) {
+                Ok(outcome) => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return Ok(outcome);
+                }
+                Err(failed) => failed,
+            };
+            failures.push(format!("{}: {}", member.endpoint, failed.why));
+            if failed.is_sent {
+                let next = (index + 1) % members.len();
+                self.preferred.store(next, Ordering::Relaxed);
+                break;
+            }
+            left.retain(|&other| other != index);
+        }
+        Err(failures.join("; "))
+    }
+
+    /// Members by number, the one first that has answered last.
+    fn in_turn(&self, count: usize) -> Vec<usize> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        (0..count).map(|turn| (first + turn) % count).collect()
+    }
+
+    /// Asks one member after the other, those that have failed once more.
+    async fn ask_in_turn(&self, asked: &Asked<'_>) -> Result<Outcome, String> {
         let members = self.members();
         let mut failures = Vec::new();
-        for round in 0..rounds {
+        for round in 0..ROUNDS {
             if round > 0 {
                 sleep(BETWEEN_ROUNDS).await;
             }
             failures.clear();
-            let first = self.preferred.load(Ordering::Relaxed);
-            let count = members.len();
-            for index in (0..count).map(|turn| (first + turn) % count) {
+            for index in self.in_turn(members.len()) {
                 let member = &members[index];
-                let answer = match member.proven(proof.as_ref()).await {
-                    Ok(()) => member.ask(&body, patience).await,
-                    Err(failed) => Err(Failed::unsent(failed.why)),
-                };
-                let outcome = answer.and_then(|answer| {
-                    match json::outcome(&answer, wish, identity).map_err(Failed::sent)? {
-                        // Nothing was done there.
-                        Outcome::Foreign(why) => Err(Failed::unsent(why)),
-                        outcome => Ok(outcome),
-                    }
-                });
-                let failed = match outcome {
+                match asked.judged(member.ask(&asked.body, READ_TIMEOUT).await) {
                     Ok(outcome) => {
                         self.preferred.store(index, Ordering::Relaxed);
                         return Ok(outcome);
                     }
-                    Err(failed) => failed,
-                };
-                failures.push(format!("{}: {}", member.endpoint, failed.why));
-                if is_once && failed.is_sent {
-                    self.preferred.store((index + 1) % count, Ordering::Relaxed);
-                    break;
+                    Err(failed) => failures.push(format!("{}: {}", member.endpoint, failed.why)),
                 }
             }
         }
         Err(failures.join("; "))
     }
+}
+
+/// The first of some members that shows that its answers arrive. Each next one is asked a little later: a member that is
+/// lost, or one after the other while none leads, is not waited for in turn, which an owner's promises would not outlast.
+async fn first_proven(
+    members: &[Arc<Member>],
+    left: &[usize],
+    proof: &Bytes,
+    failures: &mut Vec<String>,
+) -> Option<usize> {
+    let mut proving = JoinSet::new();
+    for (turn, &index) in (0..).zip(left) {
+        let (member, proof) = (members[index].clone(), proof.clone());
+        proving.spawn(async move {
+            sleep(NEXT_PROOF * turn).await;
+            let proven = member.ask(&proof, PROOF_TIMEOUT).await;
+            proven
+                .map(|_| index)
+                .map_err(|failed| format!("{}: {}", member.endpoint, failed.why))
+        });
+    }
+    while let Some(proven) = proving.join_next().await {
+        match proven {
+            Ok(Ok(index)) => return Some(index),
+            Ok(Err(why)) => failures.push(why),
+            Err(died) => failures.push(died.to_string()),
+        }
+    }
+    None
 }
 
 impl Member {
@@ -194,14 +264,6 @@ impl Member {
                 200 => Ok(answer.body),
                 status => Err(Failed::sent(json::complaint(status, &answer.body))),
             };
-        }
-    }
-
-    /// Whether its answers arrive, if that must be known.
-    async fn proven(&self, question: Option<&Bytes>) -> Result<(), Failed> {
-        match question {
-            Some(question) => self.ask(question, PROOF_TIMEOUT).await.map(drop),
-            None => Ok(()),
         }
     }
 

@@ -196,3 +196,16 @@ fn a_volume_in_doubt_is_taken_by_order_only() {
         assert!(matches!(reply, Reply::Holds(Some(_))), "{reply:?}");
     });
 }
+
+#[test]
+fn a_volume_in_doubt_does_not_keep_the_others_of_its_group() {
+    let rig = Rig::new();
+    run(async {
+        rig.store.swap(&doubt(B), Revision(0), b"{}").await;
+        let a = rig.swap(AT_ONCE, change(A, 0, 5));
+        let b = rig.swap(SOON, change(B, 0, 9));
+        let (a, b) = tokio::join!(a, b);
+        assert_eq!(a.0, Reply::Swapped(Revision(2)));
+        assert_eq!(b.0, Reply::Holds(None));
+    });
+}
