@@ -215,8 +215,9 @@ fn of_pool(
     let api = Api::new(&arguments.api)?;
     let mut volume = api.client.volume(name)?;
     refuse_deleted(name, &volume)?;
-    // A service attaches its own.
-    if !(arguments.shared || arguments.here || arguments.preempt) {
+    // A service's own attachment says `here`. Of one copy all users are this node's, and known.
+    let is_told = arguments.shared || arguments.here || arguments.preempt;
+    if volume.replication.is_some() && !is_told {
         refuse_of_a_service(name, &api.client.services()?)?;
     }
     if !arguments.shared {
@@ -300,9 +301,9 @@ fn refuse_deleted(name: &VolumeName, volume: &VolumeStatus) -> Result<(), Failur
 /// Refuses a volume that a service has mounted, or is to mount, on whatever node: it has no reservation that would say so.
 fn refuse_of_a_service(name: &VolumeName, services: &[ServiceStatus]) -> Result<(), Failure> {
     let volume = name.to_string();
+    // One that has failed here may run elsewhere.
     let may_have_it = |one: &&ServiceStatus| {
-        let is_down = matches!(one.state, ServiceState::Stopped | ServiceState::Failed);
-        !is_down && one.service.volumes.contains(&volume)
+        one.state != ServiceState::Stopped && one.service.volumes.contains(&volume)
     };
     match services.iter().find(may_have_it) {
         None => Ok(()),

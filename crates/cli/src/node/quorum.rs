@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ashlar_cluster::{EtcdMember, Home, LIES_IN, answers, doubt_volumes_at, expect_recovery};
+use ashlar_cluster::{
+    EtcdMember, Home, LIES_IN, answers, doubt_volumes_at, expect_no_recovery, expect_recovery,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -296,7 +298,8 @@ pub(super) fn recover(home: &Home, member: &EtcdMember, dir: &Path) -> Result<()
     let trial = Trial { home, wish: &wish };
     let mark = |home: &Home| doubt_volumes_at(home).map(drop).map_err(failure);
     match trial.run(&alone, RECOVERY, mark)? {
-        Tried::Answers => Ok(()),
+        // Another mark would undo what an operator decides from now on.
+        Tried::Answers => expect_no_recovery(dir).map_err(failure),
         _ => Err(alone.cannot("does not answer by itself")),
     }
 }

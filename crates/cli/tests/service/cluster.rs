@@ -453,6 +453,7 @@ fn a_service_on_a_replicated_volume_follows_its_owner_and_never_runs_twice() {
     );
     rig.becomes(B, "s", "elsewhere");
     // No host of node b's is connected, and nothing is reserved.
+    std::fs::create_dir(rig.path("look")).expect("a folder");
     let look = rig.path("look").display().to_string();
     refuses(
         &mut rig.command(B, &["attach", "tank/s", "--mount", &look]),

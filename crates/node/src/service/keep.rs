@@ -19,7 +19,7 @@ use super::share::Heard;
 use super::{Ownership, needs, one_copy};
 use crate::files;
 use crate::model::{
-    ControlError, CreateService, KeptVolume, MoveService, ServiceAddress, ServiceState,
+    ControlError, CreateService, ErrorKind, KeptVolume, MoveService, ServiceAddress, ServiceState,
     ServiceStatus, VolumeName,
 };
 
@@ -321,8 +321,9 @@ impl Services {
         let revision = self.first_revision(&service, &nodes)?;
         let entry = Entry::new(service, nodes, revision);
         // Others first: one that refuses it has nothing to undo here.
+        let mut offered = Vec::new();
         let made = self
-            .offer(&entry)
+            .offer(&entry, &mut offered)
             .and_then(|()| match entry.is_replicated() {
                 true => self.ownership.let_in(&volumes),
                 false => Ok(()),
@@ -330,24 +331,32 @@ impl Services {
             .and_then(|()| self.begin(entry.clone()))
             .and_then(|()| self.remember(&self.lock()));
         if let Err(error) = made {
-            self.withdraw(entry);
+            self.withdraw(entry, offered);
             return Err(error);
         }
         self.show(&name)
     }
 
-    /// Offers a new service to the other nodes that have its volumes.
-    fn offer(&self, entry: &Entry) -> Result<(), ControlError> {
+    /// Offers a new service to the other nodes that have its volumes. `offered` are those that may have it then.
+    fn offer(&self, entry: &Entry, offered: &mut Vec<String>) -> Result<(), ControlError> {
         for node in self.others(entry) {
             let entry = Box::new(entry.clone());
-            self.ownership.say(&node, Words::Offer { entry })?;
+            let said = self.ownership.say(&node, Words::Offer { entry });
+            // One that has another of that name has not taken this one.
+            if !matches!(&said, Err(error) if error.kind == ErrorKind::Conflict) {
+                offered.push(node);
+            }
+            said?;
         }
         Ok(())
     }
 
-    /// Takes back what one of the nodes has refused, this one or another.
-    fn withdraw(&self, entry: Entry) {
+    /// Takes back what one of the nodes has refused, this one or another. On a node that has not taken it, it would end
+    /// another service of that name.
+    fn withdraw(&self, entry: Entry, offered: Vec<String>) {
         let mut gone = entry;
+        gone.nodes = offered;
+        gone.nodes.push(self.ownership.node());
         gone.deleted = true;
         gone.ordered();
         self.take(vec![gone]);
@@ -530,12 +539,14 @@ impl Services {
                 .filter(|(_, one)| one.entry.is_replicated() && here(one));
             moving.map(|(name, _)| name.clone()).collect()
         };
-        // What does not move is left to the look at its volumes, and not waited for.
+        // What does not move keeps all of its volumes: one alone would be taken from under it.
         let mut moving = names;
+        let mut kept = Vec::new();
         moving.retain(|name| {
             let moved = self.move_to(name, &MoveService::default());
-            if let Err(error) = &moved {
-                tracing::warn!(service = %name, "service {name}: {}", error.message);
+            if let (Err(error), Some(one)) = (&moved, self.lock().get(name)) {
+                tracing::warn!(service = %name, "{}", error.message);
+                kept.extend(all_of(&one.entry.service, &error.message));
             }
             moved.is_ok()
         });
@@ -553,7 +564,8 @@ impl Services {
         let left = moving.iter().filter_map(|name| all.get(name));
         let left = left.filter(|one| here(one)).filter(is_up);
         let left = left.map(|one| &one.entry.service);
-        left.chain(gone).flat_map(still_stopping).collect()
+        kept.extend(left.chain(gone).flat_map(still_stopping));
+        kept
     }
 
     /// Who has volumes may have changed.
@@ -609,15 +621,21 @@ fn is_free(mount: &Path) -> Result<(), ControlError> {
 }
 
 /// Volumes that must not be taken from it.
-fn still_stopping(service: &CreateService) -> impl Iterator<Item = KeptVolume> {
+fn still_stopping(service: &CreateService) -> Vec<KeptVolume> {
     let reason = format!(
         "service {} is still being stopped: give the order again when it has moved",
         service.name
     );
-    service.volumes.iter().map(move |volume| KeptVolume {
+    all_of(service, &reason)
+}
+
+/// A service's volumes, which stay for this reason.
+fn all_of(service: &CreateService, reason: &str) -> Vec<KeptVolume> {
+    let kept = |volume: &String| KeptVolume {
         volume: volume.clone(),
-        reason: reason.clone(),
-    })
+        reason: reason.to_owned(),
+    };
+    service.volumes.iter().map(kept).collect()
 }
 
 fn not_found(name: &str) -> ControlError {
