@@ -587,10 +587,11 @@ fn long_rounds_go_on_with_the_fault_at_which_they_were_interrupted() {
     let program = dir.join("program");
     let text = "#!/bin/sh\n\
                 for word; do\n\
-                case $last in --fault) fault=$word ;; --out) out=$word ;; esac\n\
+                case $last in --fault) fault=$word ;; --out) out=$word ;;\n\
+                --resume) out=$word fault=$(basename $word .now) again=again: ;; esac\n\
                 last=$word\n\
                 done\n\
-                cd \"$(dirname \"$0\")\" && echo $fault >> calls && mkdir -p $out && exit $(cat $fault)\n";
+                cd \"$(dirname \"$0\")\" && echo $again$fault >> calls && mkdir -p $out && exit $(cat $fault)\n";
     std::fs::write(&program, text).expect("written");
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&program, mode).expect("set");
@@ -615,7 +616,7 @@ fn long_rounds_go_on_with_the_fault_at_which_they_were_interrupted() {
     assert_eq!(run([0, 1, 3, 0]), wanted);
     let kept = |name: &str| dir.join("out").join(name).exists();
     assert!(kept("kill-node") && kept("cut-network.failed") && !kept("move"));
-    let wanted = (Some(1), "cut-network move stop-node ".into());
+    let wanted = (Some(1), "cut-network again:move stop-node ".into());
     assert_eq!(run([0, 1, 0, 0]), wanted);
     assert_eq!(run([0, 0, 0, 0]), (Some(0), "cut-network ".into()));
     assert_eq!(run([1, 1, 1, 1]), (Some(0), String::new()));
