@@ -316,7 +316,7 @@ fn a_service_whose_volumes_must_stay_is_not_moved_and_a_drain_does_not_wait_for_
     };
     let refused = services.move_to("s", &MoveService::default());
     let refused = refused.expect_err("its volumes stay");
-    assert_eq!(refused.kind, crate::model::ErrorKind::Environment);
+    assert_eq!(refused.kind, ErrorKind::Environment);
     assert!(
         refused.message == format!("service s: {NO_QUORUM}"),
         "{refused}"
